@@ -1,0 +1,49 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+namespace sluice {
+namespace {
+
+std::atomic<LogLevel> g_level{LogLevel::kInfo};
+
+std::string_view Tag(LogLevel level, bool color) {
+  switch (level) {
+    case LogLevel::kError: return color ? "\x1b[31merror:\x1b[0m " : "error: ";
+    case LogLevel::kWarn: return color ? "\x1b[33mwarning:\x1b[0m " : "warning: ";
+    case LogLevel::kDebug: return "debug: ";
+    case LogLevel::kInfo: break;
+  }
+  return "";
+}
+
+}  // namespace
+
+void SetLogLevel(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
+LogLevel GetLogLevel() { return g_level.load(std::memory_order_relaxed); }
+
+bool StderrHasColor() {
+  static const bool color = [] {
+    const char* no_color = std::getenv("NO_COLOR");
+    return (no_color == nullptr || *no_color == '\0') && isatty(STDERR_FILENO) == 1;
+  }();
+  return color;
+}
+
+void LogLine(LogLevel level, std::string_view text) {
+  if (level > GetLogLevel()) return;
+  std::string line = "sluice: ";
+  line += Tag(level, StderrHasColor());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    line += (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f ? '?' : c;
+  }
+  line += '\n';
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+#pragma once
+
+// The policy resolver: answers the workload's lookups on sockets that the supervisor opened inside the capture namespace.
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "dns/io/upstream.h"
+#include "dns/synthetic.h"
+#include "policy/event.h"
+
+namespace sluice::dns {
+
+/// Who sent this datagram or opened this connection; null when nobody can be found. May take some tens of microseconds.
+using AttributeClient = std::function<policy::ProcessPtr(policy::Transport, const Endpoint& client, const Endpoint& server)>;
+
+struct ServerOptions {
+  UniqueFd udp;  ///< bound to [::]:53, dual-stack, IP_PKTINFO and IPV6_RECVPKTINFO on: answers leave from the address asked
+  UniqueFd tcp;  ///< listening on [::]:53, dual-stack
+  AttributeClient attribute;
+};
+
+/// Lives on one io_context and is destroyed there.
+class Server {
+ public:
+  /// All references outlive the server. Starts serving at once.
+  static Result<std::unique_ptr<Server>> Start(boost::asio::io_context& context, ServerOptions options, UpstreamClient& upstream,
+                                               SyntheticPool& pool, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  virtual ~Server() = default;
+};
+
+}  // namespace sluice::dns

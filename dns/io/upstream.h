@@ -1,0 +1,41 @@
+#pragma once
+
+// Asks the real resolver. Answers are parsed by our codec, cached by TTL, coalesced while outstanding.
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ip.h"
+#include "base/result.h"
+
+namespace sluice::dns {
+
+struct UpstreamOptions {
+  std::vector<Endpoint> servers;  ///< asked in order; empty: the host's resolv.conf (kNotFound when it names none)
+  std::chrono::milliseconds timeout{5000};  ///< for one lookup, retries included
+};
+
+/// The addresses of one name, all families asked for. `ttl` is the smallest of the chain, clamped to 5..300 s.
+struct Addresses {
+  std::vector<IpAddress> addresses;
+  std::chrono::seconds ttl{5};
+};
+
+/// One per io_context; every call on that context's thread.
+class UpstreamClient {
+ public:
+  static Result<std::unique_ptr<UpstreamClient>> Create(boost::asio::io_context& context, UpstreamOptions options);
+  virtual ~UpstreamClient() = default;
+
+  /// A and AAAA of a canonical name, IPv4 first; the CNAME chain walked by owner, at most 12 hops. kNotFound: no such name or no address.
+  /// /etc/hosts is not read.
+  virtual boost::asio::awaitable<Result<Addresses>> Resolve(std::string canonical_name) = 0;
+  /// Any query: the wire answer, checked to be for this question. Used by the resolver for types other than addresses.
+  virtual boost::asio::awaitable<Result<std::vector<uint8_t>>> Query(std::string canonical_name, uint16_t type) = 0;
+};
+
+}  // namespace sluice::dns

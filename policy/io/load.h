@@ -1,0 +1,37 @@
+#pragma once
+
+// Reads a policy file and its includes from disk and compiles them.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/snapshot.h"
+
+namespace sluice::policy {
+
+/// A remark on a policy that loads all the same.
+struct Finding {
+  enum class Severity : uint8_t { kNote, kWarning, kError };
+  Severity severity = Severity::kWarning;
+  std::string code;  ///< "opaque-allow-meets-deny"
+  std::string message;
+  SourceSpan span;
+};
+
+struct LoadOptions {
+  std::vector<std::string> extra_allows;  ///< `--allow` texts, compiled as rules of a file named "--allow"
+  /// Whether `by` paths are checked against this machine (a symlink or script there is an error). Off for `lint` elsewhere.
+  bool check_executables = true;
+};
+
+/// Errors carry a span. At most 1 MiB a file, 64 files, 100,000 rules.
+[[nodiscard]] Result<SnapshotPtr> LoadFile(const std::string& path, const LoadOptions& options = {});
+/// `--allow` texts alone, without a file.
+[[nodiscard]] Result<SnapshotPtr> LoadRules(const LoadOptions& options);
+
+/// "policy.yaml:7:12: unknown verb `gti`; did you mean `git`?", then the line and a caret. `color`: ANSI.
+[[nodiscard]] std::string RenderError(const Error& error, bool color);
+
+}  // namespace sluice::policy

@@ -1,0 +1,89 @@
+#pragma once
+
+// A compiled policy: read this header first. A Snapshot is immutable; workers hold a shared pointer and swap it whole.
+// The meaning of every construct is docs/policy-language.md. The same object answers the enforcer, `explain`, `lint`
+// and the prover, so that they cannot disagree.
+//
+//   auto snapshot = policy::LoadFile("policy.yaml");            // io/load.h
+//   auto d = (*snapshot)->DecideConnect({.process = &p, .host = "api.github.com", .port = 443, .now = now});
+//   if (d.verdict == policy::ConnectVerdict::kInspect) …judge each request with DecideRequest…
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/decision.h"
+#include "policy/query.h"
+
+namespace sluice::policy {
+
+enum class Mode : uint8_t { kEnforce, kAudit };
+enum class DnsMode : uint8_t { kSynthetic, kReal };
+
+struct Settings {
+  DnsMode dns = DnsMode::kSynthetic;
+  int deny_errno = 13;  ///< EACCES, or ECONNREFUSED
+};
+
+/// What people and records need to know of a rule.
+struct RuleInfo {
+  bool allow = false;
+  std::string id;    ///< the author's `id`, else "<file name>:<line>"
+  std::string text;  ///< compact form, "GET api.github.com/repos/**"
+  std::string note;
+  SourceSpan span;
+};
+
+class Snapshot {
+ public:
+  Snapshot(Snapshot&&) = delete;
+  ~Snapshot();
+
+  // Every Decide* is pure, takes no lock, does not allocate on the allow path, and is safe from any thread.
+
+  [[nodiscard]] ConnectDecision DecideConnect(const ConnectQuery& query) const noexcept;
+  [[nodiscard]] Decision DecideRequest(const RequestQuery& query) const noexcept;
+  [[nodiscard]] NameDecision DecideName(const NameQuery& query) const noexcept;
+  /// No rule at all is a denial here too; the supervisor allows paths below the workload's writable trees itself.
+  [[nodiscard]] Decision DecideUnix(const UnixQuery& query) const noexcept;
+
+  // For refusals only: may allocate and take some microseconds.
+
+  [[nodiscard]] Advice AdviseConnect(const ConnectQuery& query, const ConnectDecision& denied) const;
+  [[nodiscard]] Advice AdviseRequest(const RequestQuery& query, const Decision& denied) const;
+  [[nodiscard]] Advice AdviseName(const NameQuery& query, const NameDecision& denied) const;
+
+  [[nodiscard]] std::span<const RuleInfo> rules() const;
+  /// Null for RuleRef::kNone.
+  [[nodiscard]] const RuleInfo* rule(RuleRef ref) const;
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] Mode mode() const;
+  [[nodiscard]] const Settings& settings() const;
+  /// Lower-case hexadecimal SHA-256 over the canonical form of every rule, sorted; equal meaning as written, equal digest.
+  [[nodiscard]] const std::string& digest() const;
+  /// Whether some rule names an executable by digest, so that Process::exe.sha256 must be filled.
+  [[nodiscard]] bool NeedsDigests() const;
+  /// UNIX socket globs of the allows, for the launcher to bind into the workload's view.
+  [[nodiscard]] std::vector<std::string> UnixPaths() const;
+  /// Files read: the policy and its includes, absolute. The workload must not be able to write them.
+  [[nodiscard]] std::span<const std::string> files() const;
+  /// Allows whose verb a capture namespace cannot carry (`udp`), for the launcher to refuse at start.
+  [[nodiscard]] std::vector<RuleRef> UdpRules() const;
+
+  struct Compiled;
+  /// For the compiler and the prover alone.
+  explicit Snapshot(std::unique_ptr<const Compiled> compiled);
+  [[nodiscard]] const Compiled& compiled() const { return *compiled_; }
+
+ private:
+  std::unique_ptr<const Compiled> compiled_;
+};
+
+using SnapshotPtr = std::shared_ptr<const Snapshot>;
+
+}  // namespace sluice::policy

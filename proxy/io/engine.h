@@ -1,0 +1,63 @@
+#pragma once
+
+// The proxy: takes approved flows, relays opaque ones, terminates the others and judges each request. Read this header
+// first; proxy/http1.h is the parser, proxy/io/exchange.cc the life of one request.
+//
+// One Engine per sandbox. It owns its workers (threads with an io_context each). Nothing here blocks the caller.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/event.h"
+#include "proxy/flow.h"
+
+namespace boost::asio {
+class io_context;
+}
+namespace sluice::dns {
+class UpstreamClient;
+}
+
+namespace sluice::proxy {
+
+struct EngineOptions {
+  unsigned workers = 0;                     ///< 0: one per core this process may use
+  std::vector<Endpoint> resolvers;          ///< empty: the host's
+  std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
+  std::vector<IpAddress> host_addresses;    ///< addresses of the supervisor's own host, special to the address guard
+  size_t max_flows = 16384;                 ///< over it, a flow is reset and the event says kLimit
+};
+
+class Engine {
+ public:
+  /// References outlive the engine.
+  static Result<std::unique_ptr<Engine>> Start(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  /// Closes every flow and joins the workers.
+  virtual ~Engine() = default;
+
+  /// The sandbox's certificate authority in PEM (certificate only), to be trusted by the workload.
+  [[nodiscard]] virtual const std::string& AuthorityPem() const = 0;
+
+  /// For a blocking connect: resolve, judge each address and dial now, and keep the connection for the flow of this id
+  /// (10 s). `done` runs once, on a worker: 0, or the errno a native connect would have given (EACCES when policy refuses
+  /// every address, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH). Any thread.
+  virtual void Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) = 0;
+
+  /// Takes the flow over. The snapshot in force is asked again. Any thread.
+  virtual void Accept(Flow flow) = 0;
+
+  /// Closes, within 100 ms, what the policy now in force no longer allows. Any thread, after CurrentPolicy::Set.
+  virtual void PolicyChanged() = 0;
+
+  /// Context and DNS client of worker 0, for the resolver that serves the sandbox.
+  [[nodiscard]] virtual boost::asio::io_context& ResolverContext() = 0;
+  [[nodiscard]] virtual dns::UpstreamClient& ResolverClient() = 0;
+};
+
+}  // namespace sluice::proxy

@@ -1,0 +1,28 @@
+#pragma once
+
+// The capture namespace: only `lo`, every address local, nft hands TCP to one listener and port 53 to the resolver.
+// requirements: a user namespace the workload is not in owns it, so that no capability the workload can gain changes it.
+// Written against network_namespaces(7), Documentation/networking/tproxy.rst; Linux 5.19 or later.
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace sluice::supervisor {
+
+/// Everything the supervisor holds of a capture namespace. Dropping it closes the way: connects are then refused.
+struct Capture {
+  UniqueFd user_namespace;     ///< owner of the network namespace
+  UniqueFd network_namespace;
+  UniqueFd listener;           ///< TCP, dual-stack, IP_TRANSPARENT, non-blocking, never SO_REUSEPORT; its own name of an accepted socket is the destination
+  uint16_t listener_port = 0;  ///< below 1024, so that the workload cannot bind beside it
+  UniqueFd dns_udp;            ///< [::]:53, packet info on
+  UniqueFd dns_tcp;            ///< [::]:53, listening
+  uint64_t netns_cookie = 0;   ///< SO_NETNS_COOKIE of its sockets
+};
+
+/// Builds one. Works as root and as an ordinary user where user namespaces are on; kUnsupported names the missing feature.
+[[nodiscard]] Result<Capture> CreateCapture();
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,32 @@
+#pragma once
+
+// Starts the workload inside a capture namespace: own user, mount, pid, IPC and UTS namespaces, no capabilities,
+// no_new_privs, Landlock, the seccomp filter, a private terminal.
+
+#include <memory>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "supervisor/io/capture.h"
+#include "supervisor/launch_spec.h"
+
+namespace sluice::supervisor {
+
+class Workload {
+ public:
+  virtual ~Workload() = default;  ///< kills everything it started
+
+  /// The seccomp notification descriptor (SECCOMP_FILTER_FLAG_NEW_LISTENER, WAIT_KILLABLE_RECV). Taken once.
+  [[nodiscard]] virtual UniqueFd TakeNotifyFd() = 0;
+  /// The workload's first process (the command) in the supervisor's pid namespace.
+  [[nodiscard]] virtual int pid() const = 0;
+  /// Lets the command go on to execve. Before this it waits, so that nothing runs unsupervised.
+  [[nodiscard]] virtual Result<void> Release() = 0;
+  /// Blocks until the command ends, forwarding signals and terminal bytes; then kills what is left.
+  [[nodiscard]] virtual ExitStatus Wait() = 0;
+};
+
+/// kNotFound: no such command (exit 127); kPermission: not executable (126).
+[[nodiscard]] Result<std::unique_ptr<Workload>> Launch(const LaunchSpec& spec, const Capture& capture);
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,59 @@
+#pragma once
+
+// Answers the workload's connect, sendto and related calls, and accepts the captured connections they become.
+// seccomp_unotify(2); docs/architecture.md, "One connection". Never CONTINUEs what the capture namespace does not decide.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/ip.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "policy/event.h"
+#include "supervisor/io/capture.h"
+
+namespace sluice::supervisor {
+
+/// An approved connection attempt: the same id names it in Prepare and Start.
+struct ApprovedConnect {
+  uint64_t id = 0;
+  std::string host;      ///< empty: a literal
+  Endpoint destination;  ///< as dialled
+  policy::ProcessPtr process;
+};
+
+/// What the supervisor needs of the rest. Called on notification threads: nothing may block.
+class FlowHandler {
+ public:
+  virtual ~FlowHandler() = default;
+  /// The name a synthetic address stands for.
+  [[nodiscard]] virtual std::optional<std::string> NameOf(const IpAddress& address) = 0;
+  /// Whether the address lies in the synthetic ranges.
+  [[nodiscard]] virtual bool IsSynthetic(const IpAddress& address) = 0;
+  /// A blocking connect waits: dial the upstream, then call done once, from any thread, with 0 or an errno.
+  virtual void Prepare(ApprovedConnect connect, std::function<void(int)> done) = 0;
+  /// The captured connection. Its approval was matched.
+  virtual void Start(ApprovedConnect connect, Endpoint source, UniqueFd accepted) = 0;
+};
+
+struct NotifierOptions {
+  int workload_pid = 0;
+  std::vector<std::string> writable_trees;  ///< path sockets below these need no rule
+  unsigned threads = 0;                     ///< parked in RECV; 0: four
+};
+
+class Notifier {
+ public:
+  /// `capture` and the references outlive the notifier.
+  static Result<std::unique_ptr<Notifier>> Start(UniqueFd notify_fd, const Capture& capture, NotifierOptions options,
+                                                 FlowHandler& handler, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  virtual ~Notifier() = default;
+
+  /// Who owns this socket of the capture namespace: what was notified, else sock_diag and /proc. Any thread.
+  [[nodiscard]] virtual policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client, const Endpoint& server) = 0;
+};
+
+}  // namespace sluice::supervisor
