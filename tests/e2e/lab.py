@@ -184,25 +184,36 @@ class Lab:
 
     # -- using it
 
-    def enter(self, uid=None):
+    def enter(self, uid=None, cwd=None):
         """The command prefix that runs a program in the host namespace; it execs, so its pid is the program's."""
         prefix = ["nsenter", f"--net=/proc/{self.host.pid}/ns/net", f"--mount=/proc/{self.host.pid}/ns/mnt"]
         uid = self.uid if uid is None else uid
         if uid:
             prefix += ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--inh-caps=-all"]
-        return prefix
+        # Entering a mount namespace moves to its root, hence this.
+        return prefix + ["env", "-C", str(cwd or self.work(uid))]
+
+    def work(self, uid=None):
+        """A folder the user may write in."""
+        uid = self.uid if uid is None else uid
+        folder = self.folder / f"work-{uid or 0}"
+        if not folder.exists():
+            folder.mkdir()
+            if uid:
+                os.chown(folder, uid, uid)
+        return folder
 
     def environment(self, extra=None):
         return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TERM": os.environ.get("TERM", "dumb"),
                 "HOME": str(self.folder), "LAB_CA": str(self.ca), "LAB_RESOLVER": zone.RESOLVER, "LAB_DNS_LOG": str(self.folder / "dns.jsonl"),
                 "LAB_HTTP_LOG": str(self.folder / "http.jsonl"), **(extra or {})}
 
-    def run(self, command, uid=None, env=None, timeout=60, **more):
+    def run(self, command, uid=None, cwd=None, env=None, timeout=60, **more):
         more = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, **more}
-        return subprocess.run(self.enter(uid) + [str(c) for c in command], env=self.environment(env), timeout=timeout, **more)
+        return subprocess.run(self.enter(uid, cwd) + [str(c) for c in command], env=self.environment(env), timeout=timeout, **more)
 
-    def popen(self, command, uid=None, env=None, **more):
-        return subprocess.Popen(self.enter(uid) + [str(c) for c in command], env=self.environment(env), **more)
+    def popen(self, command, uid=None, cwd=None, env=None, **more):
+        return subprocess.Popen(self.enter(uid, cwd) + [str(c) for c in command], env=self.environment(env), **more)
 
     def log(self, name):
         path = self.folder / f"{name}.jsonl"
@@ -227,7 +238,7 @@ def main():
     become_root_in_a_user_namespace()
     with Lab() as lab:
         inherited = {k: v for k, v in os.environ.items() if k not in ("PATH", "HOME")}
-        process = subprocess.Popen(lab.enter(arguments.uid) + (command or ["bash"]), env={**inherited, **lab.environment()})
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *lab.enter(arguments.uid, os.getcwd()), *(command or ["bash"])], env={**inherited, **lab.environment()})
         try:
             return process.wait()
         except KeyboardInterrupt:
