@@ -113,6 +113,8 @@ class Surroundings(harness.SluiceTest):
         self.assertNotRegex(result.out, r"(?i)_proxy=")
 
     def test_the_work_folder_is_writable_and_the_system_is_not(self):
+        for path in ("/etc/sluice-test", "/usr/sluice-test"):
+            self.addCleanup(pathlib.Path(path).unlink, missing_ok=True)
         result = self.sluice(NOTHING, "sh", "-c", "echo x > inside && echo x > /tmp/t && cat /tmp/t; echo x > /etc/sluice-test; echo x > /usr/sluice-test")
         self.assertIn("x", result.out, str(result))
         self.assertTrue((self.work / "inside").exists())

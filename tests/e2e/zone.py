@@ -42,4 +42,6 @@ ADDRESSES = {}
 for table in (SITES, BAD_CERTIFICATES, TRAPS, SILENT):
     ADDRESSES.update(table)
 
-LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, "8.8.8.8"})
+# A metadata service and a private one answer too: reachable, so that only the policy keeps the workload from them.
+INSIDE = ["169.254.169.254", "10.0.0.5"]
+LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, "8.8.8.8", *INSIDE})
