@@ -1,0 +1,61 @@
+# bash completion for sluice; written by `sluice completion bash`.
+_sluice() {
+  local cur prev command="" i
+  cur=${COMP_WORDS[COMP_CWORD]}
+  prev=${COMP_WORDS[COMP_CWORD - 1]}
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    if [[ ${COMP_WORDS[i]} == -- ]]; then
+      # What follows is the workload's own command line.
+      if ((i == COMP_CWORD - 1)); then
+        mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      return
+    fi
+    [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
+  done
+  case $prev in
+    --policy | --audit | --upstream-ca | --by)
+      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      return
+      ;;
+    --rw | --ro | --cwd)
+      mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+      return
+      ;;
+    --env)
+      mapfile -t COMPREPLY < <(compgen -e -- "$cur")
+      return
+      ;;
+    --format)
+      mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
+      return
+      ;;
+    --allow | --resolver | --name | --label | --timeout | --ip | --at) return ;;
+  esac
+  case $command in
+    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain completion --help --version" -- "$cur") ;;
+    run)
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
+        --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
+      ;;
+    lint)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--format --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
+    explain)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --format --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
+    completion) mapfile -t COMPREPLY < <(compgen -W "bash zsh fish --help" -- "$cur") ;;
+  esac
+}
+complete -o filenames -F _sluice sluice

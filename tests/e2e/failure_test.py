@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+"""When the supervisor dies: nothing more leaves, and the workload goes with it."""
+import os
+import pathlib
+import signal
+import time
+
+import harness
+
+# Downloads for ever and says each tick in a file that outlives it.
+LOOP = """
+import os, time, urllib.request
+answer = urllib.request.urlopen("https://a.test/drip")
+print(os.readlink("/proc/self/ns/net"), flush=True)
+while True:
+    answer.readline()
+    try:
+        urllib.request.urlopen("https://a.test/pub", timeout=2).read()
+    except OSError:
+        pass
+    with open("ticks", "a") as f: f.write("tick\\n")
+"""
+
+
+def in_namespace(namespace):
+    """Processes of this machine inside a network namespace."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(entry / "ns/net") == namespace and (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+class Death(harness.SluiceTest):
+    def test_killing_the_supervisor_ends_the_workload_and_all_traffic(self):
+        with self.running(["allow GET a.test"], harness.PYTHON, "-c", LOOP) as process:
+            namespace = process.stdout.readline().strip()
+            self.assertTrue(in_namespace(namespace), "the workload is in a namespace of its own")
+            self.assertEventually(lambda: (self.work / "ticks").exists(), "traffic flows")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            self.assertEventually(lambda: not in_namespace(namespace), "the workload is gone", 3)
+            seen, ticks = len(self.served()), (self.work / "ticks").read_text()
+            time.sleep(0.7)
+            self.assertEqual(len(self.served()), seen)
+            self.assertEqual((self.work / "ticks").read_text(), ticks)
+
+    def test_nothing_is_left_after_a_normal_end(self):
+        result = self.python(["allow GET a.test"], "import os; print(os.readlink('/proc/self/ns/net'))")
+        self.assertEqual(in_namespace(result.out.strip()), [])
+
+    def test_an_audit_file_that_cannot_be_written_stops_the_start(self):
+        result = self.plain_sluice("run", "--allow", "GET a.test", "--audit", "/nonexistent/folder/audit.jsonl", "--", "true")
+        self.assertExit(result, 2)
+        self.assertIn("/nonexistent/folder/audit.jsonl", result.err)
+
+    def test_an_upstream_that_never_answers_does_not_hold_others(self):
+        script = """
+import socket, threading, time, urllib.request
+def stuck():
+    s = socket.socket(); s.settimeout(8)
+    try: s.connect(("blackhole.test", 5432))
+    except OSError: pass
+for _ in range(20): threading.Thread(target=stuck, daemon=True).start()
+time.sleep(0.3)
+begin = time.monotonic()
+urllib.request.urlopen("https://a.test/pub").read()
+print("took", time.monotonic() - begin)
+import os; os._exit(0)
+"""
+        result = self.python(["allow GET a.test", "allow tcp blackhole.test:5432"], script)
+        self.assertIn("took", result.out, str(result))
+        self.assertLess(float(result.out.split()[1]), 1.0 * harness.SLOW)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,152 @@
+"""What the end-to-end test files share: one lab per file, a way to run sluice in it, and assertions on what came of it.
+
+A test file ends with harness.main(); its first argument says how sluice is started: `root`, or `rootless` (as an ordinary user).
+"""
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+import lab as lab_module
+
+CLIENTS = pathlib.Path(__file__).resolve().parent / "clients"
+PYTHON = "/usr/bin/python3"
+MODE = "root"
+THE_LAB = None
+NUMBERS = itertools.count(1)
+SLOW = 4 if os.environ.get("SLUICE_SANITIZED") else 1  # sanitizers stretch every time bound
+
+
+class Result:
+    def __init__(self, code, out, err, audit_path):
+        self.code, self.out, self.err, self.audit_path = code, out, err, audit_path
+
+    @property
+    def audit(self):
+        return [json.loads(line) for line in self.audit_path.read_text().splitlines()] if self.audit_path.exists() else []
+
+    def denials(self):
+        return [r for r in self.audit if r.get("verdict") == "deny"]
+
+    def __str__(self):
+        return f"exit {self.code}\n--- stdout\n{self.out[-3000:]}\n--- stderr\n{self.err[-3000:]}"
+
+
+def policy_text(rules, extra=""):
+    """Rules as `allow …`/`deny …` strings, or (string, {key: value}) pairs, as a policy file."""
+    lines = ["version: 1", "name: lab"] + ([extra] if extra else []) + ["rules:"]
+    for rule in rules:
+        text, keys = rule if isinstance(rule, tuple) else (rule, {})
+        kind, _, target = text.partition(" ")
+        lines.append(f"  - {kind}: {target}")
+        lines += [f"    {key}: {value}" for key, value in keys.items()]
+    if not rules:
+        lines[-1] = "rules: []"
+    return "\n".join(lines) + "\n"
+
+
+class SluiceTest(unittest.TestCase):
+    maxDiff = None
+
+    @property
+    def lab(self):
+        return THE_LAB
+
+    def setUp(self):
+        self.folder = self.lab.folder / f"case-{next(NUMBERS)}"
+        self.work = self.folder / "work"
+        self.work.mkdir(parents=True)
+        if self.lab.uid:
+            for folder in (self.folder, self.work):
+                os.chown(folder, self.lab.uid, self.lab.uid)
+        self.policy = self.folder / "policy.yaml"
+        self.audit = self.folder / "audit.jsonl"
+        self.dns_before, self.http_before = len(self.lab.dns_log()), len(self.lab.http_log())
+
+    # -- running
+
+    def client(self, name):
+        """A client program of clients/, where the workload can read it."""
+        shutil.copy(CLIENTS / name, self.work / name)
+        (self.work / name).chmod(0o755)
+        return str(self.work / name)
+
+    def command(self, rules, command, flags=()):
+        if rules is not None:
+            self.policy.write_text(rules if isinstance(rules, str) else policy_text(rules))
+            flags = ["--policy", self.policy, *flags]
+        return [lab_module.sluice_binary(), "run", *flags, "--audit", self.audit, "--upstream-ca", self.lab.ca, "--", *command]
+
+    def sluice(self, rules, *command, flags=(), env=None, timeout=60, **more):
+        if self.audit.exists():
+            self.audit.unlink()
+        done = self.lab.run(self.command(rules, command, flags), cwd=self.work, env=env, timeout=timeout * SLOW, **more)
+        return Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    @contextlib.contextmanager
+    def running(self, rules, *command, flags=(), env=None):
+        """sluice in the background; yields its Popen, with stdout and stderr as text pipes."""
+        process = self.lab.popen(self.command(rules, command, flags), cwd=self.work, env=env, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def python(self, rules, script, *arguments, **more):
+        """A Python program as the workload."""
+        return self.sluice(rules, PYTHON, "-c", script, *arguments, **more)
+
+    def plain_sluice(self, *arguments, **more):
+        done = self.lab.run([lab_module.sluice_binary(), *arguments], cwd=self.work, **more)
+        return Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    # -- what the internet saw
+
+    def asked(self):
+        return {entry["name"] for entry in self.lab.dns_log()[self.dns_before:]}
+
+    def served(self):
+        return self.lab.http_log()[self.http_before:]
+
+    # -- assertions
+
+    def assertExit(self, result, code):
+        self.assertEqual(result.code, code, str(result))
+
+    def assertDenialLine(self, result, *words):
+        """One stderr line says what was denied."""
+        lines = [line for line in result.err.splitlines() if line.startswith("sluice:") and "denied" in line]
+        self.assertTrue(any(all(word in line for word in words) for line in lines), f"no denial line with {words}\n{result}")
+
+    def assertEventually(self, condition, what, seconds=5):
+        deadline = time.monotonic() + seconds * SLOW
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            time.sleep(0.02)
+        self.fail(f"not within {seconds} s: {what}")
+
+
+def main():
+    global MODE, THE_LAB
+    MODE = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in ("root", "rootless") else "root"
+    already_root = os.geteuid() == 0
+    if not already_root:
+        sys.argv.insert(1, MODE)
+        lab_module.become_root_in_a_user_namespace()
+    with lab_module.Lab() as THE_LAB:
+        mapped = int(open("/proc/self/uid_map").read().split()[2]) > lab_module.UNPRIVILEGED
+        if MODE == "rootless" and mapped:
+            THE_LAB.uid = lab_module.UNPRIVILEGED
+        # Imported as a module by the test file, which runs as __main__.
+        outcome = unittest.main(module="__main__", verbosity=2, exit=False).result
+    sys.exit(0 if outcome.wasSuccessful() and outcome.testsRun else 1)

@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""Lookups by the resolvers that programs really use: what is answered, what is refused, and that a refusal never leaves."""
+import subprocess
+
+import harness
+
+NAMES = ["allow GET a.test", "allow GET *.wild.test", "allow GET v6only.test", "allow GET alias.test"]
+HTTP = ["allow GET http://a.test"]
+
+
+class Dig(harness.SluiceTest):
+    def dig(self, *arguments, rules=NAMES):
+        return self.sluice(rules, "dig", "+tries=1", "+time=5", *arguments)
+
+    def test_an_allowed_name_is_answered_over_udp_and_tcp(self):
+        for transport in ("+notcp", "+tcp"):
+            result = self.dig(transport, "a.test")
+            self.assertIn("status: NOERROR", result.out)
+            self.assertRegex(result.out, r"a\.test\.\s+\d+\s+IN\s+A\s+198\.1[89]\.")
+
+    def test_aaaa_is_answered(self):
+        self.assertRegex(self.dig("AAAA", "a.test").out, r"IN\s+AAAA\s+[0-9a-f:]+")
+        self.assertRegex(self.dig("AAAA", "v6only.test").out, r"IN\s+AAAA\s+[0-9a-f:]+")
+
+    def test_an_https_record_carries_no_hint_and_no_ech(self):
+        result = self.dig("HTTPS", "a.test")
+        self.assertIn("status: NOERROR", result.out)
+        self.assertNotRegex(result.out, r"ech=|ipv4hint=|ipv6hint=")
+
+    def test_any_server_address_is_answered_by_the_policy_resolver(self):
+        self.assertRegex(self.dig("@8.8.8.8", "a.test").out, r"IN\s+A\s+198\.1[89]\.")
+        self.assertIn("NXDOMAIN", self.dig("@8.8.8.8", "b.test").out)
+
+    def test_a_denied_name_is_nxdomain_with_an_explanation_and_never_leaves(self):
+        for arguments in (["b.test"], ["+tcp", "b.test"], ["AAAA", "b.test"], ["TXT", "b.test"], ["HTTPS", "b.test"],
+                          ["secret-bytes.b.test"], ["MX", "exfil.example"]):
+            result = self.dig(*arguments)
+            self.assertIn("status: NXDOMAIN", result.out, str(arguments))
+            self.assertRegex(result.out, r"EDE: 15", str(arguments))
+        self.assertFalse({n for n in self.asked() if "b.test" in n or "exfil" in n})
+
+    def test_the_parent_of_an_allowed_name_is_nodata(self):
+        result = self.dig("wild.test")
+        self.assertIn("status: NOERROR", result.out)
+        self.assertIn("ANSWER: 0", result.out)
+
+    def test_a_wildcard_is_one_label(self):
+        self.assertIn("status: NOERROR", self.dig("x.wild.test").out)
+        self.assertIn("status: NXDOMAIN", self.dig("y.x.wild.test").out)
+
+    def test_an_alias_resolves_and_the_canonical_name_needs_no_rule(self):
+        self.assertRegex(self.dig("alias.test", rules=["allow GET alias.test"]).out, r"IN\s+A\s+198\.1[89]\.")
+
+    def test_an_allowed_name_that_does_not_exist_is_nxdomain(self):
+        self.assertIn("NXDOMAIN", self.dig("nothing.wild.test").out)
+
+    def test_a_name_that_resolves_to_a_refused_address_gets_no_address(self):
+        for name in ("rebind.test", "metadata.test", "private.test", "mapped.test", "rebind6.test", "self.test"):
+            for kind in ("A", "AAAA"):
+                result = self.dig("+short", kind, name, rules=[f"allow GET {name}", f"allow tcp {name}:80"])
+                self.assertNotRegex(result.out, r"^(127\.|169\.254|10\.|::1|93\.184)", name)
+
+
+class Libc(harness.SluiceTest):
+    def test_getent_answers_the_allowed_and_not_the_denied(self):
+        self.assertRegex(self.sluice(NAMES, "getent", "ahosts", "a.test").out, r"STREAM")
+        denied = self.sluice(NAMES, "getent", "ahosts", "b.test")
+        self.assertExit(denied, 2)
+        self.assertDenialLine(denied, "b.test")
+
+    def test_a_static_musl_program_looks_up_and_connects(self):
+        program = self.work / "static_fetch"
+        subprocess.run(["musl-gcc", "-static", "-O1", "-o", program, harness.CLIENTS / "static_fetch.c"], check=True)
+        allowed = self.sluice(HTTP, str(program), "a.test", "/pub")
+        self.assertIn("hello from the lab", allowed.out)
+        denied = self.sluice(HTTP, str(program), "b.test", "/pub")
+        self.assertExit(denied, 2)
+        self.assertIn("lookup:", denied.out)
+        self.assertNotIn("b.test", self.asked())
+        self.assertIn("403 Egress denied", self.sluice(["allow POST http://a.test"], str(program), "a.test", "/pub").out)
+
+    def test_a_resolver_that_never_connects_its_socket_is_answered_and_attributed(self):
+        program = self.work / "unconnected_lookup"
+        subprocess.run(["gcc", "-O1", "-o", program, harness.CLIENTS / "unconnected_lookup.c"], check=True)
+        allowed = self.sluice(HTTP, str(program), "8.8.8.8", "a.test")
+        self.assertExit(allowed, 0)
+        self.assertIn("id 4200 rcode 0 answers 1", allowed.out)
+        denied = self.sluice(HTTP, str(program), "8.8.8.8", "b.test")
+        self.assertIn("id 4200 rcode 3", denied.out)
+        self.assertIn("id 4201 rcode 3", denied.out)
+        self.assertDenialLine(denied, "b.test", "unconnected_lo")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,219 @@
+#!/usr/bin/python3
+"""What a shell expects of `sluice run`: exit codes, signals, time limit, environment, files; and what it says about bad input."""
+import os
+import pathlib
+import signal
+import time
+
+import harness
+
+NOTHING = []
+READ = ["allow GET a.test/pub/**"]
+
+
+class ExitCodes(harness.SluiceTest):
+    def test_the_commands_own_code_is_returned(self):
+        for code in (0, 1, 7, 255):
+            self.assertExit(self.sluice(NOTHING, "sh", "-c", f"exit {code}"), code)
+
+    def test_a_command_killed_by_a_signal_is_128_and_the_signal(self):
+        self.assertExit(self.sluice(NOTHING, "sh", "-c", "kill -TERM $$"), 128 + signal.SIGTERM)
+        self.assertExit(self.sluice(NOTHING, "sh", "-c", "kill -KILL $$"), 128 + signal.SIGKILL)
+
+    def test_a_missing_command_is_127_and_one_that_cannot_run_126(self):
+        result = self.sluice(NOTHING, "no-such-command-here")
+        self.assertExit(result, 127)
+        self.assertIn("no-such-command-here", result.err)
+        (self.work / "plain").write_text("not a program\n")
+        self.assertExit(self.sluice(NOTHING, "./plain"), 126)
+
+    def test_a_denial_is_3_only_when_asked_for(self):
+        ask = ["getent", "hosts", "b.test"]
+        self.assertExit(self.sluice(READ, "sh", "-c", "getent hosts b.test; true"), 0)
+        self.assertExit(self.sluice(READ, "sh", "-c", "getent hosts b.test; true", flags=["--fail-on-deny"]), 3)
+        self.assertExit(self.sluice(READ, "curl", "-sS", "https://a.test/pub/x", flags=["--fail-on-deny"]), 0)
+        self.assertNotEqual(self.sluice(READ, *ask).code, 0)
+
+    def test_a_bad_policy_names_file_line_and_column_and_is_2(self):
+        for text, meant in (("version: 1\nname: x\nrules:\n  - alow: GET a.test\n", "allow"),
+                            ("version: 1\nname: x\nrules:\n  - allow: GTE a.test\n    bye: [/usr/bin/curl]\n", "by"),
+                            ("version: 1\nname: x\nmode: enfroce\nrules: []\n", "enforce")):
+            result = self.sluice(text, "true")
+            self.assertExit(result, 2)
+            self.assertRegex(result.err, r"policy\.yaml:\d+:\d+: ", text)
+            self.assertIn(meant, result.err)
+        self.assertExit(self.plain_sluice("run", "--policy", "/nonexistent/p.yaml", "--", "true"), 2)
+        self.assertExit(self.plain_sluice("run", "--no-such-flag", "--", "true"), 2)
+        self.assertExit(self.plain_sluice("run"), 2)
+
+    def test_a_construct_of_a_later_version_is_an_error_with_its_line(self):
+        for rule in ("allow: ws a.test/s", "allow: grpc a.test pkg.Service/Method", "allow: graphql query a.test/g", "allow: mcp tools/call a.test/m"):
+            result = self.sluice(f"version: 1\nname: x\nrules:\n  - {rule}\n", "true")
+            self.assertExit(result, 2)
+            self.assertIn("policy.yaml:4:", result.err, rule)
+
+    def test_a_missing_kernel_feature_is_named_and_is_4(self):
+        # No user or network namespace may be made where the limit is zero, so the capture namespace cannot be.
+        script = ("unshare --user --map-root-user sh -c 'echo 0 > /proc/sys/user/max_net_namespaces; exec \"$@\"' sh "
+                  f"{self.command(READ, ['true'])[0]} run --policy {self.policy} -- true")
+        result = self.lab.run(["sh", "-c", script], cwd=self.work)
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertRegex(result.stderr, r"namespace")
+
+    def test_signals_reach_the_command(self):
+        script = "trap 'echo got-it; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+        with self.running(NOTHING, "sh", "-c", script) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=20 * harness.SLOW)
+            self.assertIn("got-it", out, err)
+            self.assertEqual(process.returncode, 5)
+
+    def test_the_time_limit_ends_it(self):
+        begin = time.monotonic()
+        result = self.sluice(NOTHING, "sleep", "60", flags=["--timeout", "500ms"])
+        self.assertLess(time.monotonic() - begin, 15 * harness.SLOW)
+        self.assertNotEqual(result.code, 0)
+        self.assertRegex(result.err, r"(?i)time")
+
+    def test_what_the_command_left_behind_is_ended(self):
+        result = self.sluice(NOTHING, "sh", "-c", "sleep 4242 & echo started")
+        self.assertIn("started", result.out)
+        left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if b"4242" in self.read(p)]
+        self.assertEqual(left, [])
+
+    @staticmethod
+    def read(path):
+        try:
+            return path.read_bytes()
+        except OSError:
+            return b""
+
+    def test_standard_input_and_output_pass(self):
+        done = self.lab.run(self.command(NOTHING, ["cat"]), cwd=self.work, stdin=None, input="through\n")
+        self.assertEqual(done.stdout, "through\n", done.stderr)
+
+
+class Surroundings(harness.SluiceTest):
+    def test_credential_looking_variables_are_dropped_and_reported(self):
+        secrets = {"GITHUB_TOKEN": "ghp_1", "AWS_SECRET_ACCESS_KEY": "k", "MY_PASSWORD": "p", "SSH_AUTH_SOCK": "/run/x", "DOCKER_HOST": "unix:///x"}
+        result = self.sluice(NOTHING, "env", env=secrets)
+        for name in secrets:
+            self.assertNotIn(name + "=", result.out)
+        self.assertIn("GITHUB_TOKEN", result.err)
+        self.assertNotIn("ghp_1", result.err)
+
+    def test_env_passes_what_is_named(self):
+        result = self.sluice(NOTHING, "env", env={"WANTED": "1", "GITHUB_TOKEN": "t"}, flags=["--env", "WANTED", "--env", "SET=2", "--env", "GITHUB_TOKEN"])
+        for line in ("WANTED=1", "SET=2", "GITHUB_TOKEN=t"):
+            self.assertIn(line, result.out.splitlines())
+
+    def test_no_proxy_variable_is_set(self):
+        result = self.sluice(NOTHING, "env")
+        self.assertNotRegex(result.out, r"(?i)_proxy=")
+
+    def test_the_work_folder_is_writable_and_the_system_is_not(self):
+        for path in ("/etc/sluice-test", "/usr/sluice-test"):
+            self.addCleanup(pathlib.Path(path).unlink, missing_ok=True)
+        result = self.sluice(NOTHING, "sh", "-c", "echo x > inside && echo x > /tmp/t && cat /tmp/t; echo x > /etc/sluice-test; echo x > /usr/sluice-test")
+        self.assertIn("x", result.out, str(result))
+        self.assertTrue((self.work / "inside").exists())
+        self.assertFalse(pathlib.Path("/etc/sluice-test").exists() or pathlib.Path("/usr/sluice-test").exists())
+
+    def test_rw_and_ro_open_other_folders(self):
+        for name in ("writable", "readable", "closed"):
+            folder = self.folder / name
+            folder.mkdir()
+            (folder / "f").write_text(name)
+            if self.lab.uid:
+                os.chown(folder, self.lab.uid, self.lab.uid)
+        script = f"cat {self.folder}/readable/f; echo new > {self.folder}/writable/g; echo new > {self.folder}/readable/g; cat {self.folder}/closed/f"
+        result = self.sluice(NOTHING, "sh", "-c", script, flags=["--rw", self.folder / "writable", "--ro", self.folder / "readable"])
+        self.assertEqual(result.out.strip(), "readable", str(result))
+        self.assertTrue((self.folder / "writable/g").exists())
+        self.assertFalse((self.folder / "readable/g").exists())
+
+    def test_cwd_is_where_the_command_starts(self):
+        (self.work / "deep").mkdir()
+        if self.lab.uid:
+            os.chown(self.work / "deep", self.lab.uid, self.lab.uid)
+        self.assertEqual(self.sluice(NOTHING, "pwd", flags=["--cwd", self.work / "deep"]).out.strip(), str(self.work / "deep"))
+
+    def test_a_policy_in_the_work_folder_cannot_be_edited(self):
+        inside = self.work / "p.yaml"
+        inside.write_text(harness.policy_text(READ))
+        if self.lab.uid:
+            os.chown(inside, self.lab.uid, self.lab.uid)
+        result = self.plain_sluice("run", "--policy", inside, "--", "sh", "-c", f"echo 'rules: []' > {inside}; rm -f {inside}; mv {inside} gone; true")
+        self.assertEqual(inside.read_text(), harness.policy_text(READ), str(result))
+
+    def test_only_its_own_processes_are_seen(self):
+        result = self.sluice(NOTHING, "sh", "-c", "ls /proc | grep -c '^[0-9]'")
+        self.assertLess(int(result.out), 8, str(result))
+
+    def test_no_capability_and_no_new_privileges(self):
+        result = self.sluice(NOTHING, "cat", "/proc/self/status")
+        for field in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            self.assertRegex(result.out, field + r":\s+0{16}")
+        self.assertRegex(result.out, r"NoNewPrivs:\s+1")
+
+    def test_descriptors_are_not_inherited(self):
+        with open("/etc/hostname") as spare:
+            os.set_inheritable(spare.fileno(), True)
+            result = self.sluice(NOTHING, "sh", "-c", "ls /proc/self/fd", pass_fds=[spare.fileno()])
+        self.assertEqual(sorted(result.out.split()), ["0", "1", "2", "3"], str(result))
+
+    def test_only_loopback_exists(self):
+        result = self.python(NOTHING, "import socket; print([n for _, n in socket.if_nameindex()])")
+        self.assertEqual(result.out.strip(), "['lo']")
+
+    def test_loopback_is_the_workloads_own(self):
+        script = """
+import socket, threading
+for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+    server = socket.socket(family); server.bind((address, 0)); server.listen()
+    threading.Thread(target=lambda s=server: s.accept()[0].sendall(b"own"), daemon=True).start()
+    print(socket.create_connection(server.getsockname()[:2], timeout=5).recv(3).decode())
+"""
+        self.assertEqual(self.python(NOTHING, script).out.split(), ["own", "own"])
+
+
+class Words(harness.SluiceTest):
+    def test_quiet_says_nothing_when_nothing_is_denied(self):
+        result = self.sluice(READ, "curl", "-sS", "https://a.test/pub/x", flags=["--quiet"])
+        self.assertEqual(result.err, "")
+
+    def test_the_summary_counts(self):
+        result = self.sluice(READ, "sh", "-c", "curl -sS https://a.test/pub/x; curl -sS https://a.test/no")
+        self.assertRegex(result.err, r"sluice: exit 0 .*allowed .*1 denied")
+
+    def test_help_and_version(self):
+        self.assertRegex(self.plain_sluice("--version").out, r"^sluice \d+\.\d+\.\d+")
+        for command in ("run", "lint", "explain", "completion"):
+            result = self.plain_sluice(command, "--help")
+            self.assertExit(result, 0)
+            self.assertRegex(result.out, r"(?i)example", command)
+
+    def test_lint_reports_every_file_and_is_2_on_an_error(self):
+        good, bad = self.folder / "good.yaml", self.folder / "bad.yaml"
+        good.write_text(harness.policy_text(READ))
+        bad.write_text("version: 1\nname: x\nrules:\n  - allow: GET a.test\n  - alow: GET b.test\n")
+        self.assertExit(self.plain_sluice("lint", good), 0)
+        result = self.plain_sluice("lint", good, bad)
+        self.assertExit(result, 2)
+        self.assertRegex(result.out + result.err, r"bad\.yaml:5:\d+: ")
+
+    def test_explain_names_the_rule_or_the_one_that_is_missing(self):
+        self.policy.write_text(harness.policy_text(READ))
+        allowed = self.plain_sluice("explain", self.policy, "GET https://a.test/pub/x")
+        self.assertIn("policy.yaml:4", allowed.out)
+        denied = self.plain_sluice("explain", self.policy, "POST https://a.test/pub/x")
+        self.assertIn("POST a.test/pub/x", denied.out)
+
+    def test_completion_prints_a_script(self):
+        for shell in ("bash", "zsh", "fish"):
+            self.assertIn("fail-on-deny", self.plain_sluice("completion", shell).out, shell)
+
+
+if __name__ == "__main__":
+    harness.main()

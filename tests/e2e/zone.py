@@ -1,0 +1,47 @@
+"""What the lab's internet holds: names, addresses and records. Data only."""
+
+RESOLVER = "9.9.9.9"
+# The link between the two namespaces. Public addresses, so that "the host's own address" is not refused for another reason.
+HOST_V4, GATEWAY_V4 = "93.184.216.34", "93.184.216.1"
+HOST_V6, GATEWAY_V6 = "2606:2800:220:1::34", "2606:2800:220:1::1"
+
+# name -> addresses the internet answers at
+SITES = {
+    "github.com": ["140.82.121.4"],
+    "api.github.com": ["140.82.121.6"],
+    "a.test": ["151.101.1.10", "2a04:4e42::10"],
+    "b.test": ["151.101.1.20"],
+    "v6only.test": ["2a04:4e42::30"],
+    "telemetry.example": ["151.101.1.40"],
+    "db.test": ["151.101.1.50"],
+    "pinned.test": ["151.101.1.60"],
+    "shared.test": ["151.101.1.10"],
+    "x.wild.test": ["151.101.1.65"],
+    "y.x.wild.test": ["151.101.1.65"],
+}
+# Presents a certificate for another name, or one that no authority in the bundle signed.
+BAD_CERTIFICATES = {"wrongname.test": ["151.101.1.70"], "selfsigned.test": ["151.101.1.71"]}
+# Names whose answers must not be dialled.
+TRAPS = {
+    "rebind.test": ["127.0.0.1"],
+    "rebind6.test": ["::1"],
+    "mapped.test": ["::ffff:127.0.0.1"],
+    "metadata.test": ["169.254.169.254"],
+    "private.test": ["10.0.0.5"],
+    "self.test": [HOST_V4],
+}
+# Resolves, but nothing answers there: no such address on the lab's internet.
+SILENT = {"blackhole.test": ["151.101.1.99"]}
+ALIASES = {"alias.test": "a.test"}
+
+PORT_HTTP, PORT_HTTPS, PORT_HTTPS_ALT = 80, 443, 8443
+PORT_TCP_ECHO, PORT_TLS_ECHO, PORT_UDP_ECHO = 5432, 9443, 7007
+PORT_NOBODY = 5999
+
+ADDRESSES = {}
+for table in (SITES, BAD_CERTIFICATES, TRAPS, SILENT):
+    ADDRESSES.update(table)
+
+# A metadata service and a private one answer too: reachable, so that only the policy keeps the workload from them.
+INSIDE = ["169.254.169.254", "10.0.0.5"]
+LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, "8.8.8.8", *INSIDE})

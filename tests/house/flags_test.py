@@ -1,0 +1,47 @@
+#!/usr/bin/python3
+"""The man page and the completions list exactly the flags that --help lists.
+
+Usage: flags_test.py SOURCE_FOLDER SLUICE_BINARY
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+COMMANDS = ("run", "lint", "explain", "completion")
+FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+
+
+def help_flags(binary, *command):
+    text = subprocess.run([binary, *command, "--help"], capture_output=True, text=True, check=True).stdout
+    # Examples show flags of other programs too; only the lists of options count.
+    return set(FLAG.findall(re.split(r"(?im)^\s*examples?:?\s*$", text)[0]))
+
+
+def check(root, binary):
+    of_run, everything = help_flags(binary, "run"), help_flags(binary)
+    for command in COMMANDS:
+        everything |= help_flags(binary, command)
+    faults = []
+    man = (root / "packaging/man/sluice.1").read_text().replace("\\-", "-")
+    entries = set(FLAG.findall(re.split(r"(?m)^\.SH EXAMPLES", man)[0]))
+    faults += [f"sluice.1 lacks --{flag}" for flag in sorted(everything - entries)]
+    faults += [f"sluice.1 has --{flag}, which no --help lists" for flag in sorted(entries - everything)]
+    for shell in ("bash", "zsh", "fish"):
+        text = (root / f"packaging/completions/sluice.{shell}").read_text()
+        listed = set(re.findall(r"-l ([a-z][a-z-]+)", text)) if shell == "fish" else set(FLAG.findall(text))
+        faults += [f"sluice.{shell} lacks --{flag}" for flag in sorted(everything - listed)]
+        printed = subprocess.run([binary, "completion", shell], capture_output=True, text=True).stdout
+        if printed.strip() != text.strip():
+            faults.append(f"`sluice completion {shell}` does not print packaging/completions/sluice.{shell}")
+    return faults, len(of_run)
+
+
+def main():
+    faults, flags = check(pathlib.Path(sys.argv[1]), sys.argv[2])
+    print("\n".join(faults))
+    print(f"{flags} flags of run checked, {len(faults)} faults")
+    return 1 if faults or flags < 10 else 0
+
+
+sys.exit(main())

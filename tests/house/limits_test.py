@@ -1,0 +1,33 @@
+#!/usr/bin/python3
+"""Every bound that the code names stands in docs/limits.md, and every bound there is in the code.
+
+A bound is a constant named kMax…, or k… ending in Limit, Capacity, Deadline or Timeout.
+Usage: limits_test.py SOURCE_FOLDER
+"""
+import pathlib
+import re
+import sys
+
+ROOMS = ("base", "policy", "dns", "nft", "proxy", "supervisor", "audit", "app")
+DEFINED = re.compile(r"\bconstexpr\b[^;=]*?\b(kMax[A-Z]\w*|k[A-Z]\w*(?:Limit|Capacity|Deadline|Timeout))\b\s*(?:=|\{)")
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    defined = {}
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.[hc]*")):
+            if path.suffix in (".h", ".cc"):
+                for name in DEFINED.findall(path.read_text()):
+                    defined.setdefault(name, str(path.relative_to(root)))
+    page = (root / "docs/limits.md").read_text()
+    written = set(re.findall(r"`(k[A-Z]\w*)`", page))
+    faults = [f"docs/limits.md lacks {name} of {where}" for name, where in sorted(defined.items()) if name not in written]
+    source = "\n".join(p.read_text() for room in ROOMS for p in (root / room).rglob("*") if p.suffix in (".h", ".cc"))
+    faults += [f"docs/limits.md names {name}, which the code lacks" for name in sorted(written) if not re.search(rf"\b{name}\b", source)]
+    print("\n".join(faults))
+    print(f"{len(defined)} bounds checked, {len(faults)} faults")
+    return 1 if faults or not defined else 0
+
+
+sys.exit(main())
