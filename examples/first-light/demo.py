@@ -38,9 +38,9 @@ class Demo:
     def __init__(self, lab, pause):
         self.lab, self.pause, self.step, self.failures = lab, pause, 0, []
         self.binary = lab_module.sluice_binary()
-        self.audit = lab.work() / "audit.jsonl"
+        self.audit = lab.folder / "audit.jsonl"
 
-    def show(self, title, caption, command, checks, env=None, after=None, shown=None):
+    def show(self, title, caption, command, checks, after=None, shown=None):
         """Runs one step. `checks` are (what must hold, predicate over the result)."""
         self.step += 1
         print(paint("1;36", f"\n── {self.step}. {title} " + "─" * max(0, 88 - len(title))))
@@ -48,7 +48,7 @@ class Demo:
         print(paint("1", "$ sluice run --policy policy.yaml -- ") + (shown or shlex.join(command)))
         begin = time.monotonic()
         result = self.lab.run([self.binary, "run", "--policy", POLICY, "--name", "first-light", "--audit", self.audit, "--label", "demo=yes",
-                               "--", *command], env=env)
+                               "--", *command])
         elapsed = time.monotonic() - begin
         for stream, code in ((result.stdout, "0"), (result.stderr, "33")):
             for line in stream.strip().splitlines()[:24]:
@@ -79,17 +79,16 @@ class Demo:
                    ("the body suggests the smallest rule", lambda r: '"suggest"' in r.stdout),
                    ("stderr has the denial", lambda r: "denied" in r.stderr and "POST" in r.stderr),
                    ("nothing reached the server", lambda r: not any(e["method"] == "POST" for e in lab.http_log()))])
-        trace = {"GIT_TRACE_PACKET": "0"}
         self.show("git clone", "git fetch-pack github.com/octo/* allows clone and fetch over smart HTTP, and nothing else of it.",
                   ["sh", "-c", "git clone -q https://github.com/octo/hello.git && git -C hello log --oneline"],
                   [("three commits arrived", lambda r: r.stdout.count("commit ") == 3 and r.returncode == 0),
-                   ("protocol version 2 went through", lambda r: self.spoke_version_two())], env=trace)
+                   ("protocol version 2 went through", lambda r: "version=2" in self.git_protocols())], after=self.protocol_log)
         lab.add_commit("octo/hello", "made on the server since")
         self.show("git fetch", "A commit appeared on the server; the clone brings it.",
                   ["sh", "-c", "cd hello && git fetch -q && git log --oneline origin/main | head -2"],
                   [("the new commit arrived", lambda r: "made on the server since" in r.stdout)])
         self.show("git push", "Pushing needs git receive-pack, which no rule allows. git itself shows why.",
-                  ["sh", "-c", "cd hello && git -c user.name=octo -c user.email=octo@a.test commit -q --allow-empty -m mine && git push -q origin HEAD:main"],
+                  ["sh", "-c", "cd hello && git -c user.name=octo -c user.email=octo@a.test commit -q --allow-empty -m mine && git push -q origin HEAD:refs/heads/mine"],
                   [("git shows the reason on a remote: line", lambda r: re.search(r"remote: .*receive-pack", r.stderr)),
                    ("the push failed", lambda r: r.returncode != 0),
                    ("no receive-pack request reached the server", lambda r: not any("receive-pack" in e["target"] for e in lab.http_log() if "target" in e))])
@@ -104,9 +103,12 @@ class Demo:
         self.audit_records()
         return self.failures
 
-    def spoke_version_two(self):
-        headers = [dict(e["headers"]) for e in self.lab.http_log() if e.get("host") == "github.com"]
-        return any({k.lower(): v for k, v in h.items()}.get("git-protocol") == "version=2" for h in headers)
+    def git_protocols(self):
+        headers = [{k.lower(): v for k, v in e["headers"]} for e in self.lab.http_log() if e.get("host") == "github.com"]
+        return {h.get("git-protocol", "none") for h in headers}
+
+    def protocol_log(self, _):
+        print("   " + paint("2", "the server saw Git-Protocol: ") + ", ".join(sorted(self.git_protocols())))
 
     def audit_records(self):
         print(paint("1;36", "\n── What was recorded " + "─" * 72))

@@ -16,7 +16,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     defined = {}
     for room in ROOMS:
-        for path in sorted((root / room).rglob("*.[hc]*")):
+        for path in sorted((root / room).rglob("*.*")):
             if path.suffix in (".h", ".cc"):
                 for name in DEFINED.findall(path.read_text()):
                     defined.setdefault(name, str(path.relative_to(root)))
