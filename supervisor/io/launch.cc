@@ -1,0 +1,130 @@
+#include "supervisor/io/launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "supervisor/io/handshake.h"
+#include "supervisor/io/launch_child.h"
+#include "supervisor/io/launch_facts.h"
+#include "supervisor/io/privileges.h"
+#include "supervisor/landlock_rules.h"
+#include "supervisor/mount_plan.h"
+
+namespace sluice::supervisor {
+namespace {
+
+UniqueFd OpenPidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+
+class Sandbox final : public Workload {
+ public:
+  ~Sandbox() override { KillAll(); }
+
+  Result<void> Start(const LaunchSpec& spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter, int abi) {
+    auto handshake = MakeHandshake();
+    if (!handshake) return std::unexpected(handshake.error());
+    std::array<int, 2> status{};
+    if (::pipe2(status.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
+    status_ = UniqueFd(status[0]);
+    UniqueFd status_writer(status[1]);
+    SandboxPlan plan{.spec = &spec, .mounts = &mounts, .capture = &capture, .filter = filter, .landlock_abi = abi};
+    plan.handshake = handshake->second.get();
+    plan.status_pipe = status_writer.get();
+    const pid_t entry = ::fork();
+    if (entry < 0) return FailErrno("cannot fork", errno);
+    if (entry == 0) RunEntry(plan);
+    handshake->second.Reset();
+    status_writer.Reset();
+    handshake_ = std::move(handshake->first);
+    auto followed = Follow();
+    while (::waitpid(entry, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return followed;
+  }
+
+  UniqueFd TakeNotifyFd() override { return std::move(notify_); }
+  int pid() const override { return command_; }
+
+  Result<void> Release() override {
+    if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
+    auto answer = Receive(handshake_.get(), kStartTimeoutMs);
+    handshake_.Reset();
+    if (answer && answer->step == Step::kFailed) return std::unexpected(answer->error);
+    // The socket closed without a word: execve took place.
+    if (!answer && answer.error().code == Code::kInternal) return {};
+    return answer ? Result<void>(Fail(Code::kInternal, "an unexpected start-up message")) : Result<void>(std::unexpected(answer.error()));
+  }
+
+  ExitStatus Wait() override {
+    CommandStatus message;
+    ssize_t got = 0;
+    do {
+      got = ::read(status_.get(), &message, sizeof message);
+    } while ((got < 0 && errno == EINTR) || (got == sizeof message && WIFSTOPPED(message.status)));
+    KillAll();
+    if (got != sizeof message) return {.code = 128 + SIGKILL, .signal = SIGKILL};
+    if (WIFSIGNALED(message.status)) return {.code = 128 + WTERMSIG(message.status), .signal = WTERMSIG(message.status)};
+    return {.code = WEXITSTATUS(message.status)};
+  }
+
+ private:
+  // The steps of the start, as the processes report them.
+  Result<void> Follow() {
+    auto init = Expect(handshake_.get(), Step::kInit, kStartTimeoutMs);
+    if (!init) return std::unexpected(init.error());
+    init_ = static_cast<pid_t>(init->number);
+    auto ready = Expect(handshake_.get(), Step::kReady, kStartTimeoutMs);
+    if (!ready) return std::unexpected(ready.error());
+    command_ = ready->sender;
+    command_fd_ = OpenPidfd(command_);
+    if (!command_fd_) return FailErrno("cannot watch the command", errno);
+    auto filtered = Expect(handshake_.get(), Step::kFiltered, kStartTimeoutMs);
+    if (!filtered) return std::unexpected(filtered.error());
+    notify_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, command_fd_.get(), static_cast<int>(filtered->number), 0)));
+    if (!notify_) {
+      const int error = errno;
+      if (error == EPERM) return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
+      return FailErrno("cannot take the notification descriptor", error);
+    }
+    return {};
+  }
+
+  void KillAll() {
+    if (init_ <= 0) return;
+    ::kill(init_, SIGKILL);  // not reaped yet, so the number is still its own
+    while (::waitpid(init_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    init_ = 0;
+  }
+
+  UniqueFd handshake_;
+  UniqueFd status_;
+  UniqueFd notify_;
+  UniqueFd command_fd_;
+  pid_t init_ = 0;
+  pid_t command_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture, std::span<const sock_filter> filter) {
+  const int abi = LandlockAbi();
+  if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
+  auto resolved = ResolvePaths(spec);
+  if (!resolved) return std::unexpected(resolved.error());
+  auto facts = GatherFacts(*resolved, spec);
+  if (!facts) return std::unexpected(facts.error());
+  auto mounts = PlanMounts(*resolved, *facts);
+  if (!mounts) return std::unexpected(mounts.error());
+  auto sandbox = std::make_unique<Sandbox>();
+  if (auto started = sandbox->Start(*resolved, *mounts, capture, filter, abi); !started) return std::unexpected(started.error());
+  return sandbox;
+}
+
+}  // namespace sluice::supervisor
