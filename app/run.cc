@@ -101,12 +101,21 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   return spec;
 }
 
+supervisor::Variables OwnEnvironment() {
+  supervisor::Variables variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos && equals != 0) variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
 Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, supervisor::LaunchSpec* spec) {
-  auto environment = supervisor::FilterEnvironment(environ, options.environment);
+  auto environment = supervisor::ChooseEnvironment(OwnEnvironment(), options.environment);
   if (!environment) return std::unexpected(environment.error());
-  if (!environment->dropped_credentials.empty())
-    LogInfo("not passed, since the names look like credentials: {} (pass one with --env NAME)",
-            fmt::join(environment->dropped_credentials, " "));
+  if (!environment->credentials.empty())
+    LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)", fmt::join(environment->credentials, " "));
   spec->environment = std::move(environment->variables);
   for (const auto& variable : trust.environment) spec->environment.push_back(variable);
   spec->overlays = trust.overlays;
