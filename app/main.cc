@@ -97,11 +97,19 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   return sub;
 }
 
+void AddFormat(CLI::App* sub, sluice::app::OutputFormat* format) {
+  using sluice::app::OutputFormat;
+  sub->add_option_function<std::string>("--format", [format](const std::string& word) { *format = word == "json" ? OutputFormat::kJson : OutputFormat::kText; },
+                                        "text (default) or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT");
+}
+
 CLI::App* AddLint(CLI::App& app, LintOptions* lint) {
   CLI::App* sub = app.add_subcommand("lint", "Check policy files");
   sub->footer(kLintExamples);
   sub->add_option("files", lint->files, "Policy files")->required()->type_name("FILE");
-  sub->add_option("--format", lint->format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  AddFormat(sub, &lint->format);
   return sub;
 }
 
@@ -109,13 +117,13 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   CLI::App* sub = app.add_subcommand("explain", "Say what a policy answers to one request, and why");
   sub->footer(kExplainExamples);
   sub->add_option("file", explain->file, "Policy file")->required()->type_name("FILE");
-  sub->add_option("request", explain->request, "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
+  sub->add_option("request", explain->question, "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
       ->required()
       ->type_name("REQUEST");
   sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");
   sub->add_option("--ip", explain->ip, "Address the name resolves to")->type_name("ADDRESS");
   sub->add_option("--at", explain->at, "Time of asking, RFC 3339 (default: now)")->type_name("TIME");
-  sub->add_option("--format", explain->format, "text or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  AddFormat(sub, &explain->format);
   return sub;
 }
 
