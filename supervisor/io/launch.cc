@@ -13,7 +13,9 @@
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/launch_child.h"
 #include "supervisor/io/launch_facts.h"
+#include "supervisor/io/launch_relay.h"
 #include "supervisor/io/privileges.h"
+#include "supervisor/io/standard_streams.h"
 #include "supervisor/landlock_rules.h"
 #include "supervisor/mount_plan.h"
 
@@ -33,7 +35,10 @@ class Sandbox final : public Workload {
     if (::pipe2(status.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
     status_ = UniqueFd(status[0]);
     UniqueFd status_writer(status[1]);
+    auto streams = PrepareStandardStreams();
+    if (!streams) return std::unexpected(streams.error());
     SandboxPlan plan{.spec = &spec, .mounts = &mounts, .capture = &capture, .filter = filter, .landlock_abi = abi};
+    plan.standard = streams->ForChild();
     plan.handshake = handshake->second.get();
     plan.status_pipe = status_writer.get();
     const pid_t entry = ::fork();
@@ -42,7 +47,8 @@ class Sandbox final : public Workload {
     handshake->second.Reset();
     status_writer.Reset();
     handshake_ = std::move(handshake->first);
-    auto followed = Follow();
+    timeout_ = spec.timeout;
+    auto followed = Follow(std::move(*streams));
     while (::waitpid(entry, nullptr, 0) < 0 && errno == EINTR) {
     }
     return followed;
@@ -55,6 +61,7 @@ class Sandbox final : public Workload {
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();
+    if (timeout_) deadline_ = SystemClock().Steady() + *timeout_;
     if (answer && answer->step == Step::kFailed) return std::unexpected(answer->error);
     // The socket closed without a word: execve took place.
     if (!answer && answer.error().code == Code::kInternal) return {};
@@ -62,23 +69,31 @@ class Sandbox final : public Workload {
   }
 
   ExitStatus Wait() override {
-    CommandStatus message;
-    ssize_t got = 0;
-    do {
-      got = ::read(status_.get(), &message, sizeof message);
-    } while ((got < 0 && errno == EINTR) || (got == sizeof message && WIFSTOPPED(message.status)));
+    const CommandEnd end = relay_->Run({.pid = command_, .pidfd = command_fd_.get(), .status = status_.get(), .deadline = deadline_});
     KillAll();
-    if (got != sizeof message) return {.code = 128 + SIGKILL, .signal = SIGKILL};
-    if (WIFSIGNALED(message.status)) return {.code = 128 + WTERMSIG(message.status), .signal = WTERMSIG(message.status)};
-    return {.code = WEXITSTATUS(message.status)};
+    relay_->Drain();
+    ExitStatus status{.code = 128 + SIGKILL, .signal = SIGKILL, .timed_out = end.timed_out};
+    if (!end.status) return status;
+    status.signal = WIFSIGNALED(*end.status) ? WTERMSIG(*end.status) : 0;
+    status.code = status.signal != 0 ? 128 + status.signal : WEXITSTATUS(*end.status);
+    return status;
   }
 
  private:
   // The steps of the start, as the processes report them.
-  Result<void> Follow() {
+  Result<void> Follow(StandardStreams streams) {
     auto init = Expect(handshake_.get(), Step::kInit, kStartTimeoutMs);
     if (!init) return std::unexpected(init.error());
     init_ = static_cast<pid_t>(init->number);
+    UniqueFd master;
+    if (streams.has_terminal()) {
+      auto terminal = Expect(handshake_.get(), Step::kTerminal, kStartTimeoutMs);
+      if (!terminal) return std::unexpected(terminal.error());
+      if (terminal->fds.empty()) return Fail(Code::kInternal, "a terminal came without its descriptor");
+      master = std::move(terminal->fds.front());
+    }
+    relay_.emplace(std::move(streams), std::move(master));
+    relay_->CloseWorkloadEnds();
     auto ready = Expect(handshake_.get(), Step::kReady, kStartTimeoutMs);
     if (!ready) return std::unexpected(ready.error());
     command_ = ready->sender;
@@ -107,6 +122,9 @@ class Sandbox final : public Workload {
   UniqueFd status_;
   UniqueFd notify_;
   UniqueFd command_fd_;
+  std::optional<LaunchRelay> relay_;
+  std::optional<std::chrono::milliseconds> timeout_;
+  std::optional<SteadyTime> deadline_;
   pid_t init_ = 0;
   pid_t command_ = 0;
 };
