@@ -7,10 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
+#include "supervisor/command_hint.h"
 #include "supervisor/io/handshake.h"
+#include "supervisor/io/host_command.h"
 #include "supervisor/io/launch_child.h"
 #include "supervisor/io/launch_facts.h"
 #include "supervisor/io/launch_relay.h"
@@ -129,6 +132,21 @@ class Sandbox final : public Workload {
   pid_t command_ = 0;
 };
 
+// Names come from the policy's resolver; the host's own table would give addresses past it. Programs look up their own host
+// name and expect an answer.
+void AddHosts(LaunchSpec& spec) {
+  constexpr const char* kHosts = "/etc/hosts";
+  if (std::ranges::find(spec.overlays, kHosts, &FileOverlay::path) != spec.overlays.end()) return;
+  spec.overlays.push_back({kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
+}
+
+// A command that was not found in the view may well be on the host.
+Error WithHint(Error error, const LaunchSpec& resolved) {
+  if (error.code != Code::kNotFound) return error;
+  if (const auto path = FindOnHost(resolved)) error.message += "; it " + HiddenCommandHint(*path, VariableOf(resolved, "HOME"));
+  return error;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture, std::span<const sock_filter> filter) {
@@ -136,12 +154,15 @@ Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const C
   if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
   auto resolved = ResolvePaths(spec);
   if (!resolved) return std::unexpected(resolved.error());
+  AddHosts(*resolved);
+  if (auto fine = CheckGrants(*resolved); !fine) return std::unexpected(fine.error());
   auto facts = GatherFacts(*resolved, spec);
   if (!facts) return std::unexpected(facts.error());
   auto mounts = PlanMounts(*resolved, *facts);
   if (!mounts) return std::unexpected(mounts.error());
   auto sandbox = std::make_unique<Sandbox>();
-  if (auto started = sandbox->Start(*resolved, *mounts, capture, filter, abi); !started) return std::unexpected(started.error());
+  if (auto started = sandbox->Start(*resolved, *mounts, capture, filter, abi); !started)
+    return std::unexpected(WithHint(started.error(), *resolved));
   return sandbox;
 }
 
