@@ -25,7 +25,6 @@ namespace {
 
 // The first address of the synthetic range is given to no name, and every address reaches the resolver.
 constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 timeout:2 attempts:2\n";
-constexpr const char* kHosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 sluice\n";
 
 int Report(const Error& error) {
   if (error.span) {
@@ -120,7 +119,6 @@ Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, super
   for (const auto& variable : trust.environment) spec->environment.push_back(variable);
   spec->overlays = trust.overlays;
   spec->overlays.push_back({"/etc/resolv.conf", kResolvConf});
-  spec->overlays.push_back({"/etc/hosts", kHosts});
   return {};
 }
 

@@ -242,6 +242,11 @@ bool IsWithin(std::string_view path, std::string_view tree) {
   return path.size() == tree.size() || path[tree.size()] == '/';
 }
 
+Result<void> CheckGrants(const LaunchSpec& spec) {
+  auto trees = CollectGrants(spec);
+  return trees ? Result<void>() : std::unexpected(trees.error());
+}
+
 Result<MountPlan> PlanMounts(const LaunchSpec& spec, const HostFacts& facts) {
   auto trees = CollectGrants(spec);
   if (!trees) return std::unexpected(trees.error());

@@ -74,6 +74,9 @@ struct MountPlan {
 inline constexpr size_t kMaxGrantedTrees = 256;
 inline constexpr size_t kMaxMountSteps = 2048;
 
+/// Whether the grants can be given at all; PlanMounts checks the same. Before the host is looked at, since "/" would be walked.
+[[nodiscard]] Result<void> CheckGrants(const LaunchSpec& spec);
+
 /// kInvalid: a grant that would open what the view exists to close (/, /proc, /dev, …), two grants that disagree, or a
 /// protected path that would stay writable.
 [[nodiscard]] Result<MountPlan> PlanMounts(const LaunchSpec& spec, const HostFacts& facts);
