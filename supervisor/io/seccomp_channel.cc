@@ -9,14 +9,14 @@
 
 namespace sluice::supervisor {
 
-Result<SeccompChannel> SeccompChannel::Open(UniqueFd fd) {
+Result<SeccompChannel> SeccompChannel::Open(UniqueFd fd, NotifyWakeUp wake_up) {
   seccomp_notif_sizes sizes{};
   if (::syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) != 0) return FailErrno("no seccomp notifications", errno);
   if (sizes.seccomp_notif != sizeof(seccomp_notif) || sizes.seccomp_notif_resp != sizeof(seccomp_notif_resp)) {
     return Fail(Code::kUnsupported, "this kernel's seccomp notifications have another size than this build knows");
   }
   // Only latency under load depends on it, so an older kernel is no failure.
-  (void)::ioctl(fd.get(), kernel::kIoctlNotifSetFlags, kernel::kNotifFdSyncWakeUp);
+  if (wake_up == NotifyWakeUp::kSynchronous) (void)::ioctl(fd.get(), kernel::kIoctlNotifSetFlags, kernel::kNotifFdSyncWakeUp);
   return SeccompChannel(std::move(fd));
 }
 

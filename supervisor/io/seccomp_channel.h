@@ -8,13 +8,14 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "supervisor/io/notifier.h"
 
 namespace sluice::supervisor {
 
 class SeccompChannel {
  public:
-  /// Checks the kernel's structure sizes and asks for synchronous wake-ups where the kernel has them.
-  [[nodiscard]] static Result<SeccompChannel> Open(UniqueFd fd);
+  /// Checks the kernel's structure sizes; synchronous wake-ups are had where the kernel has them.
+  [[nodiscard]] static Result<SeccompChannel> Open(UniqueFd fd, NotifyWakeUp wake_up);
 
   enum class Received : uint8_t {
     kCall,
