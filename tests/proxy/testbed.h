@@ -91,8 +91,8 @@ class Origin {
   void Run();
   std::shared_ptr<ssl_ctx_st> tls_;
   std::function<void(Peer)> serve_;
+  uint16_t port_ = 0;  // before the listener, which fills it
   UniqueFd listener_;
-  uint16_t port_ = 0;
   std::atomic<int> accepted_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
