@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <openssl/evp.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <memory>
 #include <set>
 
 #include "base/unique_fd.h"
@@ -56,6 +59,28 @@ Result<void> CheckExecutables(const std::vector<Rule>& rules) {
     }
   }
   return {};
+}
+
+Result<std::array<uint8_t, 32>> FileDigest(const std::string& path) {
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (context == nullptr || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
+    return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+  std::array<char, 64 * 1024> buffer{};
+  for (uint64_t total = 0;;) {
+    const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
+    if (n == 0) break;
+    total += static_cast<uint64_t>(n);
+    if (total > kMaxBytes) return Fail(Code::kExhausted, fmt::format("{} is larger than 1 GiB", path));
+    EVP_DigestUpdate(context.get(), buffer.data(), static_cast<size_t>(n));
+  }
+  std::array<uint8_t, 32> digest{};
+  if (EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1) return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+  return digest;
 }
 
 }  // namespace sluice::policy

@@ -88,12 +88,35 @@ struct ParserDeleter {
   void operator()(fy_parser* parser) const { fy_parser_destroy(parser); }
 };
 struct DiagDeleter {
-  void operator()(fy_diag* diag) const { fy_diag_unref(diag); }
+  void operator()(fy_diag* diag) const { fy_diag_destroy(diag); }
 };
+using DiagPtr = std::unique_ptr<fy_diag, DiagDeleter>;
+
+void Discard(fy_diag*, void*, const char*, size_t) {}
+
+// Errors are collected and never printed: whoever asked for the policy says them.
+DiagPtr MakeDiag() {
+  fy_diag_cfg config{};
+  fy_diag_cfg_default(&config);
+  config.fp = nullptr;
+  config.output_fn = Discard;
+  config.level = FYET_ERROR;
+  config.colorize = false;
+  DiagPtr diag(fy_diag_create(&config));
+  if (diag != nullptr) fy_diag_set_collect_errors(diag.get(), true);
+  return diag;
+}
+
+Node EmptyMap(const Text& text) {
+  Node node;
+  node.kind = Node::Kind::kMapping;
+  node.span = text.Span(0, 0);
+  return node;
+}
 
 class TreeBuilder {
  public:
-  TreeBuilder(const Text& text, fy_parser* parser) : text_(text), parser_(parser) {}
+  TreeBuilder(const Text& text, fy_parser* parser, fy_diag* diag) : text_(text), parser_(parser), diag_(diag) {}
 
   Result<Node> Build() {
     while (true) {
@@ -104,12 +127,7 @@ class TreeBuilder {
       if (!done) return std::unexpected(done.error());
       if (*done) break;
     }
-    if (!root_) {
-      root_.emplace();
-      root_->kind = Node::Kind::kMapping;
-      root_->span = text_.Span(0, 0);
-    }
-    return std::move(*root_);
+    return root_ ? std::move(*root_) : EmptyMap(text_);
   }
 
  private:
@@ -190,7 +208,7 @@ class TreeBuilder {
     fy_token* token = event->scalar.value;
     Node node;
     if (token == nullptr) {  // "key:" with nothing after it
-      node.span = text_.Span(Start(event), Start(event));
+      node.span = PlaceOfNothing();
       return Add(std::move(node));
     }
     const size_t from = TokenStart(token, event);
@@ -233,9 +251,15 @@ class TreeBuilder {
       default:
         node->style = Node::Style::kBlock;
         node->verbatim = false;
-        node->span = text_.Span(from, from + 1);
+        node->span = PlaceOfNothing();
         return {};
     }
+  }
+
+  // For what has no text of its own on one line: the key that it belongs to.
+  [[nodiscard]] SourceSpan PlaceOfNothing() const {
+    if (stack_.empty()) return text_.Span(0, 0);
+    return stack_.back().key ? stack_.back().key->span : stack_.back().node.span;
   }
 
   // "a #b" is "a" and a comment to YAML, and hardly ever meant so; "a # b" is one.
@@ -287,9 +311,8 @@ class TreeBuilder {
   }
 
   std::unexpected<Error> SyntaxError() {
-    const std::unique_ptr<fy_diag, DiagDeleter> diag(fy_parser_get_diag(parser_));
     void* iterator = nullptr;
-    const fy_diag_error* error = diag == nullptr ? nullptr : fy_diag_errors_iterate(diag.get(), &iterator);
+    const fy_diag_error* error = fy_diag_errors_iterate(diag_, &iterator);
     if (error == nullptr || error->msg == nullptr) return text_.Fail("this is not YAML", text_.bytes.size(), text_.bytes.size());
     SourceSpan span{text_.file, static_cast<uint32_t>(std::max(error->line, 1)), static_cast<uint32_t>(std::max(error->column, 1)), 1};
     std::string message(error->msg);
@@ -301,6 +324,7 @@ class TreeBuilder {
 
   const Text& text_;
   fy_parser* parser_;
+  fy_diag* diag_;
   int documents_ = 0;
   std::vector<Open> stack_;
   std::optional<Node> root_;
@@ -312,14 +336,16 @@ Result<Node> ParseYaml(std::string_view text, const std::string& file) {
   const Text source(text, file);
   if (text.size() > kMaxFileBytes) return source.Fail("the file is larger than 1 MiB", 0, 0);
   if (auto clean = CheckBytes(source); !clean) return std::unexpected(clean.error());
+  if (text.find_first_not_of(" \r\n") == std::string_view::npos) return EmptyMap(source);
+  const DiagPtr diag = MakeDiag();
   fy_parse_cfg config{};
+  config.diag = diag.get();
   config.flags = static_cast<fy_parse_cfg_flags>(FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE |
                                                  FYPCF_DISABLE_RECYCLING);
   const std::unique_ptr<fy_parser, ParserDeleter> parser(fy_parser_create(&config));
-  if (parser == nullptr) return Fail(Code::kExhausted, "out of memory for the YAML parser");
-  if (text.empty()) return TreeBuilder(source, parser.get()).Build();
+  if (diag == nullptr || parser == nullptr) return Fail(Code::kExhausted, "out of memory for the YAML parser");
   if (fy_parser_set_string(parser.get(), text.data(), text.size()) != 0) return Fail(Code::kInternal, "the YAML parser refused its input");
-  return TreeBuilder(source, parser.get()).Build();
+  return TreeBuilder(source, parser.get(), diag.get()).Build();
 }
 
 }  // namespace sluice::policy
