@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <csignal>
 #include <future>
 #include <thread>
 
@@ -94,6 +95,11 @@ Worker::~Worker() {
 }
 
 void Worker::Run() {
+  // splice(2) to a socket that is gone raises it, and has no flag against that.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
   for (;;) {
     try {
       loop_->context.run();

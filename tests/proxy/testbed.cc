@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 
@@ -24,6 +25,8 @@ namespace sluice::proxy::testing {
 namespace {
 
 UniqueFd Listen(uint16_t* port) {
+  // For OpenSSL's writes on the test's own ends.
+  std::signal(SIGPIPE, SIG_IGN);
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -66,7 +69,7 @@ X509* NewCertificate(EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key, const st
   X509_gmtime_adj(X509_getm_notBefore(cert), -60);
   X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
   X509_set_pubkey(cert, key);
-  const std::string name = issuer == nullptr ? "Test root" : "Test origin";
+  const std::string name = issuer == nullptr ? "Test root " + RandomHex(4) : "Test origin";
   X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name.c_str()), -1,
                              -1, 0);
   X509* const signer = issuer != nullptr ? issuer : cert;

@@ -91,8 +91,8 @@ class Origin {
   void Run();
   std::shared_ptr<ssl_ctx_st> tls_;
   std::function<void(Peer)> serve_;
+  uint16_t port_ = 0;  // before the listener, which fills it
   UniqueFd listener_;
-  uint16_t port_ = 0;
   std::atomic<int> accepted_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
@@ -154,6 +154,8 @@ class Testbed {
   Peer ConnectLiteral(IpAddress address, uint16_t port, Speak speak = Speak::kTls);
   /// The client's end of a bare TCP flow.
   UniqueFd ConnectRaw(FlowTarget target, uint64_t id = 0);
+  /// Makes a bare flow's end speak.
+  Peer Speaking(UniqueFd fd, Speak speak, const std::string& sni);
   void SetPolicy(const std::string& rules);
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] KeepingSink& sink() { return sink_; }
@@ -162,7 +164,6 @@ class Testbed {
   [[nodiscard]] uint64_t last_id() const { return next_id_ - 1; }
 
  private:
-  Peer Speaking(UniqueFd fd, Speak speak, const std::string& sni);
   static policy::SnapshotPtr Load(const std::string& rules);
   TestResolver resolver_;
   KeepingSink sink_;
