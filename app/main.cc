@@ -1,7 +1,183 @@
-// Placeholder entry until the subcommands land: prints the version.
-#include <cstdio>
+// The `sluice` program: flags into option structs, nothing more.
 
-int main() {
-  std::puts("sluice " SLUICE_VERSION);
-  return 0;
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "app/completion.h"
+#include "app/exit_code.h"
+#include "app/explain.h"
+#include "app/lint.h"
+#include "app/run.h"
+#include "base/log.h"
+
+namespace {
+
+using sluice::app::ExplainOptions;
+using sluice::app::LintOptions;
+using sluice::app::RunOptions;
+
+constexpr const char* kAbout =
+    "sluice: an egress policy proxy. A workload runs with no network of its own; what it reaches is what the policy says.";
+
+constexpr const char* kRunExamples = R"(
+Examples:
+  sluice run --policy policy.yaml -- make test
+  sluice run --allow 'GET api.github.com/repos/**' --allow 'git fetch-pack github.com/octo/*' -- ./agent
+  sluice run --policy policy.yaml --audit audit.jsonl --name ci-42 --label job=build --fail-on-deny -- npm ci
+
+Exit code: the command's own (128 + N when signal N ended it); 2 bad input, 3 --fail-on-deny and something was denied,
+4 this machine lacks a needed feature, 5 the supervisor failed, 126 and 127 as a shell.
+SIGHUP or a change of the policy file reloads it.)";
+
+constexpr const char* kLintExamples = R"(
+Examples:
+  sluice lint policy.yaml
+  sluice lint --format json policies/*.yaml
+
+Exit code: 0 clean or warnings only, 1 a finding of severity error, 2 a file that does not load.)";
+
+constexpr const char* kExplainExamples = R"(
+Examples:
+  sluice explain policy.yaml 'POST https://api.github.com/repos/octo/hello/issues'
+  sluice explain policy.yaml 'git fetch-pack github.com/octo/hello' --by /usr/bin/git
+  sluice explain policy.yaml 'connect db.internal:5432' --ip 10.1.0.7
+  sluice explain policy.yaml 'dns api.github.com'
+
+Exit code: 0 allowed, 1 denied, 2 bad input.)";
+
+constexpr const char* kCompletionExamples = R"(
+Examples:
+  source <(sluice completion bash)
+  sluice completion zsh > "${fpath[1]}/_sluice"
+  sluice completion fish > ~/.config/fish/completions/sluice.fish)";
+
+// `--` ends sluice's own flags: what follows is the command, whatever it looks like.
+std::vector<std::string> SplitCommand(std::vector<std::string>* arguments) {
+  for (auto it = arguments->begin(); it != arguments->end(); ++it) {
+    if (*it != "--") continue;
+    std::vector<std::string> command(it + 1, arguments->end());
+    arguments->erase(it, arguments->end());
+    return command;
+  }
+  return {};
+}
+
+CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
+  CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
+  sub->footer(kRunExamples);
+  sub->add_option("-p,--policy", run->policy, "Policy file")->type_name("FILE");
+  sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")->type_name("RULE")->allow_extra_args(false);
+  sub->add_option("--audit", run->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
+  sub->add_option("--resolver", run->resolvers, "Upstream DNS server; repeatable (default: the host's)")
+      ->type_name("IP[:PORT]")
+      ->allow_extra_args(false);
+  sub->add_option("--upstream-ca", run->upstream_ca, "Trust these roots (PEM) for upstreams, beside the system's; repeatable")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  sub->add_option("--rw", run->read_write, "A tree the command may write, beside the work directory; repeatable")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  sub->add_option("--ro", run->read_only, "A tree the command may read, beside the system's; repeatable")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  sub->add_option("-e,--env", run->environment, "Pass a variable the allowlist would drop; repeatable")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  sub->add_option("--cwd", run->cwd, "Work directory (default: the current one)")->type_name("DIR");
+  sub->add_option("--name", run->name, "Sandbox name in records (default: the command's)")->type_name("NAME");
+  sub->add_option("-l,--label", run->labels, "Label in every record; repeatable")->type_name("KEY=VALUE")->allow_extra_args(false);
+  sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
+  sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
+  sub->add_flag("-q,--quiet", run->quiet, "Print denials and errors only");
+  sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  return sub;
+}
+
+void AddFormat(CLI::App* sub, sluice::app::OutputFormat* format) {
+  using sluice::app::OutputFormat;
+  sub->add_option_function<std::string>("--format", [format](const std::string& word) { *format = word == "json" ? OutputFormat::kJson : OutputFormat::kText; },
+                                        "text (default) or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT");
+}
+
+CLI::App* AddLint(CLI::App& app, LintOptions* lint) {
+  CLI::App* sub = app.add_subcommand("lint", "Check policy files");
+  sub->footer(kLintExamples);
+  sub->add_option("files", lint->files, "Policy files")->required()->type_name("FILE");
+  AddFormat(sub, &lint->format);
+  return sub;
+}
+
+CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
+  CLI::App* sub = app.add_subcommand("explain", "Say what a policy answers to one request, and why");
+  sub->footer(kExplainExamples);
+  sub->add_option("file", explain->file, "Policy file")->required()->type_name("FILE");
+  sub->add_option("request", explain->question, "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
+      ->required()
+      ->type_name("REQUEST");
+  sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");
+  sub->add_option("--ip", explain->ip, "Address the name resolves to")->type_name("ADDRESS");
+  sub->add_option("--at", explain->at, "Time of asking, RFC 3339 (default: now)")->type_name("TIME");
+  AddFormat(sub, &explain->format);
+  return sub;
+}
+
+// CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
+int UsageError(const std::string& message, const std::string& command) {
+  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", message, command.empty() ? "" : command + " ");
+  return sluice::app::kExitBadInput;
+}
+
+int Main(std::vector<std::string> arguments) {
+  CLI::App app(kAbout, "sluice");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(1);
+  app.footer("Read more: man sluice, docs/policy-language.md");
+  RunOptions run;
+  LintOptions lint;
+  ExplainOptions explain;
+  std::string shell;
+  bool verbose = false;
+  const CLI::App* run_command = AddRun(app, &run, &verbose);
+  const CLI::App* lint_command = AddLint(app, &lint);
+  const CLI::App* explain_command = AddExplain(app, &explain);
+  CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
+  completion->footer(kCompletionExamples);
+  completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+
+  if (!arguments.empty() && arguments.front() == "run") run.command = SplitCommand(&arguments);
+  const std::string command = arguments.empty() ? "" : arguments.front();
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app.parse(arguments);
+  } catch (const CLI::Success& request) {
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    const bool known = command == "run" || command == "lint" || command == "explain" || command == "completion";
+    if (run_command->parsed() && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+      return UsageError(fmt::format("{}. Put `--` before the command: sluice run [OPTIONS] -- COMMAND", error.what()), command);
+    return UsageError(error.what(), known ? command : "");
+  }
+  if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
+  if (run_command->parsed()) return sluice::app::Run(run);
+  if (lint_command->parsed()) return sluice::app::RunLint(lint);
+  if (explain_command->parsed()) return sluice::app::RunExplain(explain);
+  return sluice::app::PrintCompletion(shell);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& error) {
+    sluice::LogError("unexpected fault: {}", error.what());
+    return sluice::app::kExitFault;
+  }
 }

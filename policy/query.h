@@ -52,6 +52,8 @@ struct ConnectQuery {
   uint16_t port = 0;
   Transport transport = Transport::kTcp;
   WallTime now{};
+  /// Addresses of the supervisor's own host: as special as loopback (exact point 11).
+  std::span<const IpAddress> host_addresses{};
 };
 
 /// A lookup. `type` is the RR type number.
@@ -69,6 +71,10 @@ struct CanonicalTarget {
   bool has_query = false;
   bool has_encoded_slash = false;  ///< %2F survives in path: only allows with encoded-slash match
   bool has_path_params = false;    ///< ';' in path: only allows with path-params match
+  std::string matched{};           ///< path with the escapes of :@!$&'()*+,= decoded, as rules compare it; empty where that is path
+  std::vector<std::string> wide_readings{};  ///< other ways a server may read %2F and ';', for denies; mostly empty
+  /// What rules compare.
+  [[nodiscard]] std::string_view ForMatching() const { return matched.empty() ? std::string_view(path) : std::string_view(matched); }
   /// What is sent upstream: path, and '?' with the query.
   [[nodiscard]] std::string ForUpstream() const;
 };

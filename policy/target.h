@@ -31,6 +31,19 @@ struct Authority {
 /// "host", "host:443", "1.2.3.4", "[::1]:80". Refuses userinfo, escapes, empty ports, odd IPv4 spellings (0x7f.1, 127.1, 017700000001).
 [[nodiscard]] std::optional<Authority> ParseAuthority(std::string_view raw);
 
+/// A path of a rule in the form that is compared: as CanonicalizeTarget, but the escapes of :@!$&'()*+,= are decoded too, '*' is
+/// a wildcard and an escaped one stays "%2A". An error says what
+/// stands against the text; its column counts from 1 inside `raw`.
+struct PathGlobText {
+  std::string text;
+  bool has_encoded_slash = false;
+  bool has_path_params = false;
+};
+[[nodiscard]] Result<PathGlobText> CanonicalizePathGlob(std::string_view raw);
+
+/// Whether a name would be read as an IPv4 address by some program: its last label is a number, decimal or 0x.
+[[nodiscard]] bool EndsInNumber(std::string_view name);
+
 /// RFC 9110 token; methods are case-sensitive.
 [[nodiscard]] bool IsToken(std::string_view text);
 

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "dns/io/upstream.h"
+#include "dns/limiter.h"
 #include "dns/synthetic.h"
 #include "policy/event.h"
 
@@ -21,12 +22,13 @@ struct ServerOptions {
   UniqueFd udp;  ///< bound to [::]:53, dual-stack, IP_PKTINFO and IPV6_RECVPKTINFO on: answers leave from the address asked
   UniqueFd tcp;  ///< listening on [::]:53, dual-stack
   AttributeClient attribute;
+  Limits limits{};
 };
 
 /// Lives on one io_context and is destroyed there.
 class Server {
  public:
-  /// All references outlive the server. Starts serving at once.
+  /// All references outlive the server. Starts serving at once. Either socket may be absent, not both.
   static Result<std::unique_ptr<Server>> Start(boost::asio::io_context& context, ServerOptions options, UpstreamClient& upstream,
                                                SyntheticPool& pool, const policy::CurrentPolicy& policy, policy::EventSink& sink);
   virtual ~Server() = default;

@@ -7,18 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "policy/finding.h"
 #include "policy/snapshot.h"
 
 namespace sluice::policy {
-
-/// A remark on a policy that loads all the same.
-struct Finding {
-  enum class Severity : uint8_t { kNote, kWarning, kError };
-  Severity severity = Severity::kWarning;
-  std::string code;  ///< "opaque-allow-meets-deny"
-  std::string message;
-  SourceSpan span;
-};
 
 struct LoadOptions {
   std::vector<std::string> extra_allows;  ///< `--allow` texts, compiled as rules of a file named "--allow"
@@ -31,7 +23,10 @@ struct LoadOptions {
 /// `--allow` texts alone, without a file.
 [[nodiscard]] Result<SnapshotPtr> LoadRules(const LoadOptions& options);
 
-/// "policy.yaml:7:12: unknown verb `gti`; did you mean `git`?", then the line and a caret. `color`: ANSI.
+/// A policy held in memory; `name` is what its errors call it. It cannot include others.
+[[nodiscard]] Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name);
+
+/// "policy.yaml:7:12: unknown verb `gti`; did you mean `git`?", then the line, read again from the file, and a caret. `color`: ANSI.
 [[nodiscard]] std::string RenderError(const Error& error, bool color);
 
 }  // namespace sluice::policy

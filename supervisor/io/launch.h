@@ -3,7 +3,10 @@
 // Starts the workload inside a capture namespace: own user, mount, pid, IPC and UTS namespaces, no capabilities,
 // no_new_privs, Landlock, the seccomp filter, a private terminal.
 
+#include <linux/filter.h>
+
 #include <memory>
+#include <span>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -26,7 +29,12 @@ class Workload {
   [[nodiscard]] virtual ExitStatus Wait() = 0;
 };
 
+/// Call it, and Wait, on a thread that outlives the workload: the sandbox is killed when the thread that started it ends.
 /// kNotFound: no such command (exit 127); kPermission: not executable (126).
 [[nodiscard]] Result<std::unique_ptr<Workload>> Launch(const LaunchSpec& spec, const Capture& capture);
+
+/// Launch with a filter of the caller's: the supervisor's own is supervisor/seccomp_filter.h.
+[[nodiscard]] Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
+                                                               std::span<const sock_filter> filter);
 
 }  // namespace sluice::supervisor

@@ -39,10 +39,14 @@ class FlowHandler {
   virtual void Start(ApprovedConnect connect, Endpoint source, UniqueFd accepted) = 0;
 };
 
+/// Whether a notification wakes its receiver on the caller's own CPU (Linux 6.6): lower latency when the machine is busy.
+enum class NotifyWakeUp : uint8_t { kSynchronous, kFree };
+
 struct NotifierOptions {
   int workload_pid = 0;
   std::vector<std::string> writable_trees;  ///< path sockets below these need no rule
   unsigned threads = 0;                     ///< parked in RECV; 0: four
+  NotifyWakeUp wake_up = NotifyWakeUp::kSynchronous;
 };
 
 class Notifier {

@@ -1,0 +1,26 @@
+#pragma once
+
+// `sluice explain FILE QUESTION`: what the policy says of one request, connection, lookup or socket, and why.
+
+#include <optional>
+#include <string>
+
+#include "app/lint.h"
+
+namespace sluice::app {
+
+struct ExplainOptions {
+  std::string file;
+  /// "POST https://api.github.com/x", "https://a.test/" (a GET), "git fetch-pack github.com/octo/hello", "connect a.test:443",
+  /// "tcp a.test:443", "dns a.test [TYPE]", "unix /run/x.sock".
+  std::string question;
+  std::string by;  ///< executable that asks, as the kernel names it; empty: unknown
+  std::string at;  ///< timestamp or date as `until` takes them; empty: now
+  std::string ip;  ///< address that the name leads to; empty: not resolved
+  OutputFormat format = OutputFormat::kText;
+};
+
+/// 0: allowed. 1: denied. 2: the file or the question is not understood, said on stderr.
+[[nodiscard]] int RunExplain(const ExplainOptions& options);
+
+}  // namespace sluice::app

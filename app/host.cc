@@ -1,0 +1,51 @@
+#include "app/host.h"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <charconv>
+
+namespace sluice::app {
+
+Result<std::vector<IpAddress>> HostAddresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return FailErrno("cannot list this machine's addresses", errno);
+  std::vector<IpAddress> addresses;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const size_t length = entry->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_storage) : 16;
+    if (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6) continue;
+    if (const auto endpoint = Endpoint::FromSockaddr(entry->ifa_addr, length < 28 ? length : 28)) addresses.push_back(endpoint->address);
+  }
+  freeifaddrs(list);
+  return addresses;
+}
+
+Result<Endpoint> ParseResolver(const std::string& text) {
+  std::string host = text;
+  uint16_t port = 53;
+  const size_t colon = text.rfind(':');
+  const bool bracketed = !text.empty() && text.front() == '[';
+  if (colon != std::string::npos && (bracketed ? text[colon - 1] == ']' : text.find(':') == colon)) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
+    if (error != std::errc{} || stop != end || port == 0) return Fail(Code::kInvalid, fmt::format("--resolver {}: the port is not a number from 1 to 65535", text));
+    host = text.substr(0, colon);
+  }
+  if (bracketed && host.size() > 2 && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const auto address = IpAddress::Parse(host);
+  if (!address) return Fail(Code::kInvalid, fmt::format("--resolver {}: not an IP address (write 1.1.1.1, 1.1.1.1:5353 or [2606::1]:53)", text));
+  return Endpoint{*address, port};
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,17 @@
+#pragma once
+
+// Java's trust store with one certificate more. JKS, the format of Debian's cacerts: magic FEEDFEED, version 2, entries, and a
+// SHA-1 over password and content. A store of another format (PKCS #12) is replaced by a JKS of the system's PEM roots.
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sluice::app {
+
+/// `store`: the bytes of the host's cacerts, any format. `bundle_pem`: the system's roots, used when `store` is not JKS.
+/// `authority_pem`: the certificate to add. The result opens with the usual password, "changeit".
+[[nodiscard]] Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem);
+
+}  // namespace sluice::app

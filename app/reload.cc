@@ -1,0 +1,112 @@
+#include "app/reload.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "base/log.h"
+
+namespace sluice::app {
+namespace {
+
+// An editor or a ConfigMap writes in several steps; one reload serves them all.
+constexpr int kSettleMs = 20;
+
+}  // namespace
+
+Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolicy& policy, std::function<Result<policy::SnapshotPtr>()> load,
+                                                            std::function<void()> changed) {
+  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed)));
+  watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!watcher->inotify_) return FailErrno("cannot watch the policy file (inotify)", errno);
+  sigset_t hangup;
+  sigemptyset(&hangup);
+  sigaddset(&hangup, SIGHUP);
+  watcher->signal_ = UniqueFd(signalfd(-1, &hangup, SFD_CLOEXEC | SFD_NONBLOCK));
+  watcher->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (!watcher->signal_ || !watcher->stop_) return FailErrno("cannot wait for SIGHUP", errno);
+  watcher->WatchFolders();
+  watcher->thread_ = std::thread([w = watcher.get()] { w->Loop(); });
+  return watcher;
+}
+
+PolicyWatcher::~PolicyWatcher() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(stop_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+}
+
+// Folders, not files: an editor replaces a file by renaming over it, and a watch on the old inode would then say nothing.
+void PolicyWatcher::WatchFolders() {
+  file_names_.clear();
+  const policy::SnapshotPtr snapshot = policy_.Get();
+  for (const std::string& file : snapshot->files()) {
+    const std::filesystem::path path(file);
+    file_names_.push_back(path.filename().string());
+    // Adding a folder again only updates its mask.
+    if (inotify_add_watch(inotify_.get(), path.parent_path().c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE) < 0)
+      LogWarn("cannot watch {}: {}; send SIGHUP after a change", path.parent_path().string(), std::strerror(errno));
+  }
+}
+
+bool PolicyWatcher::DrainInotify() {
+  alignas(inotify_event) char buffer[8192];
+  bool ours = false;
+  ssize_t n = 0;
+  while ((n = ::read(inotify_.get(), buffer, sizeof buffer)) > 0) {
+    for (ssize_t at = 0; at < n;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      if ((event->mask & IN_Q_OVERFLOW) != 0) ours = true;
+      if (event->len == 0) continue;
+      const std::string_view name(event->name);
+      for (const std::string& file : file_names_) ours = ours || file == name;
+      // A ConfigMap mount swaps the symlink `..data`.
+      ours = ours || name == "..data";
+    }
+  }
+  return ours;
+}
+
+void PolicyWatcher::Loop() {
+  for (;;) {
+    pollfd fds[] = {{stop_.get(), POLLIN, 0}, {signal_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
+    if (poll(fds, 3, -1) < 0 && errno != EINTR) return;
+    if (fds[0].revents != 0) return;
+    if (fds[1].revents != 0) {
+      signalfd_siginfo info{};
+      while (::read(signal_.get(), &info, sizeof info) > 0) {
+      }
+      Reload("SIGHUP");
+    }
+    if (fds[2].revents != 0 && DrainInotify()) {
+      pollfd stop{stop_.get(), POLLIN, 0};
+      if (poll(&stop, 1, kSettleMs) > 0) return;
+      DrainInotify();
+      Reload("file changed");
+    }
+  }
+}
+
+void PolicyWatcher::Reload(const char* cause) {
+  auto next = load_();
+  if (!next) {
+    LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(next.error(), StderrHasColor()));
+    return;
+  }
+  policy_.Set(*next);
+  WatchFolders();
+  LogInfo("policy reloaded ({}): {} rules, digest {}", cause, (*next)->rules().size(), (*next)->digest().substr(0, 12));
+  changed_();
+}
+
+}  // namespace sluice::app

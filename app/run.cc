@@ -1,0 +1,240 @@
+#include "app/run.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <limits>
+
+#include "app/exit_code.h"
+#include "app/file.h"
+#include "app/host.h"
+#include "app/reload.h"
+#include "app/sandbox.h"
+#include "app/trust.h"
+#include "base/log.h"
+#include "policy/io/load.h"
+#include "supervisor/environment.h"
+
+namespace sluice::app {
+namespace {
+
+// The first address of the synthetic range is given to no name, and every address reaches the resolver.
+constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 timeout:2 attempts:2\n";
+
+int Report(const Error& error) {
+  if (error.span) {
+    fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
+  } else {
+    LogError("{}", error.message);
+  }
+  return ExitCodeFor(error);
+}
+
+Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
+  policy::LoadOptions load;
+  load.extra_allows = options.allows;
+  auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
+  if (!snapshot) return snapshot;
+  if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
+    const policy::RuleInfo* rule = (*snapshot)->rule(udp.front());
+    return std::unexpected(Error{Code::kInvalid,
+                                 fmt::format("`{}`: `sluice run` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text),
+                                 0, rule->span});
+  }
+  return snapshot;
+}
+
+Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels) {
+  std::map<std::string, std::string> parsed;
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) return Fail(Code::kInvalid, fmt::format("--label {}: write KEY=VALUE", label));
+    if (!parsed.emplace(label.substr(0, equals), label.substr(equals + 1)).second)
+      return Fail(Code::kInvalid, fmt::format("--label {}: the key was given twice", label));
+  }
+  return parsed;
+}
+
+Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::string>& paths) {
+  std::vector<std::string> trees;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const std::string real = std::filesystem::canonical(path, error).string();
+    if (error) return Fail(Code::kInvalid, fmt::format("{} {}: {}", flag, path, error.message()));
+    trees.push_back(real);
+  }
+  return trees;
+}
+
+std::string OwnExecutable() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
+}
+
+// What the workload gets to see and to change.
+Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot) {
+  supervisor::LaunchSpec spec;
+  spec.argv = options.command;
+  std::error_code error;
+  spec.work_directory = std::filesystem::canonical(options.cwd.empty() ? "." : options.cwd, error).string();
+  if (error) return Fail(Code::kInvalid, fmt::format("--cwd {}: {}", options.cwd, error.message()));
+  auto writable = Trees("--rw", options.read_write);
+  if (!writable) return std::unexpected(writable.error());
+  auto readable = Trees("--ro", options.read_only);
+  if (!readable) return std::unexpected(readable.error());
+  spec.read_write = *std::move(writable);
+  spec.read_only = *std::move(readable);
+  spec.protect.assign(snapshot.files().begin(), snapshot.files().end());
+  spec.protect.push_back(OwnExecutable());
+  if (!options.audit.empty()) spec.protect.push_back(Absolute(options.audit));
+  spec.unix_sockets = snapshot.UnixPaths();
+  if (!options.timeout.empty()) {
+    spec.timeout = ParseDuration(options.timeout);
+    if (!spec.timeout) return Fail(Code::kInvalid, fmt::format("--timeout {}: write a duration such as 250ms, 30s, 5m or 1h", options.timeout));
+  }
+  return spec;
+}
+
+supervisor::Variables OwnEnvironment() {
+  supervisor::Variables variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos && equals != 0) variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, supervisor::LaunchSpec* spec) {
+  auto environment = supervisor::ChooseEnvironment(OwnEnvironment(), options.environment);
+  if (!environment) return std::unexpected(environment.error());
+  if (!environment->credentials.empty())
+    LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)", fmt::join(environment->credentials, " "));
+  spec->environment = std::move(environment->variables);
+  for (const auto& variable : trust.environment) spec->environment.push_back(variable);
+  spec->overlays = trust.overlays;
+  spec->overlays.push_back({"/etc/resolv.conf", kResolvConf});
+  return {};
+}
+
+Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options, const supervisor::LaunchSpec& spec) {
+  SandboxOptions sandbox;
+  for (const std::string& text : options.resolvers) {
+    auto resolver = ParseResolver(text);
+    if (!resolver) return std::unexpected(resolver.error());
+    sandbox.engine.resolvers.push_back(*resolver);
+  }
+  for (const std::string& file : options.upstream_ca) {
+    if (auto content = ReadFile(file); !content)
+      return Fail(Code::kInvalid, fmt::format("--upstream-ca: {}", content.error().message));
+    sandbox.engine.upstream_ca_files.push_back(Absolute(file));
+  }
+  auto addresses = HostAddresses();
+  if (!addresses) return std::unexpected(addresses.error());
+  sandbox.engine.host_addresses = *std::move(addresses);
+  sandbox.writable_trees = spec.read_write;
+  sandbox.writable_trees.push_back(spec.work_directory);
+  sandbox.writable_trees.emplace_back("/tmp");
+  return sandbox;
+}
+
+audit::Options MakeAuditOptions(const RunOptions& options, std::map<std::string, std::string> labels) {
+  audit::Options audit_options;
+  audit_options.file = options.audit;
+  audit_options.sandbox = options.name.empty() ? std::filesystem::path(options.command.front()).filename().string() : options.name;
+  audit_options.labels = std::move(labels);
+  return audit_options;
+}
+
+void Announce(const RunOptions& options, const policy::Snapshot& snapshot) {
+  if (options.quiet) return;
+  LogInfo("enforcing: no interface, seccomp notifications, Landlock; {} rule{}, digest {}{}", snapshot.rules().size(),
+          snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
+          snapshot.mode() == policy::Mode::kAudit ? "; mode audit: nothing is refused but bad addresses and protocol faults" : "");
+}
+
+std::string DescribeExit(const supervisor::ExitStatus& status) {
+  if (status.timed_out) return "timed out";
+  if (status.signal != 0) return fmt::format("killed by signal {} ({})", status.signal, strsignal(status.signal));
+  return fmt::format("exit {}", status.code);
+}
+
+int LaunchExitCode(const Error& error) {
+  LogError("{}", error.message);
+  if (error.code == Code::kNotFound) return kExitNotFound;
+  if (error.code == Code::kPermission && error.sys_errno == EACCES) return kExitNotRunnable;
+  return ExitCodeFor(error);
+}
+
+// From here on the workload may run. The watcher goes before the sandbox it tells.
+int Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec, Sandbox& sandbox, policy::CurrentPolicy& policy,
+              audit::Writer& writer) {
+  auto watcher = PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
+  if (!watcher) return Report(watcher.error());
+  if (auto launched = sandbox.Launch(spec); !launched) return LaunchExitCode(launched.error());
+  Announce(options, *policy.Get());
+  const supervisor::ExitStatus status = sandbox.Wait();
+  const audit::Totals totals = writer.totals();
+  if (!options.quiet) LogInfo("{} · {} allowed · {} denied", DescribeExit(status), totals.allowed, totals.denied);
+  if (!writer.healthy()) {
+    LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
+    return kExitFault;
+  }
+  return options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
+}
+
+}  // namespace
+
+std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) {
+  uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || stop == text.data()) return std::nullopt;
+  const std::string unit(stop, text.data() + text.size());
+  uint64_t scale = 0;
+  if (unit == "ms") scale = 1;
+  if (unit == "s" || unit.empty()) scale = 1000;
+  if (unit == "m") scale = 60'000;
+  if (unit == "h") scale = 3'600'000;
+  constexpr uint64_t kLongest = 365ull * 24 * 3'600'000;
+  if (scale == 0 || number == 0 || number > kLongest / scale) return std::nullopt;
+  return std::chrono::milliseconds(number * scale);
+}
+
+int Run(const RunOptions& options) {
+  if (options.command.empty()) return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
+  if (options.policy.empty() && options.allows.empty())
+    return Report(Error{Code::kInvalid, "no policy; give --policy FILE or at least one --allow RULE"});
+  // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  RaiseDescriptorLimit();
+
+  auto labels = ParseLabels(options.labels);
+  if (!labels) return Report(labels.error());
+  auto snapshot = LoadPolicy(options);
+  if (!snapshot) return Report(snapshot.error());
+  auto spec = MakeSpec(options, **snapshot);
+  if (!spec) return Report(spec.error());
+  auto sandbox_options = MakeSandboxOptions(options, *spec);
+  if (!sandbox_options) return Report(sandbox_options.error());
+
+  policy::CurrentPolicy policy(*snapshot);
+  auto writer = audit::Writer::Start(MakeAuditOptions(options, *std::move(labels)));
+  if (!writer) return Report(writer.error());
+  auto sandbox = Sandbox::Create(*std::move(sandbox_options), policy, **writer);
+  if (!sandbox) return Report(sandbox.error());
+  auto trust = PrepareTrust((*sandbox)->AuthorityPem());
+  if (!trust) return Report(trust.error());
+  if (auto added = AddEnvironment(options, *trust, &*spec); !added) return Report(added.error());
+  return Supervise(options, *spec, **sandbox, policy, **writer);
+}
+
+}  // namespace sluice::app

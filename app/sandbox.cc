@@ -1,0 +1,82 @@
+#include "app/sandbox.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <future>
+#include <utility>
+
+namespace sluice::app {
+
+void FlowBridge::Prepare(supervisor::ApprovedConnect connect, std::function<void(int)> done) {
+  engine_.Prepare(connect.id, proxy::FlowTarget{std::move(connect.host), connect.destination, std::move(connect.process)}, std::move(done));
+}
+
+void FlowBridge::Start(supervisor::ApprovedConnect connect, Endpoint source, UniqueFd accepted) {
+  proxy::Flow flow;
+  flow.id = connect.id;
+  flow.downstream = std::move(accepted);
+  flow.source = source;
+  flow.target = proxy::FlowTarget{std::move(connect.host), connect.destination, std::move(connect.process)};
+  engine_.Accept(std::move(flow));
+}
+
+Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink) {
+  std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(options), policy, sink));
+  auto capture = supervisor::CreateCapture();
+  if (!capture) return std::unexpected(capture.error());
+  sandbox->capture_ = *std::move(capture);
+  auto engine = proxy::Engine::Start(sandbox->options_.engine, policy, sink);
+  if (!engine) return std::unexpected(engine.error());
+  sandbox->engine_ = *std::move(engine);
+  sandbox->bridge_ = std::make_unique<FlowBridge>(sandbox->pool_, *sandbox->engine_);
+  return sandbox;
+}
+
+// The workload dies first, so that nothing is asked any more; what it was using goes after it.
+Sandbox::~Sandbox() {
+  workload_.reset();
+  if (resolver_) OnResolverThread([this] { resolver_.reset(); });
+  notifier_.reset();
+  engine_.reset();
+}
+
+void Sandbox::OnResolverThread(const std::function<void()>& work) {
+  std::promise<void> done;
+  boost::asio::post(engine_->ResolverContext(), [&] {
+    work();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+Result<void> Sandbox::StartResolver() {
+  Result<std::unique_ptr<dns::Server>> server = Fail(Code::kInternal, "the resolver did not start");
+  OnResolverThread([&] {
+    dns::ServerOptions server_options;
+    server_options.udp = std::move(capture_.dns_udp);
+    server_options.tcp = std::move(capture_.dns_tcp);
+    server_options.attribute = [notifier = notifier_.get()](policy::Transport transport, const Endpoint& client, const Endpoint& server_end) {
+      return notifier->Attribute(transport, client, server_end);
+    };
+    server = dns::Server::Start(engine_->ResolverContext(), std::move(server_options), engine_->ResolverClient(), pool_, policy_, sink_);
+  });
+  if (!server) return std::unexpected(server.error());
+  resolver_ = *std::move(server);
+  return {};
+}
+
+Result<void> Sandbox::Launch(const supervisor::LaunchSpec& spec) {
+  auto workload = supervisor::Launch(spec, capture_);
+  if (!workload) return std::unexpected(workload.error());
+  workload_ = *std::move(workload);
+  supervisor::NotifierOptions notifier_options;
+  notifier_options.workload_pid = workload_->pid();
+  notifier_options.writable_trees = options_.writable_trees;
+  auto notifier = supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
+  if (!notifier) return std::unexpected(notifier.error());
+  notifier_ = *std::move(notifier);
+  if (auto started = StartResolver(); !started) return started;
+  return workload_->Release();
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,81 @@
+#pragma once
+
+// One sandbox put together from the rooms: capture, proxy, resolver, launcher, notifier. The order is the safety
+// argument: what refuses is in place before anything of the workload runs.
+
+#include <functional>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "audit/audit.h"
+#include "base/result.h"
+#include "dns/io/server.h"
+#include "dns/synthetic.h"
+#include "policy/event.h"
+#include "proxy/io/engine.h"
+#include "supervisor/io/capture.h"
+#include "supervisor/io/launch.h"
+#include "supervisor/io/notifier.h"
+
+namespace sluice::app {
+
+/// Carries approved connections from the notifier to the proxy, and names from the resolver to the notifier.
+class FlowBridge final : public supervisor::FlowHandler {
+ public:
+  /// Both outlive the bridge.
+  FlowBridge(dns::SyntheticPool& pool, proxy::Engine& engine) : pool_(pool), engine_(engine) {}
+
+  [[nodiscard]] std::optional<std::string> NameOf(const IpAddress& address) override { return pool_.NameOf(address); }
+  [[nodiscard]] bool IsSynthetic(const IpAddress& address) override { return pool_.InRange(address); }
+  void Prepare(supervisor::ApprovedConnect connect, std::function<void(int)> done) override;
+  void Start(supervisor::ApprovedConnect connect, Endpoint source, UniqueFd accepted) override;
+
+ private:
+  dns::SyntheticPool& pool_;
+  proxy::Engine& engine_;
+};
+
+struct SandboxOptions {
+  proxy::EngineOptions engine;
+  std::vector<std::string> writable_trees;
+};
+
+class Sandbox {
+ public:
+  /// Capture namespace and proxy; nothing of the workload yet. References outlive the sandbox.
+  static Result<std::unique_ptr<Sandbox>> Create(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  [[nodiscard]] const std::string& AuthorityPem() const { return engine_->AuthorityPem(); }
+
+  /// Starts the command, supervised, and lets it run.
+  [[nodiscard]] Result<void> Launch(const supervisor::LaunchSpec& spec);
+  /// Blocks until the command has ended and everything it started is gone.
+  [[nodiscard]] supervisor::ExitStatus Wait() { return workload_->Wait(); }
+  /// After CurrentPolicy::Set.
+  void PolicyChanged() { engine_->PolicyChanged(); }
+
+ private:
+  Sandbox(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
+      : options_(std::move(options)), policy_(policy), sink_(sink) {}
+  Result<void> StartResolver();
+  /// Runs `work` on the resolver's thread and waits for it.
+  void OnResolverThread(const std::function<void()>& work);
+
+  SandboxOptions options_;
+  const policy::CurrentPolicy& policy_;
+  policy::EventSink& sink_;
+  dns::SyntheticPool pool_;
+  supervisor::Capture capture_;
+  std::unique_ptr<proxy::Engine> engine_;
+  std::unique_ptr<FlowBridge> bridge_;
+  std::unique_ptr<supervisor::Workload> workload_;
+  std::unique_ptr<supervisor::Notifier> notifier_;
+  std::unique_ptr<dns::Server> resolver_;
+};
+
+}  // namespace sluice::app

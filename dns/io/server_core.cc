@@ -1,0 +1,261 @@
+#include "dns/io/server_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "dns/local_names.h"
+
+namespace sluice::dns {
+namespace {
+
+using policy::NameVerdict;
+using policy::Reason;
+
+constexpr std::string_view kUnrecorded = "the decision could not be recorded, so it is refused";
+
+// Types whose data is read field by field; any other gets NODATA, however its name is judged.
+bool IsRelayed(Type type) {
+  switch (type) {
+    case Type::kCname:
+    case Type::kHttps:
+    case Type::kSvcb:
+    case Type::kTxt:
+    case Type::kMx:
+    case Type::kSrv:
+    case Type::kNs:
+    case Type::kSoa:
+    case Type::kPtr:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool IsAddress(Type type) { return type == Type::kA || type == Type::kAaaa; }
+
+Wire ToWire(const Message& message, const Query& query, policy::Transport transport) {
+  return EncodeWithin(message, transport == policy::Transport::kUdp ? UdpLimit(query.edns) : kMaxMessageOctets);
+}
+
+Message Unrecorded(const Query& query) { return Failed(query, Rcode::kServFail, Ede::kOther, kUnrecorded); }
+
+}  // namespace
+
+void ServerCore::Refresh() {
+  const uint64_t generation = policy_.generation();
+  if (snapshot_ != nullptr && generation == generation_) return;
+  snapshot_ = policy_.Get();
+  generation_ = generation;
+}
+
+Step ServerCore::Begin(std::span<const uint8_t> bytes, const ClientInfo& client) {
+  if (stopped_) return Silence{};
+  auto read = ReadQuery(bytes);
+  if (std::holds_alternative<Silence>(read)) return Silence{};
+  Refresh();
+  if (auto* refusal = std::get_if<Refusal>(&read)) {
+    if (refusal->asked) {
+      const auto process = attribute_(client.transport, client.client, client.server);
+      const policy::Decision denied{false, Reason::kProtocol, policy::RuleRef::kNone, false};
+      if (!Record(*refusal->asked, process, denied, "zone transfers and classes other than IN are never served"))
+        refusal->response.header.rcode = Rcode::kServFail;
+    }
+    return Encode(refusal->response);
+  }
+  auto& query = std::get<Query>(read);
+  auto outcome = Answer(query, client);
+  if (auto* work = std::get_if<std::unique_ptr<Work>>(&outcome)) return std::move(*work);
+  return ToWire(std::get<Message>(outcome), query, client.transport);
+}
+
+ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& client) {
+  const auto process = attribute_(client.transport, client.client, client.server);
+  if (auto message = AnswerLocally(query, process)) return std::move(*message);
+  const Judged judged = Judge(query, process.get());
+  if (judged.decision.verdict != NameVerdict::kAllow) return Deny(query, process, judged.decision, judged.as, {});
+  const SteadyTime now = SystemClock().Steady();
+  if (auto message = RefuseByLimit(query, process, judged.decision, now)) return std::move(*message);
+  const Type type = query.question.type;
+  // Not granted for itself, yet the name is: no such record, rather than a denial for every browser's HTTPS question.
+  const bool other = judged.as != type;
+  const bool asks = !other && (IsAddress(type) || IsRelayed(type));
+  const LookupPtr hit = asks && IsAddress(type) ? upstream_.Peek(query.name) : nullptr;
+  if (asks && hit == nullptr && !judged.decision.decision.audit_only) {
+    if (auto why = limiter_.JudgeUpstream(now))
+      return DenyByLimit(query, process, judged.decision, std::move(*why), Rcode::kServFail);
+  }
+  if (!Record(query, process, judged.decision.decision, {})) return Unrecorded(query);
+  if (type == Type::kAny) return MinimalAny(query);
+  if (!asks) return NoData(query, {});
+  if (hit != nullptr) return FromLookup(query, process, *hit);
+  return std::make_unique<Work>(Work{query, client.transport, process, generation_});
+}
+
+std::optional<Message> ServerCore::AnswerLocally(const Query& query, const policy::ProcessPtr& process) {
+  const policy::Decision allowed{true, Reason::kAllowed, policy::RuleRef::kNone, false};
+  std::optional<Message> message;
+  if (query.question.name.is_root()) {
+    message = NoData(query, {});
+  } else if (IsLocalhost(query.name)) {
+    static const IpAddress kLoopback[] = {*IpAddress::Parse("127.0.0.1"), *IpAddress::Parse("::1")};
+    message = IsAddress(query.question.type) ? WithAddresses(query, kLoopback, kLocalTtl) : NoData(query, {});
+  } else if (const auto address = ReverseName(query.name)) {
+    const bool loopback = *address == *IpAddress::Parse("127.0.0.1") || *address == *IpAddress::Parse("::1");
+    if (!loopback && !pool_.InRange(*address)) return std::nullopt;
+    const auto name = loopback ? std::optional<std::string>("localhost") : pool_.NameOf(*address);
+    const auto target = name ? Name::FromText(*name) : std::nullopt;
+    if (!target) {
+      message = NoSuchName(query);
+    } else {
+      message = query.question.type == Type::kPtr ? WithName(query, *target, kLocalTtl) : NoData(query, {});
+    }
+  }
+  if (message && !Record(query, process, allowed, "answered by the resolver itself")) return Unrecorded(query);
+  return message;
+}
+
+ServerCore::Judged ServerCore::Judge(const Query& query, const policy::Process* process) const {
+  if (!query.host_name) return {{NameVerdict::kDeny, {false, Reason::kDns, policy::RuleRef::kNone, false}}, query.question.type};
+  const auto decide = [&](Type type) {
+    return snapshot_->DecideName(
+        {.process = process, .name = query.name, .type = static_cast<uint16_t>(type), .now = SystemClock().Wall()});
+  };
+  const Type type = query.question.type;
+  if (type == Type::kAny) return {decide(Type::kA), Type::kA};
+  const policy::NameDecision own = decide(type);
+  const bool service = type == Type::kHttps || type == Type::kSvcb;
+  if (own.verdict == NameVerdict::kAllow || !service || own.decision.reason == Reason::kDenyRule) return {own, type};
+  const policy::NameDecision plain = decide(Type::kA);
+  return plain.verdict == NameVerdict::kAllow ? Judged{plain, Type::kA} : Judged{own, type};
+}
+
+std::optional<Message> ServerCore::RefuseByLimit(const Query& query, const policy::ProcessPtr& process,
+                                                 const policy::NameDecision& decision, SteadyTime now) {
+  if (decision.decision.audit_only) return std::nullopt;
+  const policy::RuleInfo* rule = snapshot_->rule(decision.decision.rule);
+  const std::string_view text = rule != nullptr ? std::string_view(rule->text) : std::string_view();
+  if (auto why = limiter_.JudgeShape(query.name, text))
+    return DenyByLimit(query, process, decision, std::move(*why), Rcode::kNxDomain);
+  if (auto why = limiter_.JudgeNewName(query.name, text, now))
+    return DenyByLimit(query, process, decision, std::move(*why), Rcode::kServFail);
+  return std::nullopt;
+}
+
+bool ServerCore::Record(const Query& query, const policy::ProcessPtr& process, const policy::Decision& decision,
+                        std::string detail) {
+  policy::DecisionEvent event;
+  event.time = SystemClock().Wall();
+  event.layer = policy::EventLayer::kDns;
+  event.target.host = query.name;
+  event.target.method = TypeText(query.question.type);
+  event.process = process;
+  event.decision = decision;
+  event.snapshot = snapshot_;
+  event.detail = std::move(detail);
+  if (!decision.allowed) event.denial_id = sink_.NextDenialId();
+  return sink_.Record(std::move(event));
+}
+
+Message ServerCore::Deny(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision, Type as,
+                         std::string detail) {
+  policy::DecisionEvent event;
+  event.time = SystemClock().Wall();
+  event.layer = policy::EventLayer::kDns;
+  event.target.host = query.name;
+  event.target.method = TypeText(query.question.type);
+  event.process = process;
+  event.decision = decision.decision;
+  event.snapshot = snapshot_;
+  event.denial_id = sink_.NextDenialId();
+  if (query.host_name) {
+    const policy::NameQuery asked{
+        .process = process.get(), .name = query.name, .type = static_cast<uint16_t>(as), .now = event.time};
+    event.advice = snapshot_->AdviseName(asked, decision);
+  } else {
+    detail = "not a host name";
+  }
+  std::string why =
+      event.advice.explanation.empty() ? fmt::format("{} is not in the policy", query.name) : event.advice.explanation;
+  if (!detail.empty()) why += "; " + detail;
+  if (!event.advice.suggest.empty()) why += "; to allow it: " + event.advice.suggest;
+  why += fmt::format(" ({})", event.denial_id);
+  event.detail = std::move(detail);
+  if (!sink_.Record(std::move(event))) return Unrecorded(query);
+  return decision.verdict == NameVerdict::kAncestor ? NoData(query, why) : Denied(query, why);
+}
+
+Message ServerCore::DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
+                                std::string why, Rcode rcode) {
+  const policy::Decision denied{false, Reason::kLimit, decision.decision.rule, false};
+  if (!Record(query, process, denied, why)) return Unrecorded(query);
+  // A rate passes, a shape does not: only the latter is said to be final.
+  return rcode == Rcode::kNxDomain ? Denied(query, why) : Failed(query, rcode, Ede::kProhibited, why);
+}
+
+Message ServerCore::FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup) {
+  switch (lookup.status) {
+    case Lookup::Status::kFailed:
+      return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, lookup.error.message);
+    case Lookup::Status::kNoSuchName:
+      return NoSuchName(query);
+    case Lookup::Status::kNoAddress:
+      return NoData(query, {});
+    case Lookup::Status::kFound:
+      break;
+  }
+  for (const std::string& target : lookup.found.chain) {
+    const auto decision = snapshot_->DecideName({.process = process.get(),
+                                                 .name = target,
+                                                 .type = static_cast<uint16_t>(query.question.type),
+                                                 .now = SystemClock().Wall()});
+    if (decision.decision.reason == Reason::kDenyRule && !decision.decision.audit_only)
+      return Deny(query, process, decision, query.question.type,
+                  fmt::format("it is an alias of {}, which a rule denies", target));
+  }
+  const Family family = query.question.type == Type::kA ? Family::kV4 : Family::kV6;
+  const auto address = pool_.AddressFor(query.name, family);
+  if (!address) {
+    if (!std::exchange(told_of_exhaustion_, true)) LogWarn("resolver: {}; new names get SERVFAIL", address.error().message);
+    return Failed(query, Rcode::kServFail, Ede::kOther, address.error().message);
+  }
+  return WithAddresses(query, std::span(&*address, 1), static_cast<uint32_t>(lookup.found.ttl.count()));
+}
+
+Message ServerCore::FromWire(const Query& query, const policy::ProcessPtr& process, const Result<Wire>& wire) {
+  if (!wire) return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, wire.error().message);
+  const auto upstream = Decode(*wire);
+  if (!upstream) return Failed(query, Rcode::kServFail, Ede::kOther, "the resolver's answer is malformed");
+  if (upstream->header.rcode == Rcode::kNxDomain) return NoSuchName(query);
+  return Relayed(query, *upstream, [&](const std::string& target) {
+    const auto decision =
+        snapshot_->DecideName({.process = process.get(), .name = target, .type = 1, .now = SystemClock().Wall()});
+    return decision.verdict == NameVerdict::kAllow ? TargetVerdict::kAllowed : TargetVerdict::kForbidden;
+  });
+}
+
+boost::asio::awaitable<Wire> ServerCore::Finish(std::shared_ptr<ServerCore> self, std::unique_ptr<Work> work) {
+  const Query& query = work->query;
+  const Type type = query.question.type;
+  LookupPtr lookup;
+  Result<Wire> wire;
+  if (IsAddress(type)) {
+    lookup = co_await self->upstream_.Look(query.name);
+  } else {
+    wire = co_await self->upstream_.Query(query.name, static_cast<uint16_t>(type));
+  }
+  if (self->stopped_) co_return Wire{};
+  self->Refresh();
+  if (self->generation_ != work->generation) {
+    const Judged judged = self->Judge(query, work->process.get());
+    if (judged.decision.verdict != NameVerdict::kAllow || judged.as != type)
+      co_return ToWire(self->Deny(query, work->process, judged.decision, judged.as, "the policy changed meanwhile"), query,
+                       work->transport);
+  }
+  const Message message =
+      lookup != nullptr ? self->FromLookup(query, work->process, *lookup) : self->FromWire(query, work->process, wire);
+  co_return ToWire(message, query, work->transport);
+}
+
+}  // namespace sluice::dns

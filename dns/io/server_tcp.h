@@ -1,0 +1,36 @@
+#pragma once
+
+// Lookups by TCP (RFC 7766): pipelined, answered out of order, bounded in connections, in queries of each, and in time.
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <memory>
+#include <unordered_set>
+
+#include "base/unique_fd.h"
+#include "dns/io/server_core.h"
+
+namespace sluice::dns {
+
+class TcpConnection;
+
+class TcpSide : public std::enable_shared_from_this<TcpSide> {
+ public:
+  static Result<std::shared_ptr<TcpSide>> Start(boost::asio::io_context& context, UniqueFd listener,
+                                                std::shared_ptr<ServerCore> core);
+  void Stop();
+
+ private:
+  TcpSide(boost::asio::io_context& context, std::shared_ptr<ServerCore> core)
+      : context_(context), acceptor_(context), core_(std::move(core)) {}
+  static boost::asio::awaitable<void> Run(std::shared_ptr<TcpSide> self);
+  static boost::asio::awaitable<void> Serve(std::shared_ptr<TcpSide> self, std::shared_ptr<TcpConnection> connection);
+
+  boost::asio::io_context& context_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  std::shared_ptr<ServerCore> core_;
+  std::unordered_set<std::shared_ptr<TcpConnection>> connections_;
+};
+
+}  // namespace sluice::dns

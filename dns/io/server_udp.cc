@@ -1,0 +1,185 @@
+#include "dns/io/server_udp.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+namespace sluice::dns {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr size_t kBatch = 32;             ///< datagrams of one receive
+constexpr int kBatchesPerTurn = 4;        ///< before others on the loop have their turn
+constexpr size_t kMaxQueryOctets = 2048;  ///< a longer query is cut, then refused as malformed
+constexpr size_t kMaxWaiting = 1024;      ///< queries that wait for the upstream
+constexpr size_t kControl = CMSG_SPACE(sizeof(in6_pktinfo));
+
+template <class T>
+bool SetOption(int fd, int level, int name, T value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+std::optional<IpAddress> AskedAddress(msghdr* header) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(header); c != nullptr; c = CMSG_NXTHDR(header, c)) {
+    if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+      in6_pktinfo info{};
+      std::memcpy(&info, CMSG_DATA(c), sizeof info);
+      std::array<uint8_t, 16> bytes{};
+      std::memcpy(bytes.data(), &info.ipi6_addr, bytes.size());
+      return IpAddress::FromV6(bytes);
+    }
+    if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+      in_pktinfo info{};
+      std::memcpy(&info, CMSG_DATA(c), sizeof info);
+      return IpAddress::FromV4(ntohl(info.ipi_addr.s_addr));
+    }
+  }
+  return std::nullopt;
+}
+
+// Fills `control` so that the kernel takes `source` as the answer's own address.
+void SetSource(msghdr* header, int family, const IpAddress& source) {
+  cmsghdr* c = CMSG_FIRSTHDR(header);
+  if (family == AF_INET) {
+    in_pktinfo info{};
+    info.ipi_spec_dst.s_addr = htonl(source.v4());
+    c->cmsg_level = IPPROTO_IP;
+    c->cmsg_type = IP_PKTINFO;
+    c->cmsg_len = CMSG_LEN(sizeof info);
+    std::memcpy(CMSG_DATA(c), &info, sizeof info);
+    header->msg_controllen = CMSG_SPACE(sizeof info);
+    return;
+  }
+  in6_pktinfo info{};
+  std::memcpy(&info.ipi6_addr, source.bytes().data(), 16);
+  c->cmsg_level = IPPROTO_IPV6;
+  c->cmsg_type = IPV6_PKTINFO;
+  c->cmsg_len = CMSG_LEN(sizeof info);
+  std::memcpy(CMSG_DATA(c), &info, sizeof info);
+  header->msg_controllen = CMSG_SPACE(sizeof info);
+}
+
+}  // namespace
+
+struct UdpSide::Batch {
+  std::array<std::array<uint8_t, kMaxQueryOctets>, kBatch> bytes;
+  std::array<sockaddr_storage, kBatch> peers;
+  std::array<iovec, kBatch> vectors;
+  alignas(cmsghdr) std::array<std::array<uint8_t, kControl>, kBatch> control;
+  std::array<mmsghdr, kBatch> headers;
+
+  void Prepare() {
+    for (size_t i = 0; i < kBatch; ++i) {
+      vectors[i] = {bytes[i].data(), bytes[i].size()};
+      headers[i] = {};
+      headers[i].msg_hdr.msg_name = &peers[i];
+      headers[i].msg_hdr.msg_namelen = sizeof peers[i];
+      headers[i].msg_hdr.msg_iov = &vectors[i];
+      headers[i].msg_hdr.msg_iovlen = 1;
+      headers[i].msg_hdr.msg_control = control[i].data();
+      headers[i].msg_hdr.msg_controllen = control[i].size();
+    }
+  }
+};
+
+UdpSide::UdpSide(asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core)
+    : context_(context), socket_(context), family_(family), port_(port), core_(std::move(core)), batch_(new Batch, [](Batch* b) {
+        delete b;
+      }) {}
+
+Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, UniqueFd socket, std::shared_ptr<ServerCore> core) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return FailErrno("the resolver's UDP socket", errno);
+  const auto endpoint = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&own), length);
+  if (!endpoint) return Fail(Code::kInvalid, "the resolver's UDP socket is not of the Internet");
+  const int family = own.ss_family;
+  if (family == AF_INET ? !SetOption(socket.get(), IPPROTO_IP, IP_PKTINFO, 1)
+                        : !SetOption(socket.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, 1))
+    return FailErrno("the resolver's UDP socket: packet information", errno);
+  std::shared_ptr<UdpSide> self(new UdpSide(context, family, endpoint->port, std::move(core)));
+  boost::system::error_code error;
+  self->socket_.assign(socket.get(), error);
+  if (error) return FailErrno("the resolver's UDP socket", error.value());
+  [[maybe_unused]] const int owned = socket.Release();
+  self->socket_.native_non_blocking(true, error);
+  asio::co_spawn(context, Run(self), asio::detached);
+  return self;
+}
+
+void UdpSide::Stop() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
+  while (self->socket_.is_open()) {
+    const auto [error] =
+        co_await self->socket_.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable));
+    if (error || !self->socket_.is_open()) co_return;
+    for (int i = 0; i < kBatchesPerTurn; ++i)
+      if (self->ReceiveSome() < static_cast<int>(kBatch)) break;
+  }
+}
+
+int UdpSide::ReceiveSome() {
+  Batch& batch = *batch_;
+  batch.Prepare();
+  const int count = recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr);
+  for (int n = 0; n < count; ++n) {
+    const auto i = static_cast<size_t>(n);
+    msghdr& header = batch.headers[i].msg_hdr;
+    const auto peer = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&batch.peers[i]), header.msg_namelen);
+    const auto asked = AskedAddress(&header);
+    if (!peer || !asked) continue;
+    const ClientInfo client{policy::Transport::kUdp, *peer, {*asked, port_}};
+    Step step = core_->Begin(std::span<const uint8_t>(batch.bytes[i].data(), batch.headers[i].msg_len), client);
+    if (const auto* wire = std::get_if<Wire>(&step)) {
+      Send(*wire, client);
+    } else if (auto* work = std::get_if<std::unique_ptr<Work>>(&step)) {
+      if (waiting_ >= kMaxWaiting) {
+        const Message busy = Failed((*work)->query, Rcode::kServFail, Ede::kOther, "too many lookups are waiting");
+        Send(EncodeWithin(busy, kUdpOctetsPlain), client);
+        continue;
+      }
+      ++waiting_;
+      asio::co_spawn(context_, AnswerLater(shared_from_this(), std::move(*work), client), asio::detached);
+    }
+  }
+  return count;
+}
+
+asio::awaitable<void> UdpSide::AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client) {
+  const Wire wire = co_await ServerCore::Finish(self->core_, std::move(work));
+  --self->waiting_;
+  if (!wire.empty() && self->socket_.is_open()) self->Send(wire, client);
+}
+
+void UdpSide::Send(const Wire& wire, const ClientInfo& client) {
+  sockaddr_storage peer{};
+  msghdr header{};
+  header.msg_name = &peer;
+  const size_t length = family_ == AF_INET ? client.client.ToSockaddr(&peer) : client.client.ToSockaddr6(&peer);
+  header.msg_namelen = static_cast<socklen_t>(length);
+  iovec vector{const_cast<uint8_t*>(wire.data()), wire.size()};
+  header.msg_iov = &vector;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<uint8_t, kControl> control{};
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  SetSource(&header, family_, client.server.address);
+  // A full socket buffer loses the answer, as a network would; the client asks again.
+  [[maybe_unused]] const ssize_t sent = sendmsg(socket_.native_handle(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace sluice::dns

@@ -1,0 +1,39 @@
+#pragma once
+
+// Lookups by UDP on one socket, IPv4 or dual-stack IPv6. Each answer leaves from the very address that was asked.
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <memory>
+
+#include "base/unique_fd.h"
+#include "dns/io/server_core.h"
+
+namespace sluice::dns {
+
+class UdpSide : public std::enable_shared_from_this<UdpSide> {
+ public:
+  static Result<std::shared_ptr<UdpSide>> Start(boost::asio::io_context& context, UniqueFd socket,
+                                                std::shared_ptr<ServerCore> core);
+  void Stop();
+
+ private:
+  struct Batch;
+
+  UdpSide(boost::asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core);
+  static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
+  static boost::asio::awaitable<void> AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client);
+  [[nodiscard]] int ReceiveSome();
+  void Send(const Wire& wire, const ClientInfo& client);
+
+  boost::asio::io_context& context_;
+  boost::asio::posix::stream_descriptor socket_;
+  const int family_;
+  const uint16_t port_;
+  size_t waiting_ = 0;
+  std::shared_ptr<ServerCore> core_;
+  std::unique_ptr<Batch, void (*)(Batch*)> batch_;
+};
+
+}  // namespace sluice::dns

@@ -1,0 +1,202 @@
+// Words for whoever was refused: what came nearest, and the smallest rule that would do.
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "policy/index.h"
+#include "policy/target.h"
+
+namespace sluice::policy {
+namespace {
+
+constexpr uint32_t kNoIndex = 0xffffffff;
+constexpr size_t kMaxShown = 120;  // characters of a path in a sentence
+
+struct NearestRule {
+  uint32_t index = kNoIndex;
+  Misses misses = 0;
+  int count = 99;
+  void Offer(uint32_t i, Misses m) {
+    const int n = std::popcount(m);
+    if (n > count || (n == count && (m < misses || (m == misses && i > index)))) return;
+    *this = {i, m, n};
+  }
+};
+
+std::string HostText(const ConnectQuery& query) {
+  if (!query.host.empty()) return std::string(query.host);
+  if (!query.address) return "?";
+  return query.address->is_v4() ? query.address->ToString() : fmt::format("[{}]", query.address->ToString());
+}
+
+std::string Shown(std::string_view path) {
+  return path.size() <= kMaxShown ? std::string(path) : fmt::format("{}...", path.substr(0, kMaxShown));
+}
+
+// A path as a rule writes it: what the shell or the glob would read otherwise goes escaped. Nothing for a path that the
+// compact form cannot grant.
+std::string RulePath(std::string_view path) {
+  std::string out;
+  for (const char c : path) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("-._~/:@%+,=").find(c) != std::string_view::npos;
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out.size() <= kMaxGlob ? out : "";
+}
+
+std::string PlaceOf(const RuleInfo& info) {
+  const size_t slash = info.span.file.rfind('/');
+  return fmt::format("{}:{}", slash == std::string::npos ? info.span.file : info.span.file.substr(slash + 1), info.span.line);
+}
+
+std::string DenySentence(const Snapshot& snapshot, RuleRef ref, std::string_view what) {
+  const RuleInfo* info = snapshot.rule(ref);
+  if (info == nullptr) return fmt::format("a deny refuses {}", what);
+  return fmt::format("{} is refused by deny: {} ({})", what, info->text, PlaceOf(*info));
+}
+
+// What the nearest rule lacks, where that is one thing.
+std::string_view Lack(Misses misses) {
+  switch (misses) {
+    case kMissBinary: return ", but not for this program";
+    case kMissExpired: return ", which has expired";
+    case kMissQuery: return ", with another query";
+    case kMissHeader: return ", with other headers";
+    default: return "";
+  }
+}
+
+std::string NearestText(const Snapshot& snapshot, const NearestRule& nearest) {
+  if (nearest.index == kNoIndex) return "";
+  const RuleInfo& info = snapshot.rules()[nearest.index];
+  return fmt::format("; nearest: {} ({}){}", info.text, PlaceOf(info), Lack(nearest.misses));
+}
+
+std::string GuardSentence(const ConnectionView& connection, std::string_view what) {
+  const std::string address = connection.query.address ? connection.query.address->ToString() : "an address";
+  const char* name = connection.special ? connection.special->name : nullptr;
+  const std::string kind = name == nullptr ? "outside the rule's `ip:`" : fmt::format("special ({})", name);
+  return fmt::format("{} leads to {}, which is {}; a rule would need ip: [{}]", what, address, kind, address);
+}
+
+bool IsGuarded(const ConnectionView& connection, Reason reason) { return reason == Reason::kPrivateAddress || connection.special; }
+
+}  // namespace
+
+Advice Snapshot::AdviseConnect(const ConnectQuery& query, const ConnectDecision& denied) const {
+  Advice advice;
+  const ConnectionView connection(query);
+  NearestRule nearest;
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (rule.allow && rule.verb != Verb::kDns && (rule.verb == Verb::kUdp) == (query.transport == Transport::kUdp))
+      nearest.Offer(i, ConnectionMisses(rule, connection));
+  });
+  if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
+  const std::string host = HostText(query);
+  const std::string what = fmt::format("{} {}:{}", query.transport == Transport::kUdp ? "UDP to" : "a connection to", host, query.port);
+  if (denied.decision.reason == Reason::kDenyRule) {
+    advice.explanation = DenySentence(*this, denied.decision.rule, what);
+    return advice;
+  }
+  if (IsGuarded(connection, denied.decision.reason)) {
+    advice.explanation = GuardSentence(connection, what);
+    return advice;
+  }
+  advice.explanation = fmt::format("no rule allows {}{}", what, NearestText(*this, nearest));
+  if (query.port == 0 || query.transport == Transport::kUdp) return advice;
+  // Where requests can be judged, the narrower rule is one that judges them.
+  if (query.port == 443) {
+    advice.suggest = fmt::format("GET {}", host);
+  } else if (query.port == 80) {
+    advice.suggest = fmt::format("GET http://{}", host);
+  } else {
+    advice.suggest = fmt::format("tcp {}:{}", host, query.port);
+  }
+  return advice;
+}
+
+Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& denied) const {
+  Advice advice;
+  const ConnectQuery& query = request.connection;
+  const ConnectionView connection(query);
+  const std::string host = HostText(query);
+  const std::string what = fmt::format("{} to {}", IsToken(request.method) ? Shown(request.method) : "this method", host);
+  if (request.target == nullptr || denied.reason == Reason::kProtocol) {
+    advice.explanation = fmt::format("{} is never forwarded", what);
+    return advice;
+  }
+  if (denied.reason == Reason::kUnsupported) {
+    advice.explanation = fmt::format("an upgrade of {} is not forwarded", what);
+    return advice;
+  }
+  const RequestView view(request);
+  NearestRule nearest;
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (rule.allow && IsInner(rule.verb)) nearest.Offer(i, ConnectionMisses(rule, connection) | view.AllowMisses(rule));
+  });
+  if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
+  const auto git = ReadGitRequest(request);
+  const std::string asked = git ? fmt::format("{} of {}{}", VerbText(git->verb), host, Shown(git->repo)) : what;
+  if (denied.reason == Reason::kDenyRule) {
+    advice.explanation = DenySentence(*this, denied.rule, asked);
+    return advice;
+  }
+  if (IsGuarded(connection, denied.reason)) {
+    advice.explanation = GuardSentence(connection, asked);
+    return advice;
+  }
+  advice.explanation = fmt::format("no rule allows {}{}", asked, NearestText(*this, nearest));
+  const CanonicalTarget& target = *request.target;
+  if (target.has_encoded_slash || target.has_path_params || view.has_method_override()) {
+    advice.explanation += fmt::format("; it would need the key `{}: true`", target.has_encoded_slash ? "encoded-slash"
+                                                                            : target.has_path_params  ? "path-params"
+                                                                                                      : "method-override");
+    return advice;
+  }
+  const bool cleartext = request.scheme == Scheme::kHttp;
+  const std::string port = query.port == (cleartext ? 80 : 443) ? "" : fmt::format(":{}", query.port);
+  if (git && !cleartext) {
+    std::string repo = RulePath(git->repo);
+    if (repo.ends_with(".git")) repo.resize(repo.size() - 4);
+    if (repo.size() > 1) advice.suggest = fmt::format("{} {}{}{}", VerbText(git->verb), host, port, repo);
+    return advice;
+  }
+  const std::string path = RulePath(target.path);
+  if (!path.empty()) advice.suggest = fmt::format("{} {}{}{}{}", request.method, cleartext ? "http://" : "", host, port, path);
+  return advice;
+}
+
+Advice Snapshot::AdviseName(const NameQuery& query, const NameDecision& denied) const {
+  Advice advice;
+  const std::string type = DnsTypeText(query.type);
+  const std::string what = fmt::format("a lookup of {}", query.name.empty() ? "the root" : query.name);
+  if (denied.decision.reason == Reason::kDenyRule) {
+    advice.explanation = DenySentence(*this, denied.decision.rule, what);
+    return advice;
+  }
+  NearestRule nearest;
+  if (!query.name.empty()) {
+    ForEachByName(*compiled_, query.name, [&](uint32_t i) {
+      const Rule& rule = compiled_->rules[i];
+      if (!rule.allow) return;
+      Misses misses = 0;
+      if (!AllowCoversProcess(rule, query.process)) misses |= kMissBinary;
+      if (rule.until && query.now >= *rule.until) misses |= kMissExpired;
+      nearest.Offer(i, misses);
+    });
+  }
+  if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
+  advice.explanation = fmt::format("no rule allows {}{}", what, NearestText(*this, nearest));
+  // The compact form grants A and AAAA.
+  if (!query.name.empty() && (query.type == kDnsA || query.type == kDnsAaaa)) {
+    advice.suggest = fmt::format("dns {}", query.name);
+  } else if (!type.empty()) {
+    advice.explanation += fmt::format("; type {} needs a rule `dns` with `types: [{}]`", type, type);
+  }
+  return advice;
+}
+
+}  // namespace sluice::policy

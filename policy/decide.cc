@@ -1,0 +1,292 @@
+#include <algorithm>
+#include <bit>
+
+#include "policy/index.h"
+#include "policy/target.h"
+
+namespace sluice::policy {
+namespace {
+
+constexpr uint32_t kNoIndex = 0xffffffff;
+
+Reason ReasonOf(Misses misses) {
+  switch (misses) {
+    case kMissPort: return Reason::kPort;
+    case kMissPath: return Reason::kPath;
+    case kMissMethod: return Reason::kMethod;
+    case kMissQuery: return Reason::kQuery;
+    case kMissHeader: return Reason::kHeader;
+    case kMissBinary: return Reason::kBinary;
+    case kMissAddress: return Reason::kPrivateAddress;
+    case kMissExpired: return Reason::kExpired;
+    default: return Reason::kNoRule;
+  }
+}
+
+// The allow that lacked least, for the reason of a denial. A later bit outweighs an earlier one among equals: a rule that fails
+// only for its time or its address says more than one for another path.
+struct Closest {
+  Misses misses = 0;
+  int count = 99;
+  void Offer(Misses m) {
+    const int n = std::popcount(m);
+    if (n < count || (n == count && m > misses)) {
+      misses = m;
+      count = n;
+    }
+  }
+  [[nodiscard]] Reason reason() const { return count == 1 ? ReasonOf(misses) : Reason::kNoRule; }
+};
+
+// What the rules say of a connection, layer by layer (exact points 2 to 4). Each field is the first rule of its kind.
+struct Layers {
+  uint32_t outer_deny = kNoIndex;      ///< dns, or the transport
+  uint32_t tls_deny = kNoIndex;        ///< closes TLS and what is in it
+  uint32_t under_tcp_deny = kNoIndex;  ///< tls, HTTP or git: void an opaque tcp allow here
+  uint32_t under_tls_deny = kNoIndex;  ///< HTTP or git that may travel in TLS: void an opaque tls allow here
+  uint32_t transport_allow = kNoIndex;
+  uint32_t tls_allow = kNoIndex;
+  uint32_t https_allow = kNoIndex;
+  uint32_t http_allow = kNoIndex;
+  bool guard_passed = false;  ///< some allow of this connection may lead to the address
+  Closest closest;
+
+  [[nodiscard]] uint32_t OpaqueTcp() const { return under_tcp_deny == kNoIndex ? transport_allow : kNoIndex; }
+  [[nodiscard]] uint32_t OpaqueTls() const {
+    return tls_deny == kNoIndex && under_tls_deny == kNoIndex ? tls_allow : kNoIndex;
+  }
+};
+
+void Keep(uint32_t* slot, uint32_t index) { *slot = std::min(*slot, index); }
+
+// A deny of lookups closes what they lead to: an A lookup leads to IPv4.
+bool DnsDenyCloses(const Rule& rule, const ConnectQuery& query) {
+  if (query.host.empty()) return false;
+  if (rule.types.empty()) return true;
+  const auto lists = [&](uint16_t type) { return std::find(rule.types.begin(), rule.types.end(), type) != rule.types.end(); };
+  if (!query.address) return lists(kDnsA) && lists(kDnsAaaa);
+  return lists(query.address->is_v4() ? kDnsA : kDnsAaaa);
+}
+
+// For an opaque allow, an inner deny without a port counts as 80 and 443 (exact point 3).
+bool CountsAsInner(const Rule& rule, uint16_t port) { return !rule.ports.empty() || port == 80 || port == 443; }
+
+void AddDeny(const Rule& rule, uint32_t index, const ConnectionView& connection, Layers* layers) {
+  const ConnectQuery& query = connection.query;
+  if (!DenyCoversProcess(rule, query.process)) return;
+  if (rule.verb == Verb::kDns) {
+    if (DnsDenyCloses(rule, query)) Keep(&layers->outer_deny, index);
+    return;
+  }
+  if (!CoversPort(rule, query.port) || !DenyCoversAddress(rule, connection)) return;
+  if (rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) {
+    if ((rule.verb == Verb::kTcp) == (query.transport == Transport::kTcp)) Keep(&layers->outer_deny, index);
+    return;
+  }
+  if (query.transport != Transport::kTcp) return;
+  if (rule.verb == Verb::kTls) Keep(&layers->tls_deny, index);
+  if (!CountsAsInner(rule, query.port)) return;
+  Keep(&layers->under_tcp_deny, index);
+  if (IsInner(rule.verb) && rule.scheme != Scheme::kHttp) Keep(&layers->under_tls_deny, index);
+}
+
+void AddAllow(const Rule& rule, uint32_t index, const ConnectionView& connection, Layers* layers) {
+  if (rule.verb == Verb::kDns) return;
+  const bool udp = connection.query.transport == Transport::kUdp;
+  if ((rule.verb == Verb::kUdp) != udp) return;
+  const Misses misses = ConnectionMisses(rule, connection);
+  if (misses != 0) {
+    layers->closest.Offer(misses);
+    return;
+  }
+  layers->guard_passed = true;
+  if (rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) Keep(&layers->transport_allow, index);
+  if (rule.verb == Verb::kTls) Keep(&layers->tls_allow, index);
+  if (IsInner(rule.verb)) Keep(rule.scheme == Scheme::kHttp ? &layers->http_allow : &layers->https_allow, index);
+}
+
+ConnectDecision Deny(Reason reason, uint32_t rule = kNoIndex) { return {ConnectVerdict::kDeny, {false, reason, RuleRef{rule}, false}}; }
+ConnectDecision Allow(ConnectVerdict verdict, uint32_t rule) { return {verdict, {true, Reason::kAllowed, RuleRef{rule}, false}}; }
+
+ConnectDecision Judge(const Layers& layers) {
+  if (layers.outer_deny != kNoIndex) return Deny(Reason::kDenyRule, layers.outer_deny);
+  if (const uint32_t rule = layers.OpaqueTcp(); rule != kNoIndex) return Allow(ConnectVerdict::kOpaqueTcp, rule);
+  if (const uint32_t rule = layers.OpaqueTls(); rule != kNoIndex) return Allow(ConnectVerdict::kOpaqueTls, rule);
+  if (layers.https_allow != kNoIndex && layers.tls_deny == kNoIndex) return Allow(ConnectVerdict::kInspect, layers.https_allow);
+  if (layers.http_allow != kNoIndex) return Allow(ConnectVerdict::kInspect, layers.http_allow);
+  // Some allow was there and a deny voided it; name the deny.
+  if (layers.transport_allow != kNoIndex) return Deny(Reason::kDenyRule, layers.under_tcp_deny);
+  if (layers.tls_allow != kNoIndex || layers.https_allow != kNoIndex)
+    return Deny(Reason::kDenyRule, std::min(layers.tls_deny, layers.under_tls_deny));
+  return Deny(layers.closest.reason());
+}
+
+// `mode: audit` forwards what enforce would refuse, but never past the address guard (exact point 19).
+bool GuardRefuses(const Layers& layers, const ConnectionView& connection) { return connection.special && !layers.guard_passed; }
+
+// Requests that no rule can grant. CONNECT and TRACE are never forwarded, nor a spelling that a careless server reads as one of
+// the methods that rules speak of: "post" would pass a deny of POST.
+bool NeverForwarded(std::string_view method) {
+  static constexpr std::string_view kKnown[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"};
+  if (!IsToken(method)) return true;
+  for (const std::string_view known : kKnown) {
+    const bool same = std::equal(method.begin(), method.end(), known.begin(), known.end(),
+                                 [](char a, char b) { return (a >= 'a' && a <= 'z' ? a - 0x20 : a) == b; });
+    if (same) return method != known || known == "CONNECT" || known == "TRACE";
+  }
+  return false;
+}
+
+}  // namespace
+
+ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcept {
+  if (query.port == 0) return Deny(Reason::kProtocol);
+  if (query.host.empty() && !query.address) return Deny(Reason::kInternal);
+  const ConnectionView connection(query);
+  Layers layers;
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    rule.allow ? AddAllow(rule, i, connection, &layers) : AddDeny(rule, i, connection, &layers);
+  });
+  ConnectDecision decision = Judge(layers);
+  if (decision.allowed() || compiled_->mode == Mode::kEnforce) return decision;
+  if (GuardRefuses(layers, connection)) {
+    decision.decision.reason = Reason::kPrivateAddress;
+    return decision;
+  }
+  if (query.transport == Transport::kUdp) return decision;
+  // Requests are worth seeing where there probably are some.
+  decision.verdict = query.port == 443 || query.port == 80 ? ConnectVerdict::kInspect : ConnectVerdict::kOpaqueTcp;
+  decision.decision.allowed = true;
+  decision.decision.audit_only = true;
+  return decision;
+}
+
+Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
+  const ConnectQuery& query = request.connection;
+  if (query.port == 0 || request.target == nullptr || NeverForwarded(request.method)) return {false, Reason::kProtocol, RuleRef::kNone, false};
+  if (query.host.empty() && !query.address) return {};
+  for (const auto& header : request.headers)
+    if (header.first == "upgrade") return {false, Reason::kUnsupported, RuleRef::kNone, false};
+  const ConnectionView connection(query);
+  const RequestView view(request);
+  Layers layers;
+  Closest closest;
+  uint32_t allow = kNoIndex;
+  uint32_t deny = kNoIndex;
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (!rule.allow) {
+      AddDeny(rule, i, connection, &layers);
+      if (IsInner(rule.verb) && CoversPort(rule, query.port) && DenyCoversProcess(rule, query.process) &&
+          DenyCoversAddress(rule, connection) && view.DenyCovers(rule))
+        Keep(&deny, i);
+      return;
+    }
+    AddAllow(rule, i, connection, &layers);
+    if (!IsInner(rule.verb) || allow < i) return;
+    const Misses misses = ConnectionMisses(rule, connection) | view.AllowMisses(rule);
+    if (misses == 0) {
+      allow = i;
+    } else {
+      closest.Offer(misses);
+    }
+  });
+  const bool tls = request.scheme == Scheme::kHttps;
+  if (tls) Keep(&deny, layers.tls_deny);
+  Keep(&deny, layers.outer_deny);
+  // An opaque tuple includes every inner one (exact point 5).
+  uint32_t opaque = layers.OpaqueTcp();
+  if (opaque == kNoIndex && tls) opaque = layers.OpaqueTls();
+  Decision decision{false, closest.reason(), RuleRef::kNone, false};
+  if (layers.outer_deny == kNoIndex && opaque != kNoIndex) {
+    decision = {true, Reason::kAllowed, RuleRef{opaque}, false};
+  } else if (deny != kNoIndex) {
+    decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
+  } else if (allow != kNoIndex) {
+    decision = {true, Reason::kAllowed, RuleRef{allow}, false};
+  }
+  if (decision.allowed || compiled_->mode == Mode::kEnforce) return decision;
+  if (GuardRefuses(layers, connection)) {
+    decision.reason = Reason::kPrivateAddress;
+  } else {
+    decision.allowed = decision.audit_only = true;
+  }
+  return decision;
+}
+
+NameDecision Snapshot::DecideName(const NameQuery& query) const noexcept {
+  uint32_t allow = kNoIndex;
+  uint32_t deny = kNoIndex;
+  bool other_type = false;
+  Closest closest;
+  const auto judge = [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    const auto lists = [&](uint16_t type) { return std::find(rule.types.begin(), rule.types.end(), type) != rule.types.end(); };
+    if (!rule.allow) {
+      if (rule.verb == Verb::kDns && (rule.types.empty() || lists(query.type)) && DenyCoversProcess(rule, query.process)) Keep(&deny, i);
+      return;
+    }
+    Misses misses = 0;
+    if (!AllowCoversProcess(rule, query.process)) misses |= kMissBinary;
+    if (rule.until && query.now >= *rule.until) misses |= kMissExpired;
+    const bool type = rule.verb == Verb::kDns ? lists(query.type) : query.type == kDnsA || query.type == kDnsAaaa;
+    if (!type) {
+      other_type |= misses == 0;
+    } else if (misses == 0) {
+      Keep(&allow, i);
+    } else {
+      closest.Offer(misses);
+    }
+  };
+  if (!query.name.empty()) ForEachByName(*compiled_, query.name, judge);
+  if (deny == kNoIndex && allow != kNoIndex) return {NameVerdict::kAllow, {true, Reason::kAllowed, RuleRef{allow}, false}};
+  NameDecision decision{NameVerdict::kDeny, {false, Reason::kDns, RuleRef::kNone, false}};
+  if (deny != kNoIndex) {
+    decision.decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
+  } else if (closest.count == 1) {
+    decision.decision.reason = closest.reason();
+  }
+  if (compiled_->mode == Mode::kAudit && !query.name.empty()) {
+    decision.verdict = NameVerdict::kAllow;
+    decision.decision.allowed = decision.decision.audit_only = true;
+    return decision;
+  }
+  // NXDOMAIN speaks for every type and for all below the name (RFC 2308, RFC 8020): NODATA where that would say too much.
+  if (other_type || IsAncestor(*compiled_, query.name)) decision.verdict = NameVerdict::kAncestor;
+  return decision;
+}
+
+Decision Snapshot::DecideUnix(const UnixQuery& query) const noexcept {
+  uint32_t allow = kNoIndex;
+  uint32_t deny = kNoIndex;
+  Closest closest;
+  for (const uint32_t i : compiled_->sockets) {
+    const Rule& rule = compiled_->rules[i];
+    const bool path = rule.paths.empty() ||
+                      std::any_of(rule.paths.begin(), rule.paths.end(), [&](const Glob& g) { return g.Matches(query.path); });
+    if (!path) continue;
+    if (!rule.allow) {
+      if (DenyCoversProcess(rule, query.process)) Keep(&deny, i);
+      continue;
+    }
+    Misses misses = 0;
+    if (!AllowCoversProcess(rule, query.process)) misses |= kMissBinary;
+    if (rule.until && query.now >= *rule.until) misses |= kMissExpired;
+    if (misses == 0) {
+      Keep(&allow, i);
+    } else {
+      closest.Offer(misses);
+    }
+  }
+  Decision decision{false, closest.reason(), RuleRef::kNone, false};
+  if (deny != kNoIndex) {
+    decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
+  } else if (allow != kNoIndex) {
+    return {true, Reason::kAllowed, RuleRef{allow}, false};
+  }
+  if (compiled_->mode == Mode::kAudit && query.path.starts_with('/')) decision.allowed = decision.audit_only = true;
+  return decision;
+}
+
+}  // namespace sluice::policy

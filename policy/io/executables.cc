@@ -1,0 +1,86 @@
+#include "policy/io/executables.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <set>
+
+#include "base/unique_fd.h"
+
+namespace sluice::policy {
+namespace {
+
+// The interpreter line of a script without "#!", or nothing.
+std::string Interpreter(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return "";
+  char buffer[256];
+  const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+  if (n < 3 || buffer[0] != '#' || buffer[1] != '!') return "";
+  std::string_view line(buffer + 2, static_cast<size_t>(n) - 2);
+  line = line.substr(0, line.find('\n'));
+  while (line.starts_with(' ')) line.remove_prefix(1);
+  std::string printable;
+  for (const char c : line)
+    if (c >= 0x20 && c < 0x7f) printable += c;
+  return printable;
+}
+
+Result<void> CheckOne(const std::string& path, const SourceSpan& span) {
+  char* real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return {};  // not on this machine: such a rule matches nothing here
+  const std::string resolved(real);
+  std::free(real);
+  if (resolved != path)
+    return std::unexpected(
+        Error{Code::kInvalid, fmt::format("`{}` is a symbolic link or lies behind one; write the real file `{}`", path, resolved), 0, span});
+  if (const std::string interpreter = Interpreter(path); !interpreter.empty())
+    return std::unexpected(Error{
+        Code::kInvalid, fmt::format("`{}` is a script; the process that runs it is its interpreter (`{}`), so name that", path, interpreter), 0,
+        span});
+  return {};
+}
+
+}  // namespace
+
+Result<void> CheckExecutables(const std::vector<Rule>& rules) {
+  std::set<std::string> seen;
+  for (const Rule& rule : rules) {
+    for (const auto* list : {&rule.by, &rule.under}) {
+      for (const ExecutablePattern& pattern : *list) {
+        if (pattern.sha256 || !pattern.path.is_literal() || !seen.insert(pattern.text).second) continue;
+        if (auto good = CheckOne(pattern.text, rule.span); !good) return good;
+      }
+    }
+  }
+  return {};
+}
+
+Result<std::array<uint8_t, 32>> FileDigest(const std::string& path) {
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (context == nullptr || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1)
+    return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+  std::array<char, 64 * 1024> buffer{};
+  for (uint64_t total = 0;;) {
+    const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
+    if (n == 0) break;
+    total += static_cast<uint64_t>(n);
+    if (total > kMaxBytes) return Fail(Code::kExhausted, fmt::format("{} is larger than 1 GiB", path));
+    EVP_DigestUpdate(context.get(), buffer.data(), static_cast<size_t>(n));
+  }
+  std::array<uint8_t, 32> digest{};
+  if (EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1) return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+  return digest;
+}
+
+}  // namespace sluice::policy

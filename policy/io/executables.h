@@ -1,0 +1,21 @@
+#pragma once
+
+// Whether the executables that `by` and `under` name are what the kernel will report: a process is known by the resolved path
+// of its binary, so a rule that names a symlink or a script would never match.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "policy/rule.h"
+
+namespace sluice::policy {
+
+/// Paths without wildcards that exist on this machine. An error names the real file and has the rule's span.
+[[nodiscard]] Result<void> CheckExecutables(const std::vector<Rule>& rules);
+
+/// SHA-256 of a file's content, for the question "would this program be allowed". At most 1 GiB.
+[[nodiscard]] Result<std::array<uint8_t, 32>> FileDigest(const std::string& path);
+
+}  // namespace sluice::policy

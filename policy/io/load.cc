@@ -1,0 +1,192 @@
+#include "policy/io/load.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <unordered_map>
+
+#include "base/unique_fd.h"
+#include "policy/compiled.h"
+#include "policy/document.h"
+#include "policy/io/executables.h"
+#include "policy/io/yaml.h"
+#include "policy/rule_text.h"
+
+namespace sluice::policy {
+namespace {
+
+constexpr size_t kMaxFiles = 64;
+constexpr size_t kMaxRules = 100'000;
+
+// At most 1 MiB; a pipe or a device is not a policy.
+Result<std::string> ReadWhole(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
+  struct stat info{};
+  if (::fstat(fd.get(), &info) != 0) return FailErrno(fmt::format("cannot read {}", path), errno);
+  if (!S_ISREG(info.st_mode)) return Fail(Code::kInvalid, fmt::format("{} is not a regular file", path));
+  std::string text(kMaxFileBytes + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t n = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  text.resize(size);
+  return text;
+}
+
+std::string Folder(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+std::string RealPath(const std::string& path) {
+  char* real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return "";
+  std::string result(real);
+  std::free(real);
+  return result;
+}
+
+std::string Sha256(const std::string& text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+// Reads the top file and what it includes, each once, depth first.
+class Loader {
+ public:
+  Result<void> Add(const std::string& path, FileRole role, const IncludeName* from) {
+    const std::string real = RealPath(path);
+    if (real.empty()) return Misplaced(from, SystemError(fmt::format("cannot open {}", path), errno));
+    if (role == FileRole::kTop) {
+      root_ = Folder(real);
+    } else if (!real.starts_with(root_)) {
+      return Misplaced(from, Error{Code::kInvalid, fmt::format("the include `{}` leads out of the policy's folder", from->path), 0, {}});
+    }
+    if (std::find(chain_.begin(), chain_.end(), real) != chain_.end())
+      return Misplaced(from, Error{Code::kInvalid, fmt::format("the include `{}` leads back to itself", from->path), 0, {}});
+    if (std::find(source_.files.begin(), source_.files.end(), real) != source_.files.end()) return {};
+    if (source_.files.size() >= kMaxFiles)
+      return Misplaced(from, Error{Code::kExhausted, fmt::format("more than {} files", kMaxFiles), 0, {}});
+    source_.files.push_back(real);
+    const auto text = ReadWhole(real);
+    if (!text) return Misplaced(from, text.error());
+    chain_.push_back(real);
+    auto added = AddText(*text, path, role, real.substr(root_.size()));
+    chain_.pop_back();
+    return added;
+  }
+
+  Result<void> AddText(std::string_view text, const std::string& path, FileRole role, const std::string& label) {
+    const auto node = ParseYaml(text, path);
+    if (!node) return std::unexpected(node.error());
+    auto document = ReadDocument(*node, role, label);
+    if (!document) return std::unexpected(document.error());
+    if (role == FileRole::kTop) {
+      source_.name = document->name.empty() ? label : document->name;
+      source_.mode = document->mode;
+      source_.settings = document->settings;
+    }
+    for (Rule& rule : document->rules) {
+      if (auto added = AddRule(std::move(rule)); !added) return added;
+    }
+    for (const IncludeName& include : document->includes) {
+      if (root_.empty()) return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
+      if (auto added = Add(Folder(path) + include.path, FileRole::kIncluded, &include); !added) return added;
+    }
+    return {};
+  }
+
+  Result<void> AddAllows(const std::vector<std::string>& texts) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      SourceSpan span{"--allow", static_cast<uint32_t>(i + 1), 1, static_cast<uint32_t>(texts[i].size())};
+      auto rule = ParseCompact(Effect::kAllow, texts[i]);
+      if (!rule) {
+        Error error = std::move(rule.error());
+        if (error.span) span.column = error.span->column;
+        error.message = fmt::format("{} (in '{}')", error.message, texts[i]);
+        error.span = std::move(span);
+        return std::unexpected(std::move(error));
+      }
+      rule->span = std::move(span);
+      rule->id = fmt::format("--allow:{}", i + 1);
+      if (auto added = AddRule(std::move(*rule)); !added) return added;
+    }
+    return {};
+  }
+
+  Result<SnapshotPtr> Finish(const LoadOptions& options) {
+    if (options.check_executables) {
+      if (auto good = CheckExecutables(source_.rules); !good) return std::unexpected(good.error());
+    }
+    source_.digest = Sha256(DigestInput(source_.rules, source_.mode));
+    if (source_.digest.empty()) return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+    return Compile(std::move(source_));
+  }
+
+  void SetName(std::string name) { source_.name = std::move(name); }
+
+ private:
+  static std::unexpected<Error> Misplaced(const IncludeName* from, Error error) {
+    if (from != nullptr) error.span = from->span;
+    return std::unexpected(std::move(error));
+  }
+
+  Result<void> AddRule(Rule rule) {
+    if (source_.rules.size() >= kMaxRules)
+      return std::unexpected(Error{Code::kExhausted, fmt::format("more than {} rules", kMaxRules), 0, rule.span});
+    const auto [it, fresh] = ids_.try_emplace(rule.id, rule.span);
+    if (!fresh)
+      return std::unexpected(Error{Code::kInvalid,
+                                   fmt::format("the id `{}` is already that of the rule at {}:{}", rule.id, it->second.file, it->second.line),
+                                   0, rule.span});
+    source_.rules.push_back(std::move(rule));
+    return {};
+  }
+
+  PolicySource source_;
+  std::string root_;  ///< folder of the top file, real, with its slash
+  std::vector<std::string> chain_;
+  std::unordered_map<std::string, SourceSpan> ids_;
+};
+
+}  // namespace
+
+Result<SnapshotPtr> LoadFile(const std::string& path, const LoadOptions& options) {
+  Loader loader;
+  if (auto added = loader.Add(path, FileRole::kTop, nullptr); !added) return std::unexpected(added.error());
+  if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
+  return loader.Finish(options);
+}
+
+Result<SnapshotPtr> LoadRules(const LoadOptions& options) {
+  Loader loader;
+  loader.SetName("--allow");
+  if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
+  return loader.Finish(options);
+}
+
+Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name) {
+  Loader loader;
+  if (auto added = loader.AddText(text, name, FileRole::kTop, name); !added) return std::unexpected(added.error());
+  LoadOptions options;
+  options.check_executables = false;
+  return loader.Finish(options);
+}
+
+}  // namespace sluice::policy

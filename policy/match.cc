@@ -1,0 +1,338 @@
+#include "policy/match.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sluice::policy {
+namespace {
+
+constexpr size_t kMaxDecoded = 16 * 1024;  // as long as a request target may be
+constexpr std::string_view kInfoRefs = "/info/refs";
+constexpr std::string_view kUploadPack = "git-upload-pack";
+constexpr std::string_view kReceivePack = "git-receive-pack";
+
+std::string_view Service(Verb verb) { return verb == Verb::kGitFetchPack ? kUploadPack : kReceivePack; }
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+
+bool EqualIgnoringCase(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
+}
+
+bool ListsMethod(const Rule& rule, std::string_view method) {
+  if (rule.methods.empty()) return true;
+  for (const std::string& listed : rule.methods)
+    if (listed == method || (listed == "GET" && method == "HEAD")) return true;
+  return false;
+}
+
+bool AllowsExecutable(const std::vector<ExecutablePattern>& patterns, const Executable& exe) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const ExecutablePattern& p) {
+    return p.sha256 ? exe.sha256 == p.sha256 : exe.trusted && !exe.path.empty() && p.path.Matches(exe.path);
+  });
+}
+
+int HexValue(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// A query's text decoded once: '+' is a space, a broken escape stands for itself.
+using QueryBuffer = std::array<char, kMaxDecoded>;
+std::string_view DecodeQuery(std::string_view raw, QueryBuffer* buffer) {
+  size_t size = 0;
+  for (size_t i = 0; i < raw.size() && size < buffer->size(); ++i) {
+    char c = raw[i];
+    if (c == '+') {
+      c = ' ';
+    } else if (c == '%' && i + 2 < raw.size() && HexValue(raw[i + 1]) >= 0 && HexValue(raw[i + 2]) >= 0) {
+      c = static_cast<char>(HexValue(raw[i + 1]) * 16 + HexValue(raw[i + 2]));
+      i += 2;
+    }
+    (*buffer)[size++] = c;
+  }
+  return {buffer->data(), size};
+}
+
+// Calls f(key, value) for each pair until it returns false. "k" is "k=".
+template <class F>
+void ForEachPair(std::string_view query, F f) {
+  QueryBuffer key_buffer;
+  QueryBuffer value_buffer;
+  while (!query.empty()) {
+    const size_t amp = query.find('&');
+    const std::string_view pair = query.substr(0, amp);
+    query = amp == std::string_view::npos ? std::string_view{} : query.substr(amp + 1);
+    if (pair.empty()) continue;
+    const size_t equals = pair.find('=');
+    const std::string_view key = DecodeQuery(pair.substr(0, equals), &key_buffer);
+    const std::string_view value = equals == std::string_view::npos ? std::string_view{} : DecodeQuery(pair.substr(equals + 1), &value_buffer);
+    if (!f(key, value)) return;
+  }
+}
+
+bool AnyGlob(const std::vector<Glob>& globs, std::string_view text) {
+  return std::any_of(globs.begin(), globs.end(), [&](const Glob& g) { return g.Matches(text); });
+}
+
+bool AllowCoversQuery(const Rule& rule, std::string_view query) {
+  if (rule.query.empty() && !rule.query_keys) return true;
+  bool good = true;
+  for (const ValueMatcher& matcher : rule.query) {
+    bool present = false;
+    ForEachPair(query, [&](std::string_view key, std::string_view value) {
+      if (key != matcher.key) return true;
+      present = true;
+      good = AnyGlob(matcher.values, value);
+      return good;
+    });
+    if (!good || !present) return false;
+  }
+  if (!rule.query_keys) return true;
+  ForEachPair(query, [&](std::string_view key, std::string_view) {
+    good = std::any_of(rule.query_keys->begin(), rule.query_keys->end(), [&](const std::string& k) { return k == key; }) ||
+           std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
+    return good;
+  });
+  return good;
+}
+
+// Every listed key must have some value that matches.
+bool DenyCoversQuery(const Rule& rule, std::string_view query) {
+  for (const ValueMatcher& matcher : rule.query) {
+    bool hit = false;
+    ForEachPair(query, [&](std::string_view key, std::string_view value) {
+      hit = key == matcher.key && AnyGlob(matcher.values, value);
+      return !hit;
+    });
+    if (!hit) return false;
+  }
+  return true;
+}
+
+bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
+  for (const ValueMatcher& matcher : rule.headers) {
+    bool present = false;
+    for (const auto& [name, value] : headers) {
+      if (name != matcher.key) continue;
+      present = true;
+      if (!AnyGlob(matcher.values, value)) return false;
+    }
+    if (!present) return false;
+  }
+  return true;
+}
+
+bool DenyCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
+  for (const ValueMatcher& matcher : rule.headers)
+    if (!std::any_of(headers.begin(), headers.end(),
+                     [&](const HeaderView& h) { return h.first == matcher.key && AnyGlob(matcher.values, h.second); }))
+      return false;
+  return true;
+}
+
+bool HasContentType(std::span<const HeaderView> headers, std::string_view service) {
+  size_t seen = 0;
+  bool good = false;
+  for (const auto& [name, value] : headers) {
+    if (name != "content-type") continue;
+    ++seen;
+    constexpr std::string_view kPrefix = "application/x-";
+    constexpr std::string_view kSuffix = "-request";
+    good = value.size() == kPrefix.size() + service.size() + kSuffix.size() && value.starts_with(kPrefix) &&
+           value.substr(kPrefix.size()).starts_with(service) && value.ends_with(kSuffix);
+  }
+  return seen == 1 && good;
+}
+
+// The repository of a path that ends in one of git's own, in lower case without ".git".
+using RepoBuffer = std::array<char, kMaxDecoded>;
+std::string_view NormalRepo(std::string_view repo, RepoBuffer* buffer) {
+  const size_t size = std::min(repo.size(), buffer->size());
+  std::transform(repo.begin(), repo.begin() + static_cast<std::ptrdiff_t>(size), buffer->begin(), Lower);
+  std::string_view normal(buffer->data(), size);
+  if (normal.ends_with(".git")) normal.remove_suffix(4);
+  return normal;
+}
+
+// A server tries more spellings than one: "x.git.git" and "x/.git" may both be x, and a deny of x means them all.
+bool DenyCoversRepo(const Rule& rule, std::string_view repo) {
+  if (rule.paths.empty()) return true;
+  RepoBuffer buffer;
+  std::string_view normal = NormalRepo(repo, &buffer);
+  while (true) {
+    if (AnyGlob(rule.paths, normal)) return true;
+    if (normal.ends_with(".git")) {
+      normal.remove_suffix(4);
+    } else if (normal.size() > 1 && normal.ends_with('/')) {
+      normal.remove_suffix(1);
+    } else {
+      return false;
+    }
+  }
+}
+
+}  // namespace
+
+ConnectionView::ConnectionView(const ConnectQuery& q) : query(q) {
+  if (q.address) special = FindSpecialRange(*q.address, q.host_addresses);
+}
+
+bool Holds(const Cidr& prefix, const IpAddress& address) { return prefix.is_v4() == address.is_v4() && prefix.Contains(address); }
+
+bool AllowCoversProcess(const Rule& rule, const Process* process) {
+  if (rule.by.empty() && rule.under.empty()) return true;
+  if (process == nullptr) return false;
+  if (!rule.by.empty() && !AllowsExecutable(rule.by, process->exe)) return false;
+  if (rule.under.empty() || AllowsExecutable(rule.under, process->exe)) return true;
+  return std::any_of(process->ancestors.begin(), process->ancestors.end(),
+                     [&](const Executable& exe) { return AllowsExecutable(rule.under, exe); });
+}
+
+bool DenyCoversProcess(const Rule& rule, const Process* process) {
+  if (rule.by.empty() || process == nullptr) return true;
+  const Executable& exe = process->exe;
+  if (!exe.trusted || exe.path.empty()) return true;
+  return std::any_of(rule.by.begin(), rule.by.end(), [&](const ExecutablePattern& p) {
+    return p.sha256 ? !exe.sha256 || exe.sha256 == p.sha256 : p.path.Matches(exe.path);
+  });
+}
+
+bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection) {
+  if (!connection.query.address) return true;
+  const IpAddress& address = *connection.query.address;
+  if (!rule.ip.empty() && std::none_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return Holds(c, address); })) return false;
+  if (!connection.special) return true;
+  const auto unlocks = [&](const Cidr& c) { return Holds(c, address) && connection.special->range.Contains(c); };
+  return (rule.host.cidr && unlocks(*rule.host.cidr)) || std::any_of(rule.ip.begin(), rule.ip.end(), unlocks);
+}
+
+bool DenyCoversAddress(const Rule& rule, const ConnectionView& connection) {
+  if (rule.ip.empty()) return true;
+  if (!connection.query.address) return false;
+  return std::any_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return Holds(c, *connection.query.address); });
+}
+
+bool CoversPort(const Rule& rule, uint16_t port) {
+  if (rule.ports.empty()) return true;
+  return std::any_of(rule.ports.begin(), rule.ports.end(), [&](const PortRange& r) { return port >= r.first && port <= r.last; });
+}
+
+Misses ConnectionMisses(const Rule& rule, const ConnectionView& connection) {
+  Misses misses = 0;
+  if (!CoversPort(rule, connection.query.port)) misses |= kMissPort;
+  if (!AllowCoversProcess(rule, connection.query.process)) misses |= kMissBinary;
+  if (!AllowCoversAddress(rule, connection)) misses |= kMissAddress;
+  if (rule.until && connection.query.now >= *rule.until) misses |= kMissExpired;
+  return misses;
+}
+
+bool IsMethodOverrideHeader(std::string_view name) {
+  return name == "x-http-method-override" || name == "x-http-method" || name == "x-method-override";
+}
+
+RequestView::RequestView(const RequestQuery& request) : request_(request) {
+  for (const auto& header : request.headers) has_method_override_ |= IsMethodOverrideHeader(header.first);
+}
+
+Misses RequestView::AllowMisses(const Rule& rule) const {
+  Misses misses = 0;
+  const CanonicalTarget& target = *request_.target;
+  if (rule.scheme && *rule.scheme != request_.scheme) misses |= kMissPort;
+  if (has_method_override_ && !rule.method_override) misses |= kMissHeader;
+  if (!AllowCoversHeaders(rule, request_.headers)) misses |= kMissHeader;
+  if ((target.has_encoded_slash && !rule.encoded_slash) || (target.has_path_params && !rule.path_params)) misses |= kMissPath;
+  if (IsGit(rule.verb)) return misses | GitMisses(rule);
+  if (!ListsMethod(rule, request_.method)) misses |= kMissMethod;
+  if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) misses |= kMissPath;
+  if (!AllowCoversQuery(rule, target.query)) misses |= kMissQuery;
+  return misses;
+}
+
+// Exactly the two requests of a smart HTTP exchange (gitprotocol-http(5)); anything else of the repository is not granted.
+Misses RequestView::GitMisses(const Rule& rule) const {
+  const std::string_view service = Service(rule.verb);
+  const CanonicalTarget& target = *request_.target;
+  std::string_view path = target.ForMatching();
+  Misses misses = 0;
+  if (path.ends_with(kInfoRefs)) {
+    path.remove_suffix(kInfoRefs.size());
+    if (request_.method != "GET") misses |= kMissMethod;
+    constexpr std::string_view kKey = "service=";
+    if (!target.query.starts_with(kKey) || std::string_view(target.query).substr(kKey.size()) != service) misses |= kMissQuery;
+  } else if (path.ends_with(service) && path.size() > service.size() && path[path.size() - service.size() - 1] == '/') {
+    path.remove_suffix(service.size() + 1);
+    if (request_.method != "POST") misses |= kMissMethod;
+    if (target.has_query) misses |= kMissQuery;
+    if (!HasContentType(request_.headers, service)) misses |= kMissHeader;
+  } else {
+    return kMissPath;
+  }
+  RepoBuffer buffer;
+  if (path.empty() || (!rule.paths.empty() && !AnyGlob(rule.paths, NormalRepo(path, &buffer)))) misses |= kMissPath;
+  return misses;
+}
+
+bool RequestView::DenyCoversMethod(const Rule& rule) const {
+  if (ListsMethod(rule, request_.method)) return true;
+  if (!has_method_override_) return false;
+  // The server may act on the other method, so a deny of either holds.
+  for (const auto& [name, value] : request_.headers) {
+    if (!IsMethodOverrideHeader(name)) continue;
+    for (const std::string& listed : rule.methods)
+      if (EqualIgnoringCase(listed, value) || (listed == "GET" && EqualIgnoringCase("HEAD", value))) return true;
+  }
+  return false;
+}
+
+bool RequestView::DenyCoversGit(const Rule& rule, std::string_view path) const {
+  const std::string_view service = Service(rule.verb);
+  if (path.ends_with(kInfoRefs)) {
+    path.remove_suffix(kInfoRefs.size());
+    bool named = false;
+    bool other = false;
+    ForEachPair(request_.target->query, [&](std::string_view key, std::string_view value) {
+      if (key == "service") (value == service ? named : other) = true;
+      return true;
+    });
+    // Without a service it is a fetch of the dumb protocol.
+    if (!named && (other || rule.verb == Verb::kGitReceivePack)) return false;
+    return DenyCoversRepo(rule, path);
+  }
+  if (!path.ends_with(service)) return false;
+  path.remove_suffix(service.size());
+  if (path.empty() || path.back() != '/') return false;
+  path.remove_suffix(1);
+  return DenyCoversRepo(rule, path);
+}
+
+bool RequestView::DenyCoversPath(const Rule& rule, std::string_view path) const {
+  if (IsGit(rule.verb)) return DenyCoversGit(rule, path);
+  return rule.paths.empty() || AnyGlob(rule.paths, path);
+}
+
+bool RequestView::DenyCovers(const Rule& rule) const {
+  if (rule.scheme && *rule.scheme != request_.scheme) return false;
+  if (!IsGit(rule.verb) && !DenyCoversMethod(rule)) return false;
+  const CanonicalTarget& target = *request_.target;
+  bool path = DenyCoversPath(rule, target.ForMatching());
+  for (size_t i = 0; !path && i < target.wide_readings.size(); ++i) path = DenyCoversPath(rule, target.wide_readings[i]);
+  return path && DenyCoversQuery(rule, target.query) && DenyCoversHeaders(rule, request_.headers);
+}
+
+std::optional<GitRequest> ReadGitRequest(const RequestQuery& request) {
+  const std::string_view path = request.target->path;
+  const std::string_view query = request.target->query;
+  for (const Verb verb : {Verb::kGitFetchPack, Verb::kGitReceivePack}) {
+    const std::string_view service = Service(verb);
+    if (path.ends_with(kInfoRefs) && path.size() > kInfoRefs.size() && query.starts_with("service=") && query.substr(8) == service)
+      return GitRequest{verb, path.substr(0, path.size() - kInfoRefs.size())};
+    if (path.ends_with(service) && path.size() > service.size() + 1 && path[path.size() - service.size() - 1] == '/')
+      return GitRequest{verb, path.substr(0, path.size() - service.size() - 1)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice::policy

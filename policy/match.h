@@ -1,0 +1,77 @@
+#pragma once
+
+// Whether one rule speaks for one connection or request: the predicates that the decisions, the advice and `lint` share.
+// Nothing here allocates.
+
+#include <cstdint>
+#include <optional>
+
+#include "policy/address.h"
+#include "policy/query.h"
+#include "policy/rule.h"
+
+namespace sluice::policy {
+
+/// What an allow lacks for a query; a set of bits. None: it matches.
+using Misses = uint32_t;
+enum MissBit : Misses {
+  kMissPort = 1u << 0,
+  kMissPath = 1u << 1,
+  kMissMethod = 1u << 2,
+  kMissQuery = 1u << 3,
+  kMissHeader = 1u << 4,
+  kMissBinary = 1u << 5,
+  kMissAddress = 1u << 6,
+  kMissExpired = 1u << 7,
+};
+
+/// A connection with what is worked out once: the special range that its address lies in.
+struct ConnectionView {
+  const ConnectQuery& query;
+  std::optional<SpecialRange> special;
+  explicit ConnectionView(const ConnectQuery& q);
+};
+
+/// A prefix holds addresses of its own family only: ::/0 has no IPv4.
+[[nodiscard]] bool Holds(const Cidr& prefix, const IpAddress& address);
+
+[[nodiscard]] bool AllowCoversProcess(const Rule& rule, const Process* process);
+[[nodiscard]] bool DenyCoversProcess(const Rule& rule, const Process* process);
+[[nodiscard]] bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection);
+/// An unresolved name has no address yet: denies by address wait for it.
+[[nodiscard]] bool DenyCoversAddress(const Rule& rule, const ConnectionView& connection);
+[[nodiscard]] bool CoversPort(const Rule& rule, uint16_t port);
+
+/// Port, process, address and time of an allow whose host matches.
+[[nodiscard]] Misses ConnectionMisses(const Rule& rule, const ConnectionView& connection);
+
+/// A request with what is worked out once, where a rule first needs it.
+class RequestView {
+ public:
+  explicit RequestView(const RequestQuery& request);
+
+  /// Scheme, method, path, query and headers of an inner allow.
+  [[nodiscard]] Misses AllowMisses(const Rule& rule) const;
+  [[nodiscard]] bool DenyCovers(const Rule& rule) const;
+  [[nodiscard]] bool has_method_override() const { return has_method_override_; }
+
+ private:
+  [[nodiscard]] Misses GitMisses(const Rule& rule) const;
+  [[nodiscard]] bool DenyCoversMethod(const Rule& rule) const;
+  [[nodiscard]] bool DenyCoversGit(const Rule& rule, std::string_view path) const;
+  [[nodiscard]] bool DenyCoversPath(const Rule& rule, std::string_view path) const;
+
+  const RequestQuery& request_;
+  bool has_method_override_ = false;
+};
+
+/// What a request asks of a git server, read from its URL. Kept apart for the advice.
+struct GitRequest {
+  Verb verb = Verb::kGitFetchPack;
+  std::string_view repo;  ///< with its ".git", as sent
+};
+[[nodiscard]] std::optional<GitRequest> ReadGitRequest(const RequestQuery& request);
+
+[[nodiscard]] bool IsMethodOverrideHeader(std::string_view name);
+
+}  // namespace sluice::policy

@@ -1,0 +1,102 @@
+#pragma once
+
+// One rule of a policy, parsed: values that cannot hold what the language refuses. Defaults are filled in (an allow's port is
+// there, a deny's empty list means every value), so the enforcer, `lint` and the prover read the same thing.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ip.h"
+#include "policy/glob.h"
+#include "policy/query.h"
+#include "policy/snapshot.h"
+
+namespace sluice::policy {
+
+enum class Verb : uint8_t { kHttp, kGitFetchPack, kGitReceivePack, kTls, kTcp, kUdp, kDns, kUnix };
+[[nodiscard]] std::string_view VerbText(Verb verb);
+/// HTTP and what travels in it: judged request by request.
+[[nodiscard]] constexpr bool IsInner(Verb verb) { return verb <= Verb::kGitReceivePack; }
+[[nodiscard]] constexpr bool IsGit(Verb verb) { return verb == Verb::kGitFetchPack || verb == Verb::kGitReceivePack; }
+
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+  auto operator<=>(const PortRange&) const = default;
+};
+
+/// A host as a rule names it.
+struct HostPattern {
+  enum class Kind : uint8_t {
+    kAny,      ///< "**": every name and every literal
+    kName,     ///< one name
+    kGlob,     ///< labels with wildcards
+    kAddress,  ///< a literal, or for tcp and udp a prefix
+  };
+  Kind kind = Kind::kAny;
+  std::string text;            ///< canonical: "**.example.com", "10.0.0.0/8"
+  bool deep = false;           ///< kGlob: begins with "**", one or more labels before `labels`
+  std::vector<Glob> labels{};  ///< kGlob: left to right, without the "**"
+  std::optional<Cidr> cidr{};  ///< kAddress
+  bool operator==(const HostPattern&) const = default;
+};
+
+/// `*` glued to other characters never stands for an A-label in an allow (exact point 9).
+[[nodiscard]] bool LabelMatches(const Glob& label, std::string_view subject, bool allow);
+/// Slow, for lint and advice: whether a canonical name matches. The decisions use the index.
+[[nodiscard]] bool HostMatchesName(const HostPattern& host, std::string_view name, bool allow);
+
+/// `by` and `under`: a path glob, or the digest of the file.
+struct ExecutablePattern {
+  std::string text;
+  Glob path;
+  std::optional<std::array<uint8_t, 32>> sha256{};
+};
+
+/// A query key or header name with the globs of its values.
+struct ValueMatcher {
+  std::string key;
+  std::vector<Glob> values;
+};
+
+struct Rule {
+  bool allow = false;
+  Verb verb = Verb::kHttp;
+  std::vector<std::string> methods{};  ///< kHttp: sorted; empty is every method
+  std::optional<Scheme> scheme{};      ///< inner verbs; nothing is both
+  HostPattern host{};
+  std::vector<PortRange> ports{};   ///< sorted, apart; empty is every port
+  std::vector<Glob> paths{};        ///< path, repo (lower-case, without ".git") or socket; empty is every one
+  std::vector<ExecutablePattern> by{};
+  std::vector<ExecutablePattern> under{};
+  std::vector<Cidr> ip{};
+  std::vector<ValueMatcher> query{};
+  std::vector<ValueMatcher> headers{};  ///< keys in lower case
+  std::optional<std::vector<std::string>> query_keys{};
+  std::vector<uint16_t> types{};    ///< kDns; empty is every type
+  std::optional<WallTime> until{};  ///< first instant at which it no longer holds
+  bool encoded_slash = false;
+  bool path_params = false;
+  bool method_override = false;
+  std::string note{};
+  std::string id{};
+  SourceSpan span{};
+};
+
+/// "GET,POST api.example.com:8443/v1/**": what follows `allow:`, without the keys beside the verb.
+[[nodiscard]] std::string CompactText(const Rule& rule);
+/// Everything that bears on the meaning, in one spelling; notes, ids and places are left out. For the digest.
+[[nodiscard]] std::string CanonicalText(const Rule& rule);
+
+/// RR types that policies may name. 0 where the text is none of them; empty where the number is.
+[[nodiscard]] uint16_t DnsTypeNumber(std::string_view text);
+[[nodiscard]] std::string DnsTypeText(uint16_t type);
+inline constexpr uint16_t kDnsA = 1;
+inline constexpr uint16_t kDnsAaaa = 28;
+
+}  // namespace sluice::policy

@@ -1,0 +1,283 @@
+#include "policy/rule_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "policy/rule_text.h"
+#include "policy/target.h"
+
+namespace sluice::policy {
+namespace {
+
+constexpr std::array<std::string_view, 15> kKeys = {"allow",   "deny",  "by", "under",         "ip",          "query",           "query-keys", "headers",
+                                                    "until",   "note",  "id", "encoded-slash", "path-params", "method-override", "types"};
+constexpr std::array<std::string_view, 6> kLaterKeys = {"with", "via", "refs", "fields", "operation", "tool"};
+constexpr std::array<std::string_view, 7> kTargetKeys = {"verb", "methods", "scheme", "host", "ports", "path", "repo"};
+
+constexpr size_t kMaxList = 1024;  // entries of one list in a rule
+
+template <size_t N>
+bool Contains(const std::array<std::string_view, N>& list, std::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+// A scalar or a list of scalars.
+Result<std::vector<const Node*>> ListOf(const Node& node, std::string_view slot) {
+  std::vector<const Node*> nodes;
+  if (node.kind == Node::Kind::kScalar) {
+    nodes.push_back(&node);
+  } else if (node.kind == Node::Kind::kSequence) {
+    for (const Node& item : node.items) nodes.push_back(&item);
+  } else {
+    return NodeError(node, fmt::format("`{}` is a value or a list", slot));
+  }
+  if (nodes.empty()) return NodeError(node, fmt::format("`{}` is an empty list, which matches nothing; leave the key out or fill it", slot));
+  if (nodes.size() > kMaxList) return NodeError(node, fmt::format("`{}` has more than {} entries", slot, kMaxList));
+  return nodes;
+}
+
+// Each entry of a list, through `parse(text) -> Result<T>`, errors moved to their place.
+template <class T, class F>
+Result<void> ReadList(const Node& node, std::string_view slot, std::vector<T>* out, F parse) {
+  const auto nodes = ListOf(node, slot);
+  if (!nodes) return std::unexpected(nodes.error());
+  for (const Node* item : *nodes) {
+    auto text = ReadText(*item, slot);
+    if (!text) return std::unexpected(text.error());
+    auto value = parse(*text);
+    if (!value) return MovedInto(*item, value.error());
+    out->push_back(std::move(*value));
+  }
+  return {};
+}
+
+Result<bool> ReadFlag(const Node& node, std::string_view key) {
+  if (node.kind == Node::Kind::kScalar && node.style == Node::Style::kPlain) {
+    if (node.text == "true") return true;
+    if (node.text == "false") return false;
+  }
+  return NodeError(node, fmt::format("`{}` is true or false", key));
+}
+
+std::unexpected<Error> TextError(std::string message, std::string_view text) {
+  return std::unexpected(Error{Code::kInvalid, std::move(message), 0, SourceSpan{"", 1, 1, static_cast<uint32_t>(text.size())}});
+}
+
+Result<Cidr> ParseIp(const std::string& text) {
+  if (const auto cidr = Cidr::Parse(text)) return *cidr;
+  return TextError(fmt::format("`{}` is not an address or a prefix without bits after its length (10.1.0.0/16, fd00::/8)", text), text);
+}
+
+Result<uint16_t> ParseType(const std::string& text) {
+  if (const uint16_t type = DnsTypeNumber(text); type != 0) return type;
+  return TextError(fmt::format("unknown record type `{}`; types are upper-case, as in `[A, AAAA, HTTPS]`", text), text);
+}
+
+Result<void> ReadMatchers(const Node& node, std::string_view slot, std::vector<ValueMatcher>* out) {
+  if (node.kind != Node::Kind::kMapping) return NodeError(node, fmt::format("`{}` is a map, as in `{{ tag: [v1*, v2*] }}`", slot));
+  if (node.members.empty()) return NodeError(node, fmt::format("`{}` is empty; leave the key out or fill it", slot));
+  for (const auto& [key, value] : node.members) {
+    auto name = ReadText(key, slot);
+    if (!name) return std::unexpected(name.error());
+    if (slot == "headers") {
+      if (!IsToken(*name)) return NodeError(key, fmt::format("`{}` is not a header name", *name));
+      for (char& c : *name)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+      for (const ValueMatcher& other : *out)
+        if (other.key == *name) return NodeError(key, fmt::format("the header `{}` is listed twice", *name));
+    }
+    ValueMatcher matcher{std::move(*name), {}};
+    auto read = ReadList(value, slot, &matcher.values, [](const std::string& text) { return Glob::Text(text); });
+    if (!read) return read;
+    out->push_back(std::move(matcher));
+  }
+  return {};
+}
+
+Result<std::string> JoinedMethods(const Node& node) {
+  std::vector<std::string> methods;
+  auto read = ReadList(node, "methods", &methods, [](std::string text) { return Result<std::string>(std::move(text)); });
+  if (!read) return std::unexpected(read.error());
+  std::string joined;
+  for (const std::string& method : methods) joined += (joined.empty() ? "" : ",") + method;
+  if (joined.find(' ') != std::string::npos || !std::any_of(joined.begin(), joined.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
+    return NodeError(node, "`methods` lists upper-case methods, as in `[GET, POST]`");
+  return joined;
+}
+
+Result<std::string> JoinedPorts(const Node& node) {
+  const auto nodes = ListOf(node, "ports");
+  if (!nodes) return std::unexpected(nodes.error());
+  std::string joined;
+  for (const Node* item : *nodes) {
+    if (item->kind != Node::Kind::kScalar) return NodeError(*item, "a port is a number or a range");
+    joined += (joined.empty() ? "" : ",") + item->text;
+  }
+  return joined;
+}
+
+// Errors inside a piece of the long form have columns of that piece alone; the whole value is what can be pointed at.
+Result<RulePieces> ReadLong(const Node& node) {
+  RulePieces pieces;
+  bool has_verb = false;
+  for (const auto& [key, value] : node.members) {
+    const std::string& word = key.text;
+    if (word == "verb" || word == "methods") {
+      if (has_verb) return NodeError(key, "a rule has `verb` or `methods`, not both");
+      has_verb = true;
+      auto text = word == "verb" ? ReadText(value, word) : JoinedMethods(value);
+      if (!text) return std::unexpected(text.error());
+      pieces.verb = {std::move(*text), 1};
+    } else if (word == "ports") {
+      auto text = JoinedPorts(value);
+      if (!text) return std::unexpected(text.error());
+      pieces.ports = Piece{std::move(*text), 1};
+    } else if (word == "path" || word == "repo") {
+      if (!pieces.paths.empty()) return NodeError(key, "a rule has `path` or `repo`, not both");
+      auto read = ReadList(value, word, &pieces.paths, [](std::string text) { return Result<Piece>(Piece{std::move(text), 1}); });
+      if (!read) return std::unexpected(read.error());
+    } else if (word == "host" || word == "scheme") {
+      if (value.kind != Node::Kind::kScalar) return NodeError(value, fmt::format("`{}` is a text", word));
+      (word == "host" ? pieces.host : pieces.scheme) = Piece{value.text, 1};
+    } else if (Contains(kLaterKeys, word)) {
+      return NodeError(key, fmt::format("`{}` is not in this version", word));
+    } else {
+      return NodeError(key, fmt::format("unknown key `{}` in a target{}", word, DidYouMean(word, kTargetKeys)));
+    }
+  }
+  if (!has_verb) return NodeError(node, "the long form needs `verb` or `methods`");
+  return pieces;
+}
+
+Result<Rule> ReadTarget(const Node& key, const Node& value) {
+  const Effect effect = key.text == "allow" ? Effect::kAllow : Effect::kDeny;
+  if (value.kind == Node::Kind::kScalar) {
+    const auto text = ReadText(value, key.text);
+    if (!text) return std::unexpected(text.error());
+    const auto pieces = CutCompact(*text);
+    if (!pieces) return MovedInto(value, pieces.error());
+    auto rule = BuildRule(effect, *pieces);
+    if (!rule) return MovedInto(value, rule.error());
+    return rule;
+  }
+  if (value.kind != Node::Kind::kMapping) return NodeError(value, fmt::format("`{}` is `VERB TARGET` or a map", key.text));
+  const auto pieces = ReadLong(value);
+  if (!pieces) return std::unexpected(pieces.error());
+  auto rule = BuildRule(effect, *pieces);
+  if (rule) return rule;
+  return NodeError(value, rule.error().message);
+}
+
+// Whether a key means something beside the verb; nothing is ever ignored.
+bool Applies(std::string_view key, const Rule& rule) {
+  if (key == "query" || key == "query-keys") return rule.verb == Verb::kHttp;
+  if (key == "headers" || key == "encoded-slash" || key == "path-params" || key == "method-override") return IsInner(rule.verb);
+  if (key == "ip") return rule.verb != Verb::kDns && rule.verb != Verb::kUnix;
+  if (key == "types") return rule.verb == Verb::kDns;
+  return true;
+}
+
+Result<void> RefuseInDeny(const Node& key, const Rule& rule) {
+  if (rule.allow) return {};
+  const std::string& word = key.text;
+  if (word == "until") return NodeError(key, "`until` in a deny: time only narrows, so a deny has no end");
+  if (word == "under") return NodeError(key, "`under` in a deny: a process could shed its ancestors, so a deny takes `by` alone");
+  if (word == "query-keys") return NodeError(key, "`query-keys` closes the keys of an allow; a deny takes `query`");
+  if (word == "encoded-slash" || word == "path-params" || word == "method-override")
+    return NodeError(key, fmt::format("`{}` opens an allow; a deny reads every form already", word));
+  return {};
+}
+
+Result<void> ReadFlagKey(const Node& key, const Node& value, Rule* rule) {
+  const auto flag = ReadFlag(value, key.text);
+  if (!flag) return std::unexpected(flag.error());
+  (key.text == "encoded-slash" ? rule->encoded_slash : key.text == "path-params" ? rule->path_params : rule->method_override) = *flag;
+  return {};
+}
+
+Result<void> ReadKey(const Node& key, const Node& value, Rule* rule) {
+  const std::string& word = key.text;
+  if (!Applies(word, *rule)) return NodeError(key, fmt::format("`{}` does not apply to `{}`", word, VerbText(rule->verb)));
+  if (auto good = RefuseInDeny(key, *rule); !good) return good;
+  if (word == "by") return ReadList(value, word, &rule->by, ParseExecutable);
+  if (word == "under") return ReadList(value, word, &rule->under, ParseExecutable);
+  if (word == "ip") return ReadList(value, word, &rule->ip, ParseIp);
+  if (word == "query") return ReadMatchers(value, word, &rule->query);
+  if (word == "headers") return ReadMatchers(value, word, &rule->headers);
+  if (word == "query-keys")
+    return ReadList(value, word, &rule->query_keys.emplace(), [](std::string text) { return Result<std::string>(std::move(text)); });
+  if (word == "types") {
+    rule->types.clear();
+    return ReadList(value, word, &rule->types, ParseType);
+  }
+  if (word == "encoded-slash" || word == "path-params" || word == "method-override") return ReadFlagKey(key, value, rule);
+  if (word == "until") {
+    if (value.kind != Node::Kind::kScalar) return NodeError(value, "`until` is a date or a timestamp");
+    const auto until = ParseUntil(value.text);
+    if (!until) return MovedInto(value, until.error());
+    rule->until = *until;
+    return {};
+  }
+  auto text = ReadText(value, word);
+  if (!text) return std::unexpected(text.error());
+  if (word == "id" && text->empty()) return NodeError(value, "`id` is empty");
+  (word == "id" ? rule->id : rule->note) = std::move(*text);
+  return {};
+}
+
+}  // namespace
+
+std::unexpected<Error> NodeError(const Node& node, std::string message) {
+  return std::unexpected(Error{Code::kInvalid, std::move(message), 0, node.span});
+}
+
+std::unexpected<Error> MovedInto(const Node& node, Error error) {
+  SourceSpan span = node.span;
+  if (error.span && node.verbatim && node.kind == Node::Kind::kScalar) {
+    span.column += node.text_offset + error.span->column - 1;
+    span.length = std::max<uint32_t>(error.span->length, 1);
+  }
+  error.span = std::move(span);
+  return std::unexpected(std::move(error));
+}
+
+Result<std::string> ReadText(const Node& node, std::string_view slot) {
+  if (node.kind != Node::Kind::kScalar)
+    return NodeError(node, fmt::format("a text is expected for `{}`, not a {}", slot, node.kind == Node::Kind::kMapping ? "map" : "list"));
+  if (node.style == Node::Style::kPlain && IsAmbiguousPlain(node.text)) {
+    if (node.text.empty()) return NodeError(node, fmt::format("`{}` has no value", slot));
+    return NodeError(node, fmt::format("`{0}` is not a text to every YAML reader; write '{0}' in quotes", node.text));
+  }
+  if (node.style == Node::Style::kBlock && slot != "note") return NodeError(node, fmt::format("`{}` is written on one line", slot));
+  if (slot != "note" && node.text.find('\n') != std::string::npos) return NodeError(node, "a line end inside a text");
+  return node.text;
+}
+
+Result<Rule> ReadRule(const Node& node, const std::string& label) {
+  if (node.kind != Node::Kind::kMapping) return NodeError(node, "a rule is `allow: VERB TARGET` or `deny: VERB TARGET`");
+  const Member* target = nullptr;
+  for (const auto& member : node.members) {
+    const std::string& word = member.key.text;
+    if (Contains(kLaterKeys, word)) return NodeError(member.key, fmt::format("`{}` is not in this version", word));
+    if (!Contains(kKeys, word)) return NodeError(member.key, fmt::format("unknown key `{}` in a rule{}", word, DidYouMean(word, kKeys)));
+    if (word != "allow" && word != "deny") continue;
+    if (target != nullptr) return NodeError(member.key, "a rule is one `allow` or one `deny`");
+    target = &member;
+  }
+  if (target == nullptr) return NodeError(node, "a rule needs `allow` or `deny`");
+  auto rule = ReadTarget(target->key, target->value);
+  if (!rule) return rule;
+  for (const auto& [key, value] : node.members) {
+    if (&key == &target->key) continue;
+    if (auto read = ReadKey(key, value, &*rule); !read) return std::unexpected(read.error());
+  }
+  if (auto checked = CheckRule(*rule); !checked) return NodeError(target->value, checked.error().message);
+  rule->span = target->value.span;
+  if (rule->span.line != target->key.span.line) rule->span = target->key.span;
+  if (rule->id.empty()) rule->id = fmt::format("{}:{}", label, rule->span.line);
+  return rule;
+}
+
+}  // namespace sluice::policy

@@ -1,0 +1,58 @@
+#include "policy/snapshot.h"
+
+#include "policy/index.h"
+
+namespace sluice::policy {
+namespace {
+
+bool AllowsBelow(const LabelNode& node, std::string_view rest) {
+  if (rest.empty()) return node.allow_below;
+  const size_t dot = rest.rfind('.');
+  const std::string_view label = dot == std::string_view::npos ? rest : rest.substr(dot + 1);
+  const std::string_view left = dot == std::string_view::npos ? std::string_view{} : rest.substr(0, dot);
+  if (const auto it = node.exact.find(label); it != node.exact.end() && AllowsBelow(*it->second, left)) return true;
+  for (const LabelNode::Edge& edge : node.globs)
+    if (LabelMatches(edge.label, label, true) && AllowsBelow(*edge.node, left)) return true;
+  return node.deep_allow;  // below "**.x" every name has names below it
+}
+
+}  // namespace
+
+bool IsAncestor(const Snapshot::Compiled& compiled, std::string_view name) {
+  if (name.empty()) return compiled.any_allow_name;
+  return compiled.ancestors.contains(name) || (compiled.has_wildcards && AllowsBelow(compiled.wildcards, name));
+}
+
+Snapshot::Snapshot(std::unique_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {}
+Snapshot::~Snapshot() = default;
+
+std::span<const RuleInfo> Snapshot::rules() const { return compiled_->info; }
+
+const RuleInfo* Snapshot::rule(RuleRef ref) const {
+  const auto index = static_cast<size_t>(ref);
+  return index < compiled_->info.size() ? &compiled_->info[index] : nullptr;
+}
+
+const std::string& Snapshot::name() const { return compiled_->name; }
+Mode Snapshot::mode() const { return compiled_->mode; }
+const Settings& Snapshot::settings() const { return compiled_->settings; }
+const std::string& Snapshot::digest() const { return compiled_->digest; }
+bool Snapshot::NeedsDigests() const { return compiled_->needs_digests; }
+std::span<const std::string> Snapshot::files() const { return compiled_->files; }
+
+std::vector<std::string> Snapshot::UnixPaths() const {
+  std::vector<std::string> paths;
+  for (const uint32_t i : compiled_->sockets)
+    if (compiled_->rules[i].allow)
+      for (const Glob& glob : compiled_->rules[i].paths) paths.push_back(glob.text());
+  return paths;
+}
+
+std::vector<RuleRef> Snapshot::UdpRules() const {
+  std::vector<RuleRef> refs;
+  for (uint32_t i = 0; i < compiled_->rules.size(); ++i)
+    if (compiled_->rules[i].allow && compiled_->rules[i].verb == Verb::kUdp) refs.push_back(RuleRef{i});
+  return refs;
+}
+
+}  // namespace sluice::policy

@@ -1,0 +1,218 @@
+#include "proxy/io/connection.h"
+
+#include <fmt/format.h>
+
+#include "proxy/io/limits.h"
+#include "proxy/io/relay.h"
+#include "proxy/io/worker.h"
+
+namespace sluice::proxy {
+namespace {
+
+// TLS alerts (RFC 8446 section 6.2), fatal, in a record that every version reads.
+constexpr uint8_t kDecodeError = 50;
+constexpr uint8_t kUnrecognizedName = 112;
+constexpr char kHandshakeRecord = 0x16;
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 255)) out += c > 0x20 && c < 0x7f ? c : '?';
+  return out;
+}
+
+}  // namespace
+
+Connection::Connection(Worker& worker, Flow flow) : flow_(worker, std::move(flow)), started_(worker.reactor().now()) {}
+
+Task<> Connection::Run() {
+  UpstreamPtr prepared = flow_.worker().TakePrepared(flow_.id());
+  const auto decision = flow_.JudgeConnect(std::nullopt);
+  verdict_ = decision.verdict;
+  if (verdict_ == policy::ConnectVerdict::kDeny) {
+    (void)flow_.RecordConnect(policy::EventLayer::kConnect, decision, std::nullopt, {});
+    flow_.down.Close(Stream::How::kReset);
+    co_return;
+  }
+  if (verdict_ == policy::ConnectVerdict::kInspect) {
+    co_await RunInspected(std::move(prepared));
+  } else {
+    co_await RunOpaque(verdict_, std::move(prepared));
+  }
+}
+
+Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstream) {
+  // For a `tls` rule the name is compared before anything is dialled.
+  bool looked = false;
+  if (verdict == policy::ConnectVerdict::kOpaqueTls) {
+    const FirstBytes first = co_await ReadFirstBytes();
+    if (first == FirstBytes::kClosed || first == FirstBytes::kRefused) co_return;
+    if (first == FirstBytes::kOther) {
+      verdict_ = policy::ConnectVerdict::kInspect;
+      co_await RunInspected(std::move(upstream));
+      co_return;
+    }
+    looked = true;
+  }
+  if (upstream != nullptr && !flow_.JudgeConnect(upstream->address).allowed()) upstream.reset();
+  if (upstream == nullptr) {
+    AddressJudge judge = [this](const IpAddress& address) {
+      const auto decision = flow_.JudgeConnect(address);
+      policy::Decision answer = decision.decision;
+      answer.allowed = decision.allowed();
+      return answer;
+    };
+    DialTarget target = flow_.dial_target();
+    auto dialled = co_await Dial(flow_.worker(), flow_.waiter, std::move(target), std::move(judge));
+    if (!dialled) {
+      if (dialled.error().refused)
+        (void)flow_.RecordConnect(policy::EventLayer::kConnect, {policy::ConnectVerdict::kDeny, *dialled.error().refused},
+                                  dialled.error().address, dialled.error().detail);
+      flow_.down.Close(Stream::How::kReset);
+      RecordEnd(0, 0, dialled.error().detail);
+      co_return;
+    }
+    upstream = std::move(*dialled);
+  }
+  const auto decision = flow_.JudgeConnect(upstream->address);
+  verdict_ = decision.verdict;
+  flow_.dialled = upstream->address;
+  if (verdict_ == policy::ConnectVerdict::kInspect) {
+    co_await RunInspected(std::move(upstream));
+    co_return;
+  }
+  if (verdict_ == policy::ConnectVerdict::kOpaqueTls && !looked) {
+    const FirstBytes first = co_await ReadFirstBytes();
+    if (first != FirstBytes::kTls) {
+      if (first == FirstBytes::kOther) RefuseTls(policy::Reason::kProtocol, "cleartext where the rule says tls", kDecodeError);
+      co_return;
+    }
+  }
+  if (verdict_ == policy::ConnectVerdict::kDeny ||
+      !flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->address, {})) {
+    flow_.down.Close(Stream::How::kReset);
+    RecordEnd(0, 0, verdict_ == policy::ConnectVerdict::kDeny ? "no longer allowed" : "audit queue full");
+    co_return;
+  }
+  co_await RunRelay(std::move(upstream));
+}
+
+Task<> Connection::RunRelay(UpstreamPtr upstream) {
+  const RelayOutcome outcome =
+      co_await Relay(flow_.worker().pipes(), flow_.worker().reactor(), flow_.waiter, flow_.down, upstream->stream);
+  if (*outcome.error != '\0') {
+    flow_.down.Close(Stream::How::kReset);
+    upstream->stream.Close(Stream::How::kReset);
+  }
+  RecordEnd(outcome.bytes_up, outcome.bytes_down, outcome.error);
+}
+
+Task<> Connection::RunInspected(UpstreamPtr prepared) {
+  FirstBytes first = FirstBytes::kOther;
+  if (flow_.down.prefix.empty()) {
+    first = co_await ReadFirstBytes();
+    if (first == FirstBytes::kClosed || first == FirstBytes::kRefused) co_return;
+  } else if (flow_.down.prefix.view().front() == kHandshakeRecord) {
+    first = FirstBytes::kTls;
+  }
+  if (first == FirstBytes::kTls) {
+    const bool up = co_await TerminateTls();
+    if (!up) co_return;
+  }
+  session_.emplace(flow_, first == FirstBytes::kTls ? policy::Scheme::kHttps : policy::Scheme::kHttp, std::move(prepared));
+  co_await session_->Run();
+}
+
+std::string Connection::Mismatch(const ClientHello& hello) const {
+  const FlowTarget& target = flow_.target();
+  if (!hello.sni) return target.host.empty() ? "" : fmt::format("no SNI, the connection is to {}", target.host);
+  const bool same = target.host.empty() ? IpAddress::Parse(*hello.sni) == target.destination.address
+                                        : policy::CanonicalName(*hello.sni) == target.host;
+  return same ? "" : fmt::format("SNI is {}, the connection is to {}", Printable(*hello.sni), flow_.name_text());
+}
+
+// Reads until it is known what the client speaks, and for TLS which name it asks for; the bytes stay in the stream's prefix.
+Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
+  Worker& worker = flow_.worker();
+  Buffer bytes;
+  SteadyTime deadline = worker.reactor().now() + kFirstByteDeadline;
+  for (;;) {
+    const Io io = flow_.down.RawRead(bytes.Prepare(4096));
+    if (io.status == IoStatus::kOk) {
+      if (bytes.empty()) deadline = worker.reactor().now() + kTlsHandshakeDeadline;
+      bytes.Commit(io.n);
+      const bool tls = bytes.view().front() == kHandshakeRecord;
+      HelloResult result = tls ? ParseClientHello(bytes.view()) : HelloResult{HelloStatus::kComplete, {}, {}};
+      if (result.status == HelloStatus::kNeedMore) continue;
+      if (result.status == HelloStatus::kMalformed) {
+        RefuseTls(policy::Reason::kProtocol, std::string(result.why), kDecodeError);
+        co_return FirstBytes::kRefused;
+      }
+      if (tls) {
+        if (std::string mismatch = Mismatch(result.hello); !mismatch.empty()) {
+          RefuseTls(policy::Reason::kAuthorityMismatch, std::move(mismatch), kUnrecognizedName);
+          co_return FirstBytes::kRefused;
+        }
+      }
+      flow_.down.prefix = std::move(bytes);
+      co_return tls ? FirstBytes::kTls : FirstBytes::kOther;
+    }
+    if (io.status != IoStatus::kWouldBlock) co_return FirstBytes::kClosed;
+    const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, kReadable}, deadline);
+    if (wake == Wake::kReady) continue;
+    if (wake == Wake::kTimeout) RecordEnd(0, 0, bytes.empty() ? "the client said nothing; a protocol where the server speaks first needs a tcp rule" : "no ClientHello in time");
+    co_return FirstBytes::kClosed;
+  }
+}
+
+void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t alert) {
+  const policy::ConnectDecision decision{policy::ConnectVerdict::kDeny, {false, reason, policy::RuleRef::kNone, false}};
+  (void)flow_.RecordConnect(policy::EventLayer::kTls, decision, flow_.dialled, std::move(detail));
+  const char record[] = {0x15, 3, 3, 0, 2, 2, static_cast<char>(alert)};
+  (void)flow_.down.RawWrite({record, sizeof record});
+  flow_.down.Close();
+}
+
+Task<bool> Connection::TerminateTls() {
+  const FlowTarget& target = flow_.target();
+  const auto context = flow_.worker().shared().authority().ContextFor(target.host, target.destination.address);
+  if (context == nullptr || !flow_.down.StartTls(context.get(), Stream::kServer)) {
+    RecordEnd(0, 0, "cannot make a certificate");
+    co_return false;
+  }
+  flow_.tls_inspected = true;
+  const SteadyTime deadline = flow_.worker().reactor().now() + kTlsHandshakeDeadline;
+  for (;;) {
+    const Io io = flow_.down.Handshake();
+    if (io.status == IoStatus::kOk) co_return true;
+    if (io.status != IoStatus::kWouldBlock) {
+      RecordEnd(0, 0, fmt::format("TLS with the client failed ({}); does it trust the sandbox's authority?", TakeSslError()));
+      co_return false;
+    }
+    const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, flow_.down.read_needs}, deadline);
+    if (wake == Wake::kReady) continue;
+    if (wake == Wake::kTimeout) RecordEnd(0, 0, "the client did not finish its TLS handshake in time");
+    co_return false;
+  }
+}
+
+void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string error) {
+  policy::ExchangeEvent event;
+  event.time = SystemClock().Wall();
+  event.connection = flow_.id();
+  event.target = flow_.EventTargetFor(flow_.dialled);
+  event.process = flow_.target().process;
+  event.snapshot = flow_.worker().snapshot();
+  event.rule = flow_.JudgeConnect(flow_.dialled).decision.rule;
+  event.bytes_up = bytes_up;
+  event.bytes_down = bytes_down;
+  event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started_);
+  event.error = std::move(error);
+  (void)flow_.worker().shared().sink().Record(std::move(event));
+}
+
+void Connection::Recheck() {
+  const bool allowed = session_ ? session_->StillAllowed() : flow_.JudgeConnect(flow_.dialled).verdict == verdict_;
+  if (!allowed) Cancel();
+}
+
+}  // namespace sluice::proxy

@@ -1,0 +1,364 @@
+// The upstream side of HttpSession: obtain a connection, stream the request up and the response down, finish.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "proxy/io/http_session.h"
+#include "proxy/io/limits.h"
+#include "proxy/io/worker.h"
+
+namespace sluice::proxy {
+namespace {
+
+bool IsIdempotent(std::string_view method) {
+  static constexpr std::array<std::string_view, 5> kMethods = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
+  return std::ranges::find(kMethods, method) != kMethods.end();
+}
+
+}  // namespace
+
+bool HttpSession::MayRetry() const {
+  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_ && !RequestHasBody() && IsIdempotent(request_.method) &&
+         !flow_.waiter.cancelled();
+}
+
+Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
+  decision_ = decision;
+  for (bool fresh = false;; fresh = true) {
+    // A pooled connection that turns out dead is replaced by a new one, once.
+    if (fresh) flow_.worker().pool().Drop(pool_key_);
+    std::optional<DialFailure> failure = co_await Obtain();
+    if (failure) {
+      if (flow_.waiter.cancelled()) {
+        RecordExchange("closed meanwhile");
+        co_return After::kClosed;
+      }
+      co_return co_await RefuseUpstream(std::move(*failure));
+    }
+    flow_.dialled = upstream_->address;
+    BeginExchange();
+    const After after = co_await Carry();
+    if (failure_.empty()) co_return FinishExchange();
+    if (after == After::kNextRequest && !fresh && MayRetry()) {
+      upstream_.reset();
+      continue;
+    }
+    if (after != After::kNextRequest || response_started_) {
+      RecordExchange(failure_);
+      flow_.down.Close(Stream::How::kReset);
+      co_return After::kClosed;
+    }
+    DialFailure lost;
+    lost.status = exchange_fault_.status != 0 ? exchange_fault_.status : uint16_t{502};
+    lost.proxy_error = exchange_fault_.status == 400 ? "http_request_error" : exchange_fault_.status == 504 ? "http_response_timeout"
+                       : exchange_fault_ ? "http_protocol_error" : "connection_terminated";
+    lost.detail = exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", host_field_, failure_);
+    request_.close = true;
+    out_.Clear();
+    co_return co_await RefuseUpstream(std::move(lost));
+  }
+}
+
+Task<std::optional<DialFailure>> HttpSession::Obtain() {
+  UpstreamPool& pool = flow_.worker().pool();
+  const auto usable = [this](const IpAddress& address) { return flow_.AddressApproved(address) && Decide(address).allowed; };
+  if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
+  if (prepared_ == nullptr) {
+    const Upstream* idle = pool.Peek(pool_key_);
+    if (idle != nullptr && usable(idle->address)) {
+      upstream_ = pool.Take(pool_key_);
+      co_return std::nullopt;
+    }
+  }
+  upstream_ = std::move(prepared_);
+  if (upstream_ == nullptr) {
+    AddressJudge judge = [this](const IpAddress& address) {
+      const auto connect = flow_.JudgeConnect(address);
+      if (connect.allowed()) return Decide(address);
+      policy::Decision refused = connect.decision;
+      refused.allowed = false;
+      return refused;
+    };
+    DialTarget target = dial_;
+    auto dialled = co_await Dial(flow_.worker(), flow_.waiter, std::move(target), std::move(judge));
+    if (!dialled) co_return std::move(dialled.error());
+    upstream_ = std::move(*dialled);
+  }
+  if (scheme_ == policy::Scheme::kHttp) co_return std::nullopt;
+  DialTarget target = dial_;
+  auto failure = co_await SecureUpstream(flow_.worker(), flow_.waiter, *upstream_, std::move(target));
+  if (failure) upstream_.reset();
+  co_return failure;
+}
+
+void HttpSession::BeginExchange() {
+  const std::string target = target_.ForUpstream();
+  up_out_.Clear();
+  AppendRequestHead(&up_out_, request_, {target, host_field_, framing_});
+  request_chunks_.Reset();
+  response_chunks_.Reset();
+  response_trailer_.clear();
+  request_left_ = framing_.length;
+  response_left_ = bytes_up_ = bytes_down_ = 0;
+  response_resume_ = 0;
+  interims_ = 0;
+  body_read_ = !RequestHasBody();
+  request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
+  upstream_reusable_ = keep_ = false;
+  exchange_fault_ = {};
+  failure_ = {};
+}
+
+// kNextRequest with failure_ set means that a response can still be sent in place of the one that failed.
+Task<HttpSession::After> HttpSession::Carry() {
+  Reactor& reactor = flow_.worker().reactor();
+  Channel& down = flow_.down.channel;
+  for (;;) {
+    Waits waits;
+    const Pump up = PumpRequest(&waits);
+    if (up == Pump::kFailed) co_return exchange_fault_ ? After::kNextRequest : After::kClosed;
+    const Pump answer = PumpResponse(&waits);
+    if (answer == Pump::kDone) co_return After::kNextRequest;
+    if (answer == Pump::kFailed || (down.ready & kBroken) != 0) {
+      const bool client_left = (down.ready & kBroken) != 0;
+      if (client_left) failure_ = "the client went away";
+      co_return client_left ? After::kClosed : After::kNextRequest;
+    }
+    const SteadyTime now = reactor.now();
+    const bool half_closed = (down.ready & kPeerDone) != 0;
+    const bool waiting_for_client = !body_read_ && (waits.down & kReadable) != 0 && !response_started_;
+    const auto idle = waiting_for_client ? std::chrono::seconds(kRequestBodyIdle)
+                      : half_closed      ? std::chrono::seconds(kHalfClosedIdle)
+                      : out_.empty()     ? std::chrono::seconds(kResponseIdle)
+                                         : std::chrono::seconds(kWriteStuck);
+    const SteadyTime deadline = std::min<SteadyTime>(now + idle, started_ + kExchangeTotal);
+    Wake wake = Wake::kReady;
+    if (up == Pump::kMore || answer == Pump::kMore) {
+      wake = co_await flow_.waiter.Yield(deadline);
+    } else {
+      if (!half_closed) waits.down |= kPeerDone;
+      wake = co_await flow_.waiter.Wait({&down, waits.down}, {&upstream_->stream.channel, waits.up}, deadline);
+    }
+    if (wake == Wake::kReady) continue;
+    failure_ = wake == Wake::kCancelled ? "closed by a change of policy" : "no answer in time";
+    exchange_fault_ = {504, failure_};
+    co_return wake == Wake::kCancelled ? After::kClosed : After::kNextRequest;
+  }
+}
+
+Fault HttpSession::MoveRequestBody() {
+  while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
+    if (framing_.kind == BodyKind::kLength) {
+      const size_t n = std::min<uint64_t>(request_left_, in_.size());
+      // What fits beside the head rides with it; the rest is written from where it lies.
+      if (up_out_.empty() || up_out_.size() + n > kReadPiece) return {};
+      up_out_.Append(in_.view().substr(0, n));
+      in_.Consume(n);
+      request_left_ -= n;
+      bytes_up_ += n;
+      body_read_ = request_left_ == 0;
+      continue;
+    }
+    const auto step = request_chunks_.Next(in_.view());
+    if (!step) return step.error();
+    AppendChunk(&up_out_, step->data);
+    bytes_up_ += step->data.size();
+    in_.Consume(step->consumed);
+    if (!request_chunks_.done()) continue;
+    AppendLastChunk(&up_out_, request_chunks_.trailers(), request_.trailer);
+    body_read_ = true;
+  }
+  return {};
+}
+
+HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
+  if (request_sent_) return Pump::kDone;
+  Stream& up = upstream_->stream;
+  for (int round = 0; round < kRoundsPerTurn; ++round) {
+    if (exchange_fault_ = MoveRequestBody(); exchange_fault_) {
+      failure_ = exchange_fault_.why;
+      return Pump::kFailed;
+    }
+    const bool direct = up_out_.empty() && !body_read_ && !in_.empty();
+    if (direct || !up_out_.empty()) {
+      const std::string_view bytes = direct ? in_.view().substr(0, std::min<uint64_t>(request_left_, in_.size())) : up_out_.view();
+      const Io io = up.Write(bytes);
+      if (io.status == IoStatus::kWouldBlock) {
+        waits->up |= up.write_needs;
+        return Pump::kBlocked;
+      }
+      if (io.status != IoStatus::kOk) {
+        // The upstream takes no more, but may have answered before it stopped.
+        request_sent_ = upload_broken_ = true;
+        return Pump::kDone;
+      }
+      if (!direct) {
+        up_out_.Consume(io.n);
+        continue;
+      }
+      in_.Consume(io.n);
+      request_left_ -= io.n;
+      bytes_up_ += io.n;
+      body_read_ = request_left_ == 0;
+      continue;
+    }
+    if (body_read_) {
+      request_sent_ = true;
+      return Pump::kDone;
+    }
+    const Io io = flow_.down.Read(in_.Prepare(kReadPiece));
+    if (io.status == IoStatus::kWouldBlock) {
+      waits->down |= flow_.down.read_needs;
+      return Pump::kBlocked;
+    }
+    if (io.status != IoStatus::kOk) {
+      failure_ = "the client went away in the middle of its request";
+      return Pump::kFailed;
+    }
+    in_.Commit(io.n);
+  }
+  return Pump::kMore;
+}
+
+Fault HttpSession::TakeResponseHead(size_t size) {
+  Buffer& in = upstream_->in;
+  response_bytes_seen_ = true;
+  if (const Fault fault = ParseResponseHead(in.span().first(size), &response_)) return fault;
+  const auto framing = ResponseFraming(response_, request_.method);
+  if (!framing) return framing.error();
+  if (response_.status < 200) {
+    if (response_.status == 101) return {502, "a switch of protocols that was not asked for"};
+    if (++interims_ > kMaxInterimResponses) return {502, "too many interim responses"};
+    const bool wanted = response_.status != 100 || request_.expect_continue;
+    if (request_.version == Version::k11 && wanted) AppendInterimHead(&out_, response_);
+    in.Consume(size);
+    return {};
+  }
+  response_framing_ = *framing;
+  const bool measured = framing->kind == BodyKind::kNone || framing->kind == BodyKind::kLength;
+  response_out_ = measured ? framing->kind : request_.version == Version::k11 ? BodyKind::kChunked : BodyKind::kUntilClose;
+  upstream_reusable_ = response_.persistent() && framing->kind != BodyKind::kUntilClose;
+  keep_ = request_.persistent() && response_out_ != BodyKind::kUntilClose && !upload_broken_;
+  if (framing->kind == BodyKind::kChunked) response_trailer_ = response_.trailer;
+  AppendResponseHead(&out_, response_, {{response_out_, framing->length}, request_.version, keep_ ? Keep::kKeepAlive : Keep::kClose});
+  in.Consume(size);
+  response_started_ = true;
+  response_left_ = framing->length;
+  if (framing->kind == BodyKind::kNone || (framing->kind == BodyKind::kLength && framing->length == 0)) response_read_ = true;
+  return {};
+}
+
+void HttpSession::FinishResponseBody() {
+  if (response_out_ == BodyKind::kChunked) AppendLastChunk(&out_, response_chunks_.trailers(), response_trailer_);
+  response_read_ = true;
+}
+
+Fault HttpSession::MoveResponse() {
+  Buffer& in = upstream_->in;
+  while (!response_started_) {
+    const auto end = FindHeadEnd(in.view(), &response_resume_);
+    if (!end) return {502, end.error().why};
+    if (*end == 0) return {};
+    response_resume_ = 0;
+    if (const Fault fault = TakeResponseHead(*end)) return fault;
+  }
+  while (!response_read_ && !in.empty() && out_.size() < kHighWater) {
+    std::string_view data = in.view();
+    size_t consumed = data.size();
+    if (response_framing_.kind == BodyKind::kLength) {
+      data = data.substr(0, std::min<uint64_t>(response_left_, data.size()));
+      if (out_.empty() || out_.size() + data.size() > kReadPiece) return {};
+      consumed = data.size();
+      response_left_ -= consumed;
+      response_read_ = response_left_ == 0;
+    } else if (response_framing_.kind == BodyKind::kChunked) {
+      const auto step = response_chunks_.Next(data);
+      if (!step) return {502, step.error().why};
+      data = step->data;
+      consumed = step->consumed;
+    }
+    bytes_down_ += data.size();
+    if (response_out_ == BodyKind::kChunked) {
+      AppendChunk(&out_, data);
+    } else {
+      out_.Append(data);
+    }
+    in.Consume(consumed);
+    if (response_framing_.kind == BodyKind::kChunked && response_chunks_.done()) FinishResponseBody();
+  }
+  return {};
+}
+
+HttpSession::Pump HttpSession::ResponseEnded(IoStatus status) {
+  if (response_started_ && response_framing_.kind == BodyKind::kUntilClose && status == IoStatus::kEof) {
+    FinishResponseBody();
+    return Pump::kMore;
+  }
+  if (response_started_) {
+    failure_ = "a response that was cut short";
+  } else {
+    failure_ = upstream_->in.empty() ? "nothing: it closed the connection" : "a response head that was cut short";
+  }
+  return Pump::kFailed;
+}
+
+HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
+  Stream& up = upstream_->stream;
+  Buffer& in = upstream_->in;
+  for (int round = 0; round < kRoundsPerTurn; ++round) {
+    if (exchange_fault_ = MoveResponse(); exchange_fault_) {
+      failure_ = exchange_fault_.why;
+      return Pump::kFailed;
+    }
+    const bool direct = out_.empty() && response_started_ && !response_read_ && !in.empty();
+    if (direct || !out_.empty()) {
+      const std::string_view bytes = direct ? in.view().substr(0, std::min<uint64_t>(response_left_, in.size())) : out_.view();
+      const Io io = flow_.down.Write(bytes);
+      if (io.status == IoStatus::kWouldBlock) {
+        waits->down |= flow_.down.write_needs;
+        return Pump::kBlocked;
+      }
+      if (io.status != IoStatus::kOk) {
+        failure_ = "the client went away";
+        flow_.down.channel.ready |= kBroken;
+        return Pump::kFailed;
+      }
+      if (!direct) {
+        out_.Consume(io.n);
+        continue;
+      }
+      in.Consume(io.n);
+      response_left_ -= io.n;
+      bytes_down_ += io.n;
+      response_read_ = response_left_ == 0;
+      continue;
+    }
+    if (response_read_) return Pump::kDone;
+    const Io io = up.Read(in.Prepare(kReadPiece));
+    if (io.status == IoStatus::kOk) {
+      in.Commit(io.n);
+      response_bytes_seen_ = true;
+      continue;
+    }
+    if (io.status == IoStatus::kWouldBlock) {
+      waits->up |= up.read_needs;
+      return Pump::kBlocked;
+    }
+    if (const Pump ended = ResponseEnded(io.status); ended == Pump::kFailed) return ended;
+  }
+  return Pump::kMore;
+}
+
+HttpSession::After HttpSession::FinishExchange() {
+  RecordExchange({});
+  const bool complete = body_read_ && request_sent_ && !upload_broken_;
+  // Bytes after the response belong to nothing: such a connection is not trusted with another request.
+  if (upstream_reusable_ && complete && upstream_->in.empty())
+    flow_.worker().pool().Give(pool_key_, std::move(upstream_), flow_.worker().reactor().now());
+  upstream_.reset();
+  return keep_ && complete ? After::kNextRequest : After::kLinger;
+}
+
+}  // namespace sluice::proxy

@@ -1,0 +1,119 @@
+#pragma once
+
+// HTTP/1.1 on one inspected connection: read a head, judge it, forward it, answer it, again. Bodies stream both ways through
+// bounded buffers; each pump does what it can without waiting and says what it waits for.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policy/target.h"
+#include "proxy/buffer.h"
+#include "proxy/chunked.h"
+#include "proxy/forward.h"
+#include "proxy/http1.h"
+#include "proxy/io/flow_context.h"
+
+namespace sluice::proxy {
+
+class HttpSession {
+ public:
+  /// `prepared`: the connection that was made ahead, plain TCP, or null.
+  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared);
+
+  /// Until the client leaves, an error ends the connection, or the flow's waiter is cancelled.
+  [[nodiscard]] Task<> Run();
+
+  /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
+  [[nodiscard]] bool StillAllowed();
+
+ private:
+  enum class HeadRead : uint8_t { kGot, kFault, kClosed };
+  enum class After : uint8_t { kNextRequest, kLinger, kClosed };
+  enum class Pump : uint8_t { kMore, kBlocked, kDone, kFailed };
+  struct Waits {
+    uint8_t down = 0;
+    uint8_t up = 0;
+  };
+
+  // Requests (http_session.cc).
+  Task<HeadRead> ReadHead();
+  Task<After> HandleRequest();
+  Fault Understand();
+  Fault UnderstandTarget(std::string_view* path);
+  Fault CheckAuthority(std::string_view authority, bool* names_this);
+  policy::Decision Decide(std::optional<IpAddress> address);
+  [[nodiscard]] bool RecordRequest(const policy::Decision& decision, const Denial* denial, std::string_view detail);
+  void RecordExchange(std::string_view error);
+  Task<After> Refuse(Denial denial);
+  Task<After> RefuseFault(Fault fault);
+  Task<After> RefuseUpstream(DialFailure failure);
+  Task<bool> Flush(SteadyTime deadline);
+  Task<> Linger();
+
+  // The upstream side (http_exchange.cc).
+  Task<After> Forward(policy::Decision decision);
+  Task<std::optional<DialFailure>> Obtain();
+  void BeginExchange();
+  Task<After> Carry();
+  Pump PumpRequest(Waits* waits);
+  Pump PumpResponse(Waits* waits);
+  Fault MoveRequestBody();
+  Fault MoveResponse();
+  Fault TakeResponseHead(size_t size);
+  void FinishResponseBody();
+  Pump ResponseEnded(IoStatus status);
+  [[nodiscard]] bool MayRetry() const;
+  [[nodiscard]] bool RequestHasBody() const { return framing_.kind == BodyKind::kChunked || (framing_.kind == BodyKind::kLength && framing_.length != 0); }
+  After FinishExchange();
+
+  FlowContext& flow_;
+  const policy::Scheme scheme_;
+  const DialTarget dial_;
+  const std::string pool_key_;
+  const std::string host_field_;
+  UpstreamPtr prepared_;
+
+  Buffer in_;        ///< from the client
+  Buffer out_;       ///< to the client
+  Buffer up_out_;    ///< to the upstream
+  std::string head_bytes_;  ///< the present or last request's head, which the views below point into
+  RequestHead request_;
+  Framing framing_;
+  policy::CanonicalTarget target_;
+  std::vector<policy::HeaderView> views_;
+  uint64_t number_ = 0;  ///< of the request on this connection
+  bool understood_ = false;  ///< request_ and target_ are complete: the policy can be asked again
+  bool running_ = false;     ///< between the decision and the end of the exchange
+  Fault head_fault_;
+  policy::Decision decision_;
+  SteadyTime started_{};
+
+  // The exchange under way.
+  UpstreamPtr upstream_;
+  ResponseHead response_;
+  Framing response_framing_;   ///< as it comes
+  BodyKind response_out_ = BodyKind::kNone;  ///< as it leaves
+  ChunkedDecoder request_chunks_;
+  ChunkedDecoder response_chunks_;
+  std::string response_trailer_;  ///< the announced names
+  uint64_t request_left_ = 0;
+  uint64_t response_left_ = 0;
+  uint64_t bytes_up_ = 0;
+  uint64_t bytes_down_ = 0;
+  size_t response_resume_ = 0;
+  unsigned interims_ = 0;
+  bool body_read_ = false;       ///< the client's body has been read to its end
+  bool request_sent_ = false;    ///< and written, or the upstream takes no more
+  bool upload_broken_ = false;
+  bool response_bytes_seen_ = false;
+  bool response_started_ = false;  ///< the final head has been put into out_
+  bool response_read_ = false;
+  bool upstream_reusable_ = false;
+  bool keep_ = false;
+  Fault exchange_fault_;
+  std::string_view failure_;  ///< static; why the exchange ended early
+};
+
+}  // namespace sluice::proxy

@@ -1,0 +1,162 @@
+#include "proxy/io/reactor.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+namespace sluice::proxy {
+namespace {
+
+constexpr int kRoundsPerPoll = 8;
+
+uint8_t ReadyFrom(uint32_t events) {
+  uint8_t ready = 0;
+  if ((events & (EPOLLIN | EPOLLPRI)) != 0) ready |= kReadable;
+  if ((events & EPOLLOUT) != 0) ready |= kWritable;
+  if ((events & EPOLLRDHUP) != 0) ready |= kReadable | kPeerDone;
+  // EPOLLHUP alone is a connection whose two ends both said FIN: there may still be bytes to read.
+  if ((events & EPOLLHUP) != 0) ready |= kReadable | kWritable | kPeerDone;
+  if ((events & EPOLLERR) != 0) ready |= kReadable | kWritable | kPeerDone | kBroken;
+  return ready;
+}
+
+}  // namespace
+
+bool Channel::Open(Reactor& reactor, UniqueFd fd, uint8_t initial) {
+  Close();
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = this;
+  if (epoll_ctl(reactor.epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) return false;
+  fd_ = std::move(fd);
+  reactor_ = &reactor;
+  ready = initial;
+  return true;
+}
+
+void Channel::Close() {
+  if (!fd_.valid()) return;
+  reactor_->Forget(this);
+  if (waiter_ != nullptr)
+    for (auto& on : waiter_->on_)
+      if (on.channel == this) on = {};
+  waiter_ = nullptr;
+  // Closing the last descriptor of a socket takes it out of the epoll set.
+  fd_.Reset();
+}
+
+bool Waiter::ReadyNow() noexcept {
+  if (cancelled_) {
+    wake_ = Wake::kCancelled;
+    return true;
+  }
+  if (yield_) return false;
+  for (const On& on : on_) {
+    if (on.channel != nullptr && (on.channel->ready & (on.interest | kBroken)) != 0) {
+      wake_ = Wake::kReady;
+      return true;
+    }
+  }
+  return false;
+}
+
+void Waiter::Suspend(std::coroutine_handle<> handle) noexcept {
+  handle_ = handle;
+  for (const On& on : on_) {
+    if (on.channel == nullptr) continue;
+    on.channel->waiter_ = this;
+    on.channel->interest_ = on.interest | kBroken;
+  }
+  previous_ = nullptr;
+  next_ = reactor_.waiters_;
+  if (next_ != nullptr) next_->previous_ = this;
+  reactor_.waiters_ = this;
+  if (yield_) reactor_.yielded_.push_back(this);
+}
+
+void Waiter::Disarm() noexcept {
+  if (!handle_) return;
+  handle_ = nullptr;
+  for (On& on : on_) {
+    if (on.channel != nullptr && on.channel->waiter_ == this) {
+      on.channel->waiter_ = nullptr;
+      on.channel->interest_ = 0;
+    }
+    on = {};
+  }
+  if (previous_ != nullptr) {
+    previous_->next_ = next_;
+  } else {
+    reactor_.waiters_ = next_;
+  }
+  if (next_ != nullptr) next_->previous_ = previous_;
+  previous_ = next_ = nullptr;
+  if (yield_) {
+    std::ranges::replace(reactor_.yielded_, this, nullptr);
+    std::ranges::replace(reactor_.running_, this, nullptr);
+  }
+}
+
+void Waiter::Fire(Wake wake) {
+  if (!handle_) return;
+  const auto handle = handle_;
+  Disarm();
+  wake_ = wake;
+  handle.resume();
+}
+
+void Waiter::Cancel() {
+  cancelled_ = true;
+  Fire(Wake::kCancelled);
+}
+
+Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)), now_(SystemClock().Steady()) {}
+Reactor::~Reactor() = default;
+
+bool Reactor::Poll() {
+  std::array<epoll_event, kEventsPerPoll> events;
+  for (int round = 0; round < kRoundsPerPoll; ++round) {
+    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    Refresh();
+    if (n <= 0 && yielded_.empty()) return false;
+    batch_size_ = n > 0 ? static_cast<size_t>(n) : 0;
+    for (size_t i = 0; i < batch_size_; ++i) {
+      batch_[i] = static_cast<Channel*>(events[i].data.ptr);
+      batch_events_[i] = events[i].events;
+    }
+    for (batch_at_ = 0; batch_at_ < batch_size_; ++batch_at_) {
+      Channel* channel = batch_[batch_at_];
+      if (channel == nullptr) continue;
+      channel->ready |= ReadyFrom(batch_events_[batch_at_]);
+      if (channel->waiter_ != nullptr && (channel->ready & channel->interest_) != 0) channel->waiter_->Fire(Wake::kReady);
+    }
+    batch_size_ = 0;
+    running_.swap(yielded_);
+    for (size_t i = 0; i < running_.size(); ++i)
+      if (Waiter* waiter = running_[i]; waiter != nullptr) waiter->Fire(Wake::kReady);
+    running_.clear();
+  }
+  return true;
+}
+
+void Reactor::Sweep() {
+  Refresh();
+  // Resuming one flow may end others, so the list is walked anew after each; a fired one is no longer on it.
+  bool fired = true;
+  while (fired) {
+    fired = false;
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next_) {
+      if (waiter->deadline_ > now_) continue;
+      waiter->Fire(Wake::kTimeout);
+      fired = true;
+      break;
+    }
+  }
+}
+
+void Reactor::Forget(Channel* channel) {
+  for (size_t i = batch_at_; i < batch_size_; ++i)
+    if (batch_[i] == channel) batch_[i] = nullptr;
+}
+
+}  // namespace sluice::proxy

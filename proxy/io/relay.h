@@ -1,0 +1,42 @@
+#pragma once
+
+// Bytes from one socket to the other through a pipe, never through user space.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "proxy/io/reactor.h"
+#include "proxy/io/stream.h"
+#include "proxy/io/task.h"
+
+namespace sluice::proxy {
+
+struct Pipe {
+  UniqueFd read;
+  UniqueFd write;
+  size_t held = 0;
+};
+
+/// Spare empty pipes of one worker.
+class PipePool {
+ public:
+  /// Not valid when the process is out of descriptors.
+  [[nodiscard]] Pipe Take();
+  /// Only empty ones are kept.
+  void Give(Pipe pipe);
+
+ private:
+  std::vector<Pipe> spare_;
+};
+
+struct RelayOutcome {
+  uint64_t bytes_up = 0;
+  uint64_t bytes_down = 0;
+  const char* error = "";  ///< empty: both sides ended well
+};
+
+/// Until both sides have ended, one broke, or nothing moved for kRelayIdle. Half-closes are passed on.
+[[nodiscard]] Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stream& down, Stream& up);
+
+}  // namespace sluice::proxy

@@ -1,0 +1,201 @@
+#include "proxy/io/stream.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace sluice::proxy {
+namespace {
+
+Stream* StreamOf(BIO* bio) { return static_cast<Stream*>(BIO_get_data(bio)); }
+
+int BioRead(BIO* bio, char* out, size_t size, size_t* done) {
+  BIO_clear_retry_flags(bio);
+  *done = 0;
+  const Io io = StreamOf(bio)->RawRead({out, size});
+  switch (io.status) {
+    case IoStatus::kOk: *done = io.n; return 1;
+    case IoStatus::kWouldBlock: BIO_set_retry_read(bio); return 0;
+    case IoStatus::kEof: BIO_set_flags(bio, BIO_FLAGS_IN_EOF); return 0;
+    case IoStatus::kError: break;
+  }
+  return 0;
+}
+
+int BioWrite(BIO* bio, const char* bytes, size_t size, size_t* done) {
+  BIO_clear_retry_flags(bio);
+  *done = 0;
+  const Io io = StreamOf(bio)->RawWrite({bytes, size});
+  if (io.status == IoStatus::kOk) {
+    *done = io.n;
+    return 1;
+  }
+  if (io.status == IoStatus::kWouldBlock) BIO_set_retry_write(bio);
+  return 0;
+}
+
+long BioControl(BIO* bio, int command, long /*number*/, void* /*pointer*/) {
+  if (command == BIO_CTRL_FLUSH) return 1;
+  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
+  return 0;
+}
+
+BIO_METHOD* MakeMethod() {
+  BIO_METHOD* method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "sluice stream");
+  if (method == nullptr) return nullptr;
+  BIO_meth_set_read_ex(method, BioRead);
+  BIO_meth_set_write_ex(method, BioWrite);
+  BIO_meth_set_ctrl(method, BioControl);
+  return method;
+}
+
+BIO_METHOD* Method() {
+  static BIO_METHOD* const method = MakeMethod();
+  return method;
+}
+
+}  // namespace
+
+bool InitStreams() { return Method() != nullptr; }
+
+std::string TakeSslError() {
+  const unsigned long code = ERR_peek_error();
+  std::string text = "unknown TLS fault";
+  if (const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr; reason != nullptr) text = reason;
+  ERR_clear_error();
+  return text;
+}
+
+bool Stream::StartTls(ssl_ctx_st* context, uint8_t server_side) {
+  ssl_ = SSL_new(context);
+  BIO* bio = ssl_ != nullptr ? BIO_new(Method()) : nullptr;
+  if (bio == nullptr) {
+    SSL_free(ssl_);
+    ssl_ = nullptr;
+    return false;
+  }
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  if (server_side == kServer) {
+    SSL_set_accept_state(ssl_);
+  } else {
+    SSL_set_connect_state(ssl_);
+  }
+  return true;
+}
+
+Io Stream::RawRead(std::span<char> out) {
+  if (!prefix.empty()) {
+    const size_t n = std::min(out.size(), prefix.size());
+    std::copy_n(prefix.view().data(), n, out.data());
+    prefix.Consume(n);
+    return {IoStatus::kOk, n};
+  }
+  if ((channel.ready & kReadable) == 0) return {IoStatus::kWouldBlock, 0};
+  for (;;) {
+    const ssize_t n = recv(channel.fd(), out.data(), out.size(), MSG_DONTWAIT);
+    if (n > 0) {
+      // A short read empties the socket; what comes later is a new edge. A FIN that was already announced is not.
+      if (static_cast<size_t>(n) < out.size() && (channel.ready & (kPeerDone | kBroken)) == 0)
+        channel.ready &= static_cast<uint8_t>(~kReadable);
+      return {IoStatus::kOk, static_cast<size_t>(n)};
+    }
+    if (n == 0) return {IoStatus::kEof, 0};
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      channel.ready &= static_cast<uint8_t>(~kReadable);
+      return {IoStatus::kWouldBlock, 0};
+    }
+    last_errno = errno;
+    return {IoStatus::kError, 0};
+  }
+}
+
+Io Stream::RawWrite(std::string_view bytes) {
+  if ((channel.ready & kWritable) == 0) return {IoStatus::kWouldBlock, 0};
+  for (;;) {
+    const ssize_t n = send(channel.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) return {IoStatus::kOk, static_cast<size_t>(n)};
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      channel.ready &= static_cast<uint8_t>(~kWritable);
+      return {IoStatus::kWouldBlock, 0};
+    }
+    last_errno = errno;
+    return {IoStatus::kError, 0};
+  }
+}
+
+Io Stream::FromSsl(int result) {
+  switch (SSL_get_error(ssl_, result)) {
+    case SSL_ERROR_WANT_READ: read_needs = write_needs = kReadable; return {IoStatus::kWouldBlock, 0};
+    case SSL_ERROR_WANT_WRITE: read_needs = write_needs = kWritable; return {IoStatus::kWouldBlock, 0};
+    case SSL_ERROR_ZERO_RETURN: return {IoStatus::kEof, 0};
+    default: return {IoStatus::kError, 0};
+  }
+}
+
+Io Stream::Handshake() {
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_);
+  return result == 1 ? Io{IoStatus::kOk, 0} : FromSsl(result);
+}
+
+Io Stream::Read(std::span<char> out) {
+  if (ssl_ == nullptr) {
+    read_needs = kReadable;
+    return RawRead(out);
+  }
+  ERR_clear_error();
+  size_t n = 0;
+  const int result = SSL_read_ex(ssl_, out.data(), out.size(), &n);
+  return result == 1 ? Io{IoStatus::kOk, n} : FromSsl(result);
+}
+
+Io Stream::Write(std::string_view bytes) {
+  if (ssl_ == nullptr) {
+    write_needs = kWritable;
+    return RawWrite(bytes);
+  }
+  ERR_clear_error();
+  size_t n = 0;
+  const int result = SSL_write_ex(ssl_, bytes.data(), bytes.size(), &n);
+  return result == 1 ? Io{IoStatus::kOk, n} : FromSsl(result);
+}
+
+void Stream::ShutdownWrite() {
+  if (!channel.open()) return;
+  if (ssl_ != nullptr && SSL_is_init_finished(ssl_) == 1) {
+    ERR_clear_error();
+    SSL_shutdown(ssl_);
+  }
+  shutdown(channel.fd(), SHUT_WR);
+}
+
+void Stream::Close(How how) {
+  if (channel.open()) {
+    if (how == How::kReset) {
+      const linger hard{1, 0};
+      setsockopt(channel.fd(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    } else if (ssl_ != nullptr && SSL_is_init_finished(ssl_) == 1 && (SSL_get_shutdown(ssl_) & SSL_SENT_SHUTDOWN) == 0 &&
+               (channel.ready & kBroken) == 0) {
+      ERR_clear_error();
+      SSL_shutdown(ssl_);
+    }
+  }
+  if (ssl_ != nullptr) {
+    SSL_free(ssl_);
+    ssl_ = nullptr;
+  }
+  channel.Close();
+  prefix.Release();
+}
+
+}  // namespace sluice::proxy

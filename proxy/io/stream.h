@@ -1,0 +1,77 @@
+#pragma once
+
+// A connected socket, plain or under TLS, that never blocks: an operation that cannot go on says what to wait for.
+// OpenSSL reads and writes the descriptor through a BIO of ours, which knows what the reactor knows and so makes no
+// system call that would only say EAGAIN.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "proxy/buffer.h"
+#include "proxy/io/reactor.h"
+
+struct ssl_st;
+struct ssl_ctx_st;
+
+namespace sluice::proxy {
+
+enum class IoStatus : uint8_t {
+  kOk,
+  kWouldBlock,
+  kEof,    ///< a clean end: FIN, and close_notify under TLS
+  kError,  ///< reset, a TLS fault, or a TLS connection cut without close_notify
+};
+
+struct Io {
+  IoStatus status = IoStatus::kError;
+  size_t n = 0;
+};
+
+class Stream {
+ public:
+  Stream() = default;
+  ~Stream() { Close(); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Channel channel;
+  Buffer prefix;             ///< bytes already read from the socket, given out first
+  uint8_t read_needs = kReadable;   ///< after Read or Handshake said kWouldBlock
+  uint8_t write_needs = kWritable;  ///< after Write said kWouldBlock
+
+  /// Puts TLS on top. Takes a session of `context`; the caller sets names and options on ssl() before Handshake.
+  [[nodiscard]] bool StartTls(ssl_ctx_st* context, uint8_t server_side);
+  static constexpr uint8_t kServer = 1;
+  static constexpr uint8_t kClient = 0;
+  [[nodiscard]] ssl_st* ssl() const { return ssl_; }
+  [[nodiscard]] bool tls() const { return ssl_ != nullptr; }
+
+  [[nodiscard]] Io Handshake();
+  [[nodiscard]] Io Read(std::span<char> out);
+  [[nodiscard]] Io Write(std::string_view bytes);
+  /// close_notify (best effort) and FIN; reading goes on.
+  void ShutdownWrite();
+  /// Drops the connection: what the peer sees is a FIN, or with kReset a RST.
+  enum class How : uint8_t { kOrderly, kReset };
+  void Close(How how = How::kOrderly);
+
+  /// Straight to and from the socket, under any TLS.
+  [[nodiscard]] Io RawRead(std::span<char> out);
+  [[nodiscard]] Io RawWrite(std::string_view bytes);
+
+  int last_errno = 0;  ///< of the socket, after kError
+
+ private:
+  Io FromSsl(int result);
+  ssl_st* ssl_ = nullptr;
+};
+
+/// Once per process; the BIO method that Stream uses.
+[[nodiscard]] bool InitStreams();
+
+/// The first error on OpenSSL's queue as text, clearing the queue; "unknown TLS fault" where there is none.
+[[nodiscard]] std::string TakeSslError();
+
+}  // namespace sluice::proxy

@@ -1,0 +1,273 @@
+#include "proxy/io/worker.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <csignal>
+#include <future>
+#include <thread>
+
+#include "base/log.h"
+#include "dns/io/upstream.h"
+#include "proxy/io/connection.h"
+#include "proxy/io/limits.h"
+#include "proxy/io/relay.h"
+
+namespace sluice::proxy {
+
+namespace asio = boost::asio;
+
+struct Worker::Loop {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  asio::posix::stream_descriptor epoll{context};
+  asio::steady_timer timer{context};
+  std::unique_ptr<dns::UpstreamClient> dns;
+  bool ticking = false;
+  bool closing = false;
+  std::thread thread;
+
+  // The reactor's epoll descriptor is itself one descriptor of Asio's: one wake-up there serves all that is ready here.
+  void Arm(Worker* worker) {
+    epoll.async_wait(asio::posix::stream_descriptor::wait_read, [this, worker](const boost::system::error_code& error) {
+      if (!error) Turn(worker);
+    });
+  }
+  void Turn(Worker* worker) {
+    if (!worker->reactor_.Poll()) return Arm(worker);
+    asio::post(context, [this, worker] { Turn(worker); });
+  }
+  void Tick(Worker* worker) {
+    if (ticking || closing) return;
+    ticking = true;
+    timer.expires_after(kSweepEvery);
+    timer.async_wait([this, worker](const boost::system::error_code& error) {
+      ticking = false;
+      if (!error) worker->Tick();
+    });
+  }
+};
+
+Result<void> Shared::Init() {
+  if (!InitStreams()) return Fail(Code::kInternal, "cannot set up TLS streams");
+  auto authority = TlsAuthority::Create();
+  if (!authority) return std::unexpected(authority.error());
+  auto client = TlsClient::Create(options_.upstream_ca_files);
+  if (!client) return std::unexpected(client.error());
+  authority_ = std::move(*authority);
+  client_ = std::move(*client);
+  return {};
+}
+
+Worker::Worker(Shared& shared)
+    : shared_(shared), pipes_(std::make_unique<PipePool>()), scratch_(kReadPiece), loop_(std::make_unique<Loop>()) {}
+
+Result<std::unique_ptr<Worker>> Worker::Start(Shared& shared) {
+  std::unique_ptr<Worker> worker(new Worker(shared));
+  if (worker->reactor_.fd() < 0) return FailErrno("cannot make an epoll descriptor", errno);
+  Loop& loop = *worker->loop_;
+  auto dns = dns::UpstreamClient::Create(loop.context, {.servers = shared.options().resolvers});
+  if (!dns) return std::unexpected(dns.error());
+  loop.dns = std::move(*dns);
+  loop.epoll.assign(worker->reactor_.fd());
+  loop.Arm(worker.get());
+  loop.thread = std::thread([self = worker.get()] { self->Run(); });
+  return worker;
+}
+
+Worker::~Worker() {
+  if (loop_->thread.joinable()) {
+    asio::post(loop_->context, [this] {
+      CloseAll();
+      loop_->context.stop();
+    });
+    loop_->thread.join();
+  }
+  // The descriptor is the reactor's.
+  (void)loop_->epoll.release();
+}
+
+void Worker::Run() {
+  // splice(2) to a socket that is gone raises it, and has no flag against that.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  for (;;) {
+    try {
+      loop_->context.run();
+      return;
+    } catch (const std::exception& fault) {
+      LogError("proxy worker: {}", fault.what());
+    }
+  }
+}
+
+boost::asio::io_context& Worker::context() { return loop_->context; }
+dns::UpstreamClient& Worker::dns() { return *loop_->dns; }
+
+const policy::SnapshotPtr& Worker::snapshot() {
+  // The generation before the snapshot: at worst the same snapshot is fetched once more.
+  if (const uint64_t now = shared_.policy().generation(); now != generation_) {
+    snapshot_ = shared_.policy().Get();
+    generation_ = now;
+  }
+  return snapshot_;
+}
+
+void Worker::Accept(Flow flow) {
+  load_.fetch_add(1, std::memory_order_relaxed);
+  asio::post(loop_->context, [this, moved = std::move(flow)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing) return;
+    RunConnection(std::make_unique<Connection>(*this, std::move(moved)));
+  });
+}
+
+detail::Detached Worker::RunConnection(std::unique_ptr<Connection> connection) {
+  const uint64_t key = ++next_key_;
+  connections_.emplace(key, connection.get());
+  loop_->Tick(this);
+  try {
+    co_await connection->Run();
+  } catch (const std::exception& fault) {
+    // Out of memory, in the main: this flow ends and the others go on.
+    LogError("proxy flow: {}", fault.what());
+  }
+  connections_.erase(key);
+  connection.reset();
+  load_.fetch_sub(1, std::memory_order_relaxed);
+  shared_.flows.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
+  asio::post(loop_->context, [this, id, moved = std::move(target), call = std::move(done)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing || preparing_.size() + prepared_.size() >= kMaxPrepared) return call(loop_->closing ? ECONNABORTED : EAGAIN);
+    RunPrepare(id, std::move(moved), std::move(call));
+  });
+}
+
+detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
+  Waiter waiter(reactor_);
+  preparing_[id] = &waiter;
+  loop_->Tick(this);
+  int error = ECONNABORTED;
+  try {
+    const auto preliminary = JudgeConnect(*this, target, std::nullopt);
+    const DialTarget to{target.host, target.destination.address, target.destination.port};
+    const auto pooled = [&](policy::Scheme scheme) {
+      const Upstream* idle = pool_.Peek(PoolKey(scheme, to));
+      return idle != nullptr && JudgeConnect(*this, target, idle->address).verdict == policy::ConnectVerdict::kInspect;
+    };
+    if (!preliminary.allowed()) {
+      (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect, preliminary, std::nullopt, {});
+      error = EACCES;
+    } else if (preliminary.verdict == policy::ConnectVerdict::kInspect &&
+               (pooled(policy::Scheme::kHttps) || pooled(policy::Scheme::kHttp))) {
+      error = 0;
+    } else {
+      AddressJudge judge = [this, &target](const IpAddress& address) {
+        const auto decision = JudgeConnect(*this, target, address);
+        policy::Decision answer = decision.decision;
+        answer.allowed = decision.allowed();
+        return answer;
+      };
+      DialTarget copy = to;
+      auto dialled = co_await Dial(*this, waiter, std::move(copy), std::move(judge));
+      error = dialled ? 0 : dialled.error().error;
+      if (dialled) prepared_[id] = {std::move(*dialled), reactor_.now() + kPreparedLife};
+      if (!dialled && dialled.error().refused)
+        (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect,
+                                    {policy::ConnectVerdict::kDeny, *dialled.error().refused}, dialled.error().address,
+                                    dialled.error().detail);
+    }
+  } catch (const std::exception& fault) {
+    LogError("proxy dial: {}", fault.what());
+  }
+  preparing_.erase(id);
+  done(error);
+}
+
+UpstreamPtr Worker::TakePrepared(uint64_t id) {
+  const auto found = prepared_.find(id);
+  if (found == prepared_.end()) return nullptr;
+  UpstreamPtr upstream = std::move(found->second.upstream);
+  prepared_.erase(found);
+  if ((upstream->stream.channel.ready & (kBroken | kPeerDone)) != 0) return nullptr;
+  return upstream;
+}
+
+Task<Result<std::vector<IpAddress>>> Worker::Resolve(Waiter& waiter, std::string name) {
+  // Shared with the lookup, which may outlive the flow that asked.
+  struct Lookup {
+    Waiter* waiter = nullptr;
+    std::optional<Result<dns::Addresses>> result;
+  };
+  auto lookup = std::make_shared<Lookup>();
+  lookup->waiter = &waiter;
+  auto question = loop_->dns->Resolve(std::move(name));
+  asio::co_spawn(loop_->context, std::move(question), [this, lookup](std::exception_ptr fault, Result<dns::Addresses> answer) {
+    reactor_.Refresh();
+    lookup->result = fault ? Result<dns::Addresses>(Fail(Code::kInternal, "the lookup failed")) : std::move(answer);
+    if (lookup->waiter != nullptr) lookup->waiter->Notify();
+  });
+  if (!lookup->result) {
+    const Wake wake = co_await waiter.Wait({}, reactor_.now() + kConnectTotal);
+    lookup->waiter = nullptr;
+    if (wake == Wake::kCancelled) co_return Fail(Code::kTimeout, "cancelled");
+    if (!lookup->result) co_return Fail(Code::kTimeout, "no answer in time");
+  }
+  lookup->waiter = nullptr;
+  if (!*lookup->result) co_return std::unexpected(lookup->result->error());
+  co_return std::move((**lookup->result).addresses);
+}
+
+void Worker::Tick() {
+  reactor_.Sweep();
+  const SteadyTime now = reactor_.now();
+  pool_.Sweep(now);
+  std::erase_if(prepared_, [&](const auto& entry) { return entry.second.expires < now; });
+  if (!connections_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0) loop_->Tick(this);
+}
+
+void Worker::PolicyChanged() {
+  asio::post(loop_->context, [this] {
+    reactor_.Refresh();
+    pool_.Clear();
+    (void)snapshot();
+    // By key: ending one flow changes the table.
+    std::vector<uint64_t> keys;
+    keys.reserve(connections_.size());
+    for (const auto& [key, connection] : connections_) keys.push_back(key);
+    for (const uint64_t key : keys)
+      if (const auto found = connections_.find(key); found != connections_.end()) found->second->Recheck();
+  });
+}
+
+void Worker::CloseAll() {
+  loop_->closing = true;
+  loop_->timer.cancel();
+  while (!connections_.empty()) {
+    const auto first = connections_.begin()->first;
+    connections_.begin()->second->Cancel();
+    // A flow that does not end when told to would spin here.
+    if (const auto still = connections_.find(first); still != connections_.end()) connections_.erase(still);
+  }
+  while (!preparing_.empty()) {
+    const auto [id, waiter] = *preparing_.begin();
+    preparing_.erase(id);
+    waiter->Cancel();
+  }
+  prepared_.clear();
+  pool_.Clear();
+}
+
+}  // namespace sluice::proxy

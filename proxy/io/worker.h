@@ -1,0 +1,105 @@
+#pragma once
+
+// One thread with its reactor, its DNS client and its upstream pool, and the flows that live on it for good.
+// Asio is behind it (worker.cc): the rest of the proxy sees sockets through the reactor.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "policy/event.h"
+#include "proxy/flow.h"
+#include "proxy/io/engine.h"
+#include "proxy/io/reactor.h"
+#include "proxy/io/task.h"
+#include "proxy/io/tls.h"
+#include "proxy/io/upstream.h"
+
+namespace sluice::proxy {
+
+class Connection;
+class PipePool;
+
+/// What all workers of an engine share. Any thread.
+class Shared {
+ public:
+  Shared(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink) : options_(std::move(options)), policy_(policy), sink_(sink) {}
+  /// Makes the authority and reads the roots.
+  [[nodiscard]] Result<void> Init();
+  [[nodiscard]] const EngineOptions& options() const { return options_; }
+  [[nodiscard]] const policy::CurrentPolicy& policy() const { return policy_; }
+  [[nodiscard]] policy::EventSink& sink() const { return sink_; }
+  [[nodiscard]] TlsAuthority& authority() const { return *authority_; }
+  [[nodiscard]] TlsClient& client() const { return *client_; }
+
+  std::atomic<size_t> flows{0};
+
+ private:
+  EngineOptions options_;
+  const policy::CurrentPolicy& policy_;
+  policy::EventSink& sink_;
+  std::unique_ptr<TlsAuthority> authority_;
+  std::unique_ptr<TlsClient> client_;
+};
+
+class Worker {
+ public:
+  static Result<std::unique_ptr<Worker>> Start(Shared& shared);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Any thread.
+  void Accept(Flow flow);
+  void Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
+  void PolicyChanged();
+  [[nodiscard]] size_t load() const { return load_.load(std::memory_order_relaxed); }
+  [[nodiscard]] boost::asio::io_context& context();
+  [[nodiscard]] dns::UpstreamClient& dns();
+
+  // This worker's thread only.
+  [[nodiscard]] Reactor& reactor() { return reactor_; }
+  [[nodiscard]] Shared& shared() { return shared_; }
+  [[nodiscard]] UpstreamPool& pool() { return pool_; }
+  [[nodiscard]] PipePool& pipes() { return *pipes_; }
+  /// The policy in force, looked up again when its generation moved.
+  [[nodiscard]] const policy::SnapshotPtr& snapshot();
+  [[nodiscard]] uint64_t generation() const { return generation_; }
+  /// Scratch for reads whose size is not known; valid until the next suspension.
+  [[nodiscard]] std::span<char> scratch() { return scratch_; }
+  [[nodiscard]] Task<Result<std::vector<IpAddress>>> Resolve(Waiter& waiter, std::string name);
+  /// The connection that Prepare made for this flow, if it still waits.
+  [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
+
+ private:
+  explicit Worker(Shared& shared);
+  struct Loop;
+  struct PreparedUpstream {
+    UpstreamPtr upstream;
+    SteadyTime expires;
+  };
+  detail::Detached RunConnection(std::unique_ptr<Connection> connection);
+  detail::Detached RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
+  void Tick();
+  void Run();
+  void CloseAll();
+
+  Shared& shared_;
+  Reactor reactor_;
+  UpstreamPool pool_;
+  std::unique_ptr<PipePool> pipes_;
+  policy::SnapshotPtr snapshot_;
+  uint64_t generation_ = 0;
+  std::unordered_map<uint64_t, Connection*> connections_;
+  uint64_t next_key_ = 0;
+  std::unordered_map<uint64_t, PreparedUpstream> prepared_;
+  std::unordered_map<uint64_t, Waiter*> preparing_;
+  std::vector<char> scratch_;
+  std::atomic<size_t> load_{0};
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace sluice::proxy

@@ -1,0 +1,258 @@
+#include "supervisor/io/call_handler.h"
+
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace sluice::supervisor {
+
+using Kind = PinnedCloser::Kind;
+
+CallHandler::CallHandler(Setup setup, const SeccompChannel& channel, ProcessTable& processes, Attribution& attribution,
+                         FlowHandler& flows, const policy::CurrentPolicy& policy, policy::EventSink& sink)
+    : setup_(std::move(setup)),
+      channel_(channel),
+      processes_(processes),
+      attribution_(attribution),
+      flows_(flows),
+      policy_(policy),
+      journal_(sink),
+      gate_(setup_.listener, *this),
+      waiting_(channel, [this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }) {}
+
+CallHandler::~CallHandler() = default;
+
+void CallHandler::Handle(const seccomp_notif& notification) {
+  if (notification.data.nr == __NR_connect) {
+    HandleConnect(notification);
+  } else if (notification.data.nr == __NR_sendto) {
+    HandleSendto(notification);
+  } else {
+    channel_.Reply(notification.id, EPERM);  // the filter notifies of nothing else
+  }
+}
+
+void CallHandler::HandleConnect(const seccomp_notif& notification) {
+  const auto& args = notification.data.args;
+  auto taken = TakeCall(channel_, processes_, notification, {static_cast<int>(args[0]), args[1], static_cast<int>(args[2])});
+  if (!taken) return Refuse(notification, std::move(taken.error()));
+  WatchedCall call = std::move(*taken);
+  if (call.facts.netns_cookie != setup_.netns_cookie) {
+    const Question question{.process = processes_.Identify(*call.thread, Digests::kNone),
+                            .snapshot = CurrentSnapshot(),
+                            .host = {},
+                            .destination = call.address.endpoint};
+    return DenyBecause(std::move(call), question, policy::Reason::kUnattributed,
+                       "the socket belongs to another network namespace", EACCES);
+  }
+  switch (call.facts.domain) {
+    case AF_UNIX:
+      return ConnectUnix(std::move(call));
+    case AF_INET:
+    case AF_INET6:
+      return call.facts.type == SOCK_STREAM ? ConnectTcp(std::move(call)) : ConnectUdp(std::move(call));
+    case AF_NETLINK:
+      return ContinueAndDrop(std::move(call));
+    default:
+      return Answer(std::move(call), EPERM, Kind::kUnknown);
+  }
+}
+
+void CallHandler::HandleSendto(const seccomp_notif& notification) {
+  const auto& args = notification.data.args;
+  auto taken = TakeCall(channel_, processes_, notification, {static_cast<int>(args[0]), args[4], static_cast<int>(args[5])});
+  if (!taken) return Refuse(notification, std::move(taken.error()));
+  WatchedCall call = std::move(*taken);
+  // A socket from elsewhere is not bounded by the capture namespace, so that nothing about it may be left to the kernel.
+  if (call.facts.netns_cookie != setup_.netns_cookie) {
+    const Question question{.process = processes_.Identify(*call.thread, Digests::kNone),
+                            .snapshot = CurrentSnapshot(),
+                            .host = {},
+                            .destination = call.address.endpoint,
+                            .transport = policy::Transport::kUdp};
+    return DenyBecause(std::move(call), question, policy::Reason::kUnattributed,
+                       "the socket belongs to another network namespace", EACCES);
+  }
+  if (call.facts.domain == AF_UNIX) return ConnectUnix(std::move(call));
+  const bool inet = call.facts.domain == AF_INET || call.facts.domain == AF_INET6;
+  // A stream ignores the address: without MSG_FASTOPEN, which the filter refuses, it opens nothing.
+  if (inet && call.facts.type == SOCK_DGRAM && call.address.kind == AddressKind::kInet) return SendtoUdp(std::move(call));
+  ContinueAndDrop(std::move(call));
+}
+
+void CallHandler::Refuse(const seccomp_notif& notification, NotTaken why) {
+  closer_.Drop(std::move(why.pinned), Kind::kUnknown);
+  if (why.why == NotTaken::Why::kGone) return;
+  if (why.why != NotTaken::Why::kNative) {
+    const bool exhausted = why.why == NotTaken::Why::kExhausted;
+    journal_.Denied(
+        {.layer = policy::EventLayer::kSyscall,
+         .target = {},
+         .process = nullptr,
+         .decision = {.allowed = false, .reason = exhausted ? policy::Reason::kLimit : policy::Reason::kUnattributed},
+         .advice = {},
+         .snapshot = CurrentSnapshot(),
+         .detail = exhausted ? "no descriptors left in the supervisor"
+                             : "the supervisor may not look into the calling process (an executable that cannot be read?)"});
+  }
+  channel_.Reply(notification.id, why.error);
+}
+
+void CallHandler::Answer(WatchedCall call, int error, Kind kind) {
+  // First the descriptor: a caller that closes its socket after the answer is then the last to hold it.
+  closer_.Drop(std::move(call.pinned), kind);
+  channel_.Reply(call.id, error);
+}
+
+void CallHandler::ContinueAndDrop(WatchedCall call) {
+  closer_.Drop(std::move(call.pinned),
+               call.facts.type == SOCK_STREAM && call.facts.domain != AF_UNIX ? Kind::kUnknown : Kind::kFresh);
+  channel_.Continue(call.id);
+}
+
+policy::SnapshotPtr CallHandler::CurrentSnapshot() const {
+  // One copy per thread and generation: the shared pointer's own counter is what threads would fight over.
+  struct Cached {
+    const policy::CurrentPolicy* from = nullptr;
+    uint64_t generation = 0;
+    policy::SnapshotPtr snapshot;
+  };
+  thread_local Cached cached;
+  const uint64_t generation = policy_.generation();
+  if (cached.from != &policy_ || cached.generation != generation) cached = {&policy_, generation, policy_.Get()};
+  return cached.snapshot;
+}
+
+CallHandler::Question CallHandler::Ask(WatchedCall& call, policy::Transport transport) {
+  Question question{.process = nullptr,
+                    .snapshot = CurrentSnapshot(),
+                    .host = {},
+                    .destination = call.address.endpoint,
+                    .transport = transport};
+  question.process = processes_.Identify(*call.thread, question.snapshot->NeedsDigests() ? Digests::kNeeded : Digests::kNone);
+  const bool real = question.snapshot->settings().dns == policy::DnsMode::kReal;
+  if (real || flows_.IsSynthetic(question.destination.address)) {
+    question.host = flows_.NameOf(question.destination.address).value_or(std::string());
+  }
+  return question;
+}
+
+policy::ConnectQuery CallHandler::QueryOf(const Question& question) {
+  policy::ConnectQuery query{.process = question.process.get(),
+                             .host = question.host,
+                             .port = question.destination.port,
+                             .transport = question.transport,
+                             .now = SystemClock().Wall()};
+  const bool real = question.snapshot->settings().dns == policy::DnsMode::kReal;
+  if (question.host.empty() || real) query.address = question.destination.address;
+  return query;
+}
+
+policy::EventTarget CallHandler::TargetOf(const Question& question) {
+  policy::EventTarget target;
+  target.host = question.host;
+  if (question.host.empty()) target.address = question.destination.address;
+  target.port = question.destination.port;
+  return target;
+}
+
+void CallHandler::DenyConnect(WatchedCall call, const Question& question, const policy::ConnectDecision& decision) {
+  journal_.Denied(
+      {.layer = question.transport == policy::Transport::kUdp ? policy::EventLayer::kUdp : policy::EventLayer::kConnect,
+       .target = TargetOf(question),
+       .process = question.process,
+       .decision = decision.decision,
+       .advice = question.snapshot->AdviseConnect(QueryOf(question), decision),
+       .snapshot = question.snapshot,
+       .detail = {}});
+  const int error = question.snapshot->settings().deny_errno;
+  const Kind kind = HasPeer(call.pinned.get()) ? Kind::kUnknown : Kind::kFresh;
+  Answer(std::move(call), error, kind);
+}
+
+void CallHandler::DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error) {
+  journal_.Denied(
+      {.layer = question.transport == policy::Transport::kUdp ? policy::EventLayer::kUdp : policy::EventLayer::kConnect,
+       .target = TargetOf(question),
+       .process = question.process,
+       .decision = {.allowed = false, .reason = reason},
+       .advice = {},
+       .snapshot = question.snapshot,
+       .detail = std::move(detail)});
+  Answer(std::move(call), error, Kind::kUnknown);
+}
+
+WaitingConnects::Waiter CallHandler::WaiterOf(const WatchedCall& call) const {
+  WaitingConnects::Waiter waiter{call.id, call.thread, std::nullopt};
+  if (const auto limit = SendTimeout(call.pinned.get())) waiter.deadline = std::chrono::steady_clock::now() + *limit;
+  return waiter;
+}
+
+void CallHandler::ReplyAll(const Attempt& attempt, int error) const {
+  for (const uint64_t id : attempt.notifications) channel_.Reply(id, error);
+}
+
+void CallHandler::Matched(Attempt attempt, const Endpoint& source, UniqueFd accepted) {
+  in_flight_.Leave(attempt.cookie);
+  closer_.Drop(std::move(attempt.pinned), Kind::kFresh);
+  // Every caller was interrupted by a signal: one that comes back is owed the outcome.
+  if (attempt.notifications.empty()) waiting_.Remember(attempt.cookie, 0);
+  ReplyAll(attempt, attempt.reply);
+  flows_.Start(std::move(attempt.approved), source, std::move(accepted));
+}
+
+void CallHandler::Lost(Attempt attempt, int error) {
+  (void)Dissolve(attempt.pinned.get());
+  in_flight_.Leave(attempt.cookie);
+  closer_.Drop(std::move(attempt.pinned), Kind::kUnknown);
+  journal_.Denied({.layer = policy::EventLayer::kConnect,
+                   .target = {.host = attempt.approved.host,
+                              .address = attempt.approved.destination.address,
+                              .port = attempt.approved.destination.port,
+                              .scheme = {},
+                              .method = {},
+                              .path = {},
+                              .query = {}},
+                   .process = attempt.approved.process,
+                   .decision = {.allowed = false, .reason = policy::Reason::kUnattributed},
+                   .advice = {},
+                   .snapshot = CurrentSnapshot(),
+                   .detail = "approved, but its connection never reached the supervisor",
+                   .connection = attempt.approved.id});
+  ReplyAll(attempt, error);
+}
+
+void CallHandler::Stray(const FlowTuple& tuple) {
+  journal_.Denied({.layer = policy::EventLayer::kConnect,
+                   .target = {.host = {},
+                              .address = tuple.destination.address,
+                              .port = tuple.destination.port,
+                              .scheme = {},
+                              .method = {},
+                              .path = {},
+                              .query = {}},
+                   .process = nullptr,
+                   .decision = {.allowed = false, .reason = policy::Reason::kUnattributed},
+                   .advice = {},
+                   .snapshot = CurrentSnapshot(),
+                   .detail = "a connection that no notification approved, from " + tuple.source.ToString()});
+}
+
+bool CallHandler::busy() const {
+  return gate_.waiting() != 0 || !waiting_.empty() || postponed_count_.load(std::memory_order_acquire) != 0;
+}
+
+void CallHandler::Sweep() {
+  gate_.Sweep();
+  if (!waiting_.empty()) waiting_.Tick();
+  std::vector<WatchedCall> again;
+  {
+    const std::lock_guard lock(postponed_mutex_);
+    again.swap(postponed_);
+    postponed_count_.store(0, std::memory_order_release);
+  }
+  for (WatchedCall& call : again) DissolveSocket(std::move(call));
+}
+
+}  // namespace sluice::supervisor

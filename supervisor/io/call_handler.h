@@ -1,0 +1,114 @@
+#pragma once
+
+// What becomes of each notified call. docs/architecture.md, "One connection": pin, copy, check, decide, act on the pinned
+// socket from the copy, reply. Any thread; nothing here waits for anybody but the kernel, and that for kWakeInterval at most.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "supervisor/io/attribution.h"
+#include "supervisor/io/capture_gate.h"
+#include "supervisor/io/decision_journal.h"
+#include "supervisor/io/in_flight.h"
+#include "supervisor/io/notifier.h"
+#include "supervisor/io/pinned_closer.h"
+#include "supervisor/io/process_identity.h"
+#include "supervisor/io/seccomp_channel.h"
+#include "supervisor/io/waiting_connects.h"
+#include "supervisor/io/watched_call.h"
+
+namespace sluice::supervisor {
+
+/// AF_UNSPEC calls that wait for a connect of the same socket to be matched.
+inline constexpr size_t kMaxPostponed = 1024;
+
+class CallHandler : private CaptureGate::Sink {
+ public:
+  struct Setup {
+    uint64_t netns_cookie = 0;
+    uint16_t listener_port = 0;
+    int listener = -1;
+    pid_t workload_pid = 0;
+    std::vector<std::string> writable_trees;
+    OwnAddresses own;
+    /// Something was left waiting: Sweep within kSignalProbe, and again while busy().
+    std::function<void()> wake_sweeper;
+    /// Connect this prepared attempt on a thread of its own (Finish).
+    std::function<void(uint64_t cookie, uint64_t id, int error)> finish_later;
+  };
+  CallHandler(Setup setup, const SeccompChannel& channel, ProcessTable& processes, Attribution& attribution, FlowHandler& flows,
+              const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  ~CallHandler() override;
+
+  void Handle(const seccomp_notif& notification);
+  /// The upstream of a blocking connect was reached (0) or not.
+  void Finish(uint64_t cookie, uint64_t id, int error);
+  /// Strays, approvals that wait too long, signals and deadlines of waiting callers.
+  void Sweep();
+  [[nodiscard]] bool busy() const;
+
+ private:
+  /// What a decision is made from; `host` empty for a literal.
+  struct Question {
+    policy::ProcessPtr process;
+    policy::SnapshotPtr snapshot;
+    std::string host;
+    Endpoint destination;
+    policy::Transport transport = policy::Transport::kTcp;
+  };
+
+  void HandleConnect(const seccomp_notif& notification);
+  void HandleSendto(const seccomp_notif& notification);
+  void Refuse(const seccomp_notif& notification, NotTaken why);
+
+  void ConnectTcp(WatchedCall call);
+  void ConnectUdp(WatchedCall call);
+  void ConnectUnix(WatchedCall call);
+  void SendtoUdp(WatchedCall call);
+
+  void DissolveSocket(WatchedCall call);
+  void ConnectOwn(WatchedCall call);
+  void ConnectResolver(WatchedCall call, policy::Transport transport);
+  void ConnectCaptured(WatchedCall call);
+  void Dial(WatchedCall call, ApprovedConnect approved);
+  void WaitForUpstream(WatchedCall call, uint64_t cookie, ApprovedConnect approved);
+  void AdmitConnected(Attempt attempt, const Endpoint& destination);
+
+  [[nodiscard]] bool KnownToPolicy(const Question& question);
+  [[nodiscard]] Question Ask(WatchedCall& call, policy::Transport transport);
+  [[nodiscard]] policy::SnapshotPtr CurrentSnapshot() const;
+  [[nodiscard]] static policy::ConnectQuery QueryOf(const Question& question);
+  [[nodiscard]] static policy::EventTarget TargetOf(const Question& question);
+  void DenyConnect(WatchedCall call, const Question& question, const policy::ConnectDecision& decision);
+  void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
+  [[nodiscard]] std::string ResolvePath(const WatchedCall& call) const;
+  void Answer(WatchedCall call, int error, PinnedCloser::Kind kind);
+  void ContinueAndDrop(WatchedCall call);
+  [[nodiscard]] WaitingConnects::Waiter WaiterOf(const WatchedCall& call) const;
+
+  void Matched(Attempt attempt, const Endpoint& source, UniqueFd accepted) override;
+  void Lost(Attempt attempt, int error) override;
+  void Stray(const FlowTuple& tuple) override;
+  void ReplyAll(const Attempt& attempt, int error) const;
+
+  const Setup setup_;
+  const SeccompChannel& channel_;
+  ProcessTable& processes_;
+  Attribution& attribution_;
+  FlowHandler& flows_;
+  const policy::CurrentPolicy& policy_;
+  DecisionJournal journal_;
+  PinnedCloser closer_;
+  CaptureGate gate_;
+  WaitingConnects waiting_;
+  InFlight in_flight_;
+  std::atomic<uint64_t> next_connection_{1};
+  std::mutex postponed_mutex_;
+  std::vector<WatchedCall> postponed_;
+  std::atomic<size_t> postponed_count_{0};
+};
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,89 @@
+#include "supervisor/io/capture.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "nft/io/transaction.h"
+#include "supervisor/capture_ruleset.h"
+#include "supervisor/io/capture_network.h"
+#include "supervisor/io/handshake.h"
+#include "supervisor/io/user_namespace.h"
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr int kStartTimeoutMs = 10'000;
+constexpr size_t kPassedCount = 5;
+
+// In the child, once its user namespace has maps: builds the namespace and sends what holds it.
+Result<void> BuildAndSend(int socket) {
+  if (auto done = ConfigureLoopback(); !done) return done;
+  if (auto done = ConfigureSysctls(); !done) return done;
+  if (auto done = nft::Add(CaptureRuleset(kListenerPort)); !done) return done;
+  auto sockets = OpenCaptureSockets();
+  if (!sockets) return std::unexpected(sockets.error());
+  const UniqueFd user(::open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC));
+  const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!user || !network) return FailErrno("cannot open /proc/self/ns", errno);
+  return Send(socket, Step::kCaptured, 0,
+              {user.get(), network.get(), sockets->listener.get(), sockets->dns_udp.get(), sockets->dns_tcp.get()});
+}
+
+Result<void> RunChild(int socket) {
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return std::unexpected(NamespaceError("a user and network namespace", errno));
+  // The supervisor is not dumpable, which its child inherits, and the maps of a process that is not dumpable are root's.
+  if (::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
+  if (auto sent = Send(socket, Step::kGo); !sent) return sent;
+  if (auto go = Expect(socket, Step::kGo, kStartTimeoutMs); !go) return std::unexpected(go.error());
+  return BuildAndSend(socket);
+}
+
+Result<Capture> ReceiveCapture(int socket, pid_t child) {
+  if (auto started = Expect(socket, Step::kGo, kStartTimeoutMs); !started) return std::unexpected(started.error());
+  if (auto mapped = WriteIdentityMaps(child); !mapped) return std::unexpected(mapped.error());
+  if (auto sent = Send(socket, Step::kGo); !sent) return std::unexpected(sent.error());
+  auto message = Expect(socket, Step::kCaptured, kStartTimeoutMs);
+  if (!message) return std::unexpected(message.error());
+  if (message->fds.size() != kPassedCount) return Fail(Code::kInternal, "a capture came without its descriptors");
+  Capture capture;
+  capture.user_namespace = std::move(message->fds[0]);
+  capture.network_namespace = std::move(message->fds[1]);
+  capture.listener = std::move(message->fds[2]);
+  capture.dns_udp = std::move(message->fds[3]);
+  capture.dns_tcp = std::move(message->fds[4]);
+  capture.listener_port = kListenerPort;
+  socklen_t size = sizeof capture.netns_cookie;
+  if (::getsockopt(capture.listener.get(), SOL_SOCKET, SO_NETNS_COOKIE, &capture.netns_cookie, &size) != 0)
+    return Fail(Code::kUnsupported, "this kernel has no SO_NETNS_COOKIE (Linux 5.14)");
+  return capture;
+}
+
+}  // namespace
+
+Result<Capture> CreateCapture() {
+  auto handshake = MakeHandshake();
+  if (!handshake) return std::unexpected(handshake.error());
+  const pid_t child = ::fork();
+  if (child < 0) return FailErrno("cannot fork", errno);
+  if (child == 0) {
+    handshake->first.Reset();
+    if (auto done = RunChild(handshake->second.get()); !done) SendFailure(handshake->second.get(), done.error());
+    ::_exit(0);
+  }
+  handshake->second.Reset();
+  auto capture = ReceiveCapture(handshake->first.get(), child);
+  if (!capture) ::kill(child, SIGKILL);
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return capture;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,182 @@
+#include "supervisor/io/capture_network.h"
+
+#include <fmt/format.h>
+#include <libmnl/libmnl.h>
+#include <linux/if_addr.h>
+#include <linux/in6.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "supervisor/capture_ruleset.h"
+#include "supervisor/io/small_file.h"
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr int kLoopbackIndex = 1;  // the first interface of any network namespace
+constexpr int kFirstUnprivilegedPort = 1024;
+
+struct SocketCloser {
+  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+};
+
+// One request and its answer at a time: five in all.
+class RouteSocket {
+ public:
+  Result<void> Open() {
+    socket_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0) return FailErrno("cannot open a routing netlink socket", errno);
+    return {};
+  }
+  nlmsghdr* Start(uint16_t type, uint16_t flags) {
+    nlmsghdr* header = mnl_nlmsg_put_header(buffer_.data());
+    header->nlmsg_type = type;
+    header->nlmsg_flags = static_cast<uint16_t>(NLM_F_REQUEST | NLM_F_ACK | flags);
+    header->nlmsg_seq = ++sequence_;
+    return header;
+  }
+  Result<void> Talk(const nlmsghdr* header, const char* what) {
+    if (mnl_socket_sendto(socket_.get(), header, header->nlmsg_len) < 0) return FailErrno(what, errno);
+    const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
+    if (got < 0) return FailErrno(what, errno);
+    if (mnl_cb_run(buffer_.data(), static_cast<size_t>(got), sequence_, mnl_socket_get_portid(socket_.get()), nullptr, nullptr) < 0)
+      return FailErrno(what, errno);
+    return {};
+  }
+
+ private:
+  std::unique_ptr<mnl_socket, SocketCloser> socket_;
+  alignas(nlmsghdr) std::array<char, 4096> buffer_{};
+  uint32_t sequence_ = 0;
+};
+
+std::span<const uint8_t> AddressBytes(const IpAddress& address) {
+  const std::span<const uint8_t> all(address.bytes());
+  return address.is_v4() ? all.subspan(12) : all;
+}
+
+Result<void> LinkUp(RouteSocket& socket) {
+  nlmsghdr* header = socket.Start(RTM_NEWLINK, 0);
+  auto* link = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg)));
+  link->ifi_family = AF_UNSPEC;
+  link->ifi_index = kLoopbackIndex;
+  link->ifi_flags = IFF_UP;
+  link->ifi_change = IFF_UP;
+  return socket.Talk(header, "cannot bring lo up");
+}
+
+Result<void> AddAddress(RouteSocket& socket, const IpAddress& address) {
+  const auto bytes = AddressBytes(address);
+  nlmsghdr* header = socket.Start(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL);
+  auto* message = static_cast<ifaddrmsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifaddrmsg)));
+  message->ifa_family = address.is_v4() ? AF_INET : AF_INET6;
+  message->ifa_prefixlen = static_cast<uint8_t>(bytes.size() * 8);
+  message->ifa_flags = address.is_v4() ? 0 : IFA_F_NODAD;  // usable at once: there is no one to ask
+  message->ifa_scope = RT_SCOPE_UNIVERSE;                  // RFC 6724 would not choose a narrower one for distant destinations
+  message->ifa_index = kLoopbackIndex;
+  mnl_attr_put(header, IFA_LOCAL, bytes.size(), bytes.data());
+  mnl_attr_put(header, IFA_ADDRESS, bytes.size(), bytes.data());
+  return socket.Talk(header, "cannot give lo an address");
+}
+
+Result<void> AddLocalDefault(RouteSocket& socket, const IpAddress& source) {
+  const auto bytes = AddressBytes(source);
+  nlmsghdr* header = socket.Start(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL);
+  auto* route = static_cast<rtmsg*>(mnl_nlmsg_put_extra_header(header, sizeof(rtmsg)));
+  route->rtm_family = source.is_v4() ? AF_INET : AF_INET6;
+  route->rtm_table = RT_TABLE_LOCAL;
+  route->rtm_protocol = RTPROT_STATIC;
+  route->rtm_scope = source.is_v4() ? RT_SCOPE_HOST : RT_SCOPE_UNIVERSE;
+  route->rtm_type = RTN_LOCAL;
+  mnl_attr_put_u32(header, RTA_OIF, kLoopbackIndex);
+  mnl_attr_put(header, RTA_PREFSRC, bytes.size(), bytes.data());
+  return socket.Talk(header, "cannot make every address local");
+}
+
+Result<void> SetSysctl(const std::string& name, std::string_view value) {
+  const std::string path = "/proc/sys/net/" + name;
+  auto written = WriteSmallFile(path, value);
+  if (written) return {};
+  // A read-only /proc/sys is no obstacle where the value already stands.
+  if (const auto now = ReadSmallFile(path); now && now->starts_with(value) && now->size() <= value.size() + 1) return {};
+  Error error = written.error();
+  error.code = Code::kUnsupported;
+  return std::unexpected(std::move(error));
+}
+
+Result<UniqueFd> OpenBound(int type, uint16_t port, std::span<const int> options) {
+  UniqueFd socket(::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) {
+    const int error = errno;
+    if (error == EAFNOSUPPORT) return Fail(Code::kUnsupported, "this kernel has IPv6 turned off (ipv6.disable)");
+    return FailErrno("cannot open a capture socket", error);
+  }
+  const int on = 1;
+  const int off = 0;
+  if (::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)
+    return FailErrno("cannot make a capture socket dual-stack", errno);
+  for (const int option : options)
+    if (::setsockopt(socket.get(), IPPROTO_IPV6, option, &on, sizeof on) != 0)
+      return FailErrno(fmt::format("cannot set IPv6 socket option {}", option), errno);
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  any.sin6_port = htons(port);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0)
+    return FailErrno(fmt::format("cannot bind port {} of the capture namespace", port), errno);
+  return socket;
+}
+
+}  // namespace
+
+Result<void> ConfigureLoopback() {
+  RouteSocket socket;
+  if (auto opened = socket.Open(); !opened) return opened;
+  if (auto up = LinkUp(socket); !up) return up;
+  for (const IpAddress& address : {kCaptureV4, kCaptureV6}) {
+    if (auto added = AddAddress(socket, address); !added) return added;
+    if (auto routed = AddLocalDefault(socket, address); !routed) return routed;
+  }
+  return {};
+}
+
+Result<void> ConfigureSysctls() {
+  // A SYN with data would connect without a connect(2) to be judged.
+  if (auto set = SetSysctl("ipv4/tcp_fastopen", "0"); !set) return set;
+  const auto start = ReadSmallFile("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+  if (!start) return std::unexpected(start.error());
+  int port = 0;
+  std::from_chars(start->data(), start->data() + start->size(), port);
+  if (port < kFirstUnprivilegedPort) return SetSysctl("ipv4/ip_unprivileged_port_start", fmt::format("{}", kFirstUnprivilegedPort));
+  return {};
+}
+
+Result<CaptureSockets> OpenCaptureSockets() {
+  CaptureSockets sockets;
+  auto listener = OpenBound(SOCK_STREAM, kListenerPort, std::array{IPV6_TRANSPARENT});
+  if (!listener) return std::unexpected(listener.error());
+  // IPV6_FREEBIND lets answers carry any IPv6 source; IPv4 needs no leave, since every address is local.
+  auto udp = OpenBound(SOCK_DGRAM, kDnsPort, std::array{IPV6_RECVPKTINFO, IPV6_FREEBIND});
+  if (!udp) return std::unexpected(udp.error());
+  auto tcp = OpenBound(SOCK_STREAM, kDnsPort, {});
+  if (!tcp) return std::unexpected(tcp.error());
+  const int on = 1;
+  if (::setsockopt(udp->get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) return FailErrno("cannot set IP_PKTINFO", errno);
+  if (::listen(listener->get(), kListenBacklog) != 0 || ::listen(tcp->get(), kDnsBacklog) != 0)
+    return FailErrno("cannot listen in the capture namespace", errno);
+  sockets.listener = std::move(*listener);
+  sockets.dns_udp = std::move(*udp);
+  sockets.dns_tcp = std::move(*tcp);
+  return sockets;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,28 @@
+#pragma once
+
+// The steps inside a new network namespace, in the process that entered it: interface, addresses, routes, sysctls, sockets.
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace sluice::supervisor {
+
+/// Brings `lo` up, gives it its addresses and makes every address local, through rtnetlink.
+[[nodiscard]] Result<void> ConfigureLoopback();
+
+/// Sets what the capture relies on and checks what it does not set.
+[[nodiscard]] Result<void> ConfigureSysctls();
+
+struct CaptureSockets {
+  UniqueFd listener;
+  UniqueFd dns_udp;
+  UniqueFd dns_tcp;
+};
+
+/// Connections waiting to be accepted; the kernel caps it at net.core.somaxconn.
+inline constexpr int kListenBacklog = 4096;
+inline constexpr int kDnsBacklog = 256;
+
+[[nodiscard]] Result<CaptureSockets> OpenCaptureSockets();
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,43 @@
+#pragma once
+
+// The processes of a sandbox, from fork to execve. Three of them: the entry joins the capture's namespaces and goes; init is
+// process 1 of the new pid namespace, reaps and holds nothing; the command becomes the workload's program.
+
+#include <linux/filter.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "supervisor/io/capture.h"
+#include "supervisor/launch_spec.h"
+#include "supervisor/mount_plan.h"
+
+namespace sluice::supervisor {
+
+inline constexpr int kStartTimeoutMs = 30'000;
+
+/// What init tells the supervisor of the command, in one write to its status pipe. `status` is as waitpid gives it: an
+/// exit, a signal, or a stop.
+struct CommandStatus {
+  int32_t status = 0;
+};
+
+/// Borrowed; lives in the supervisor until the entry has been forked.
+struct SandboxPlan {
+  const LaunchSpec* spec = nullptr;
+  const MountPlan* mounts = nullptr;
+  const Capture* capture = nullptr;
+  std::span<const sock_filter> filter;
+  int landlock_abi = 0;
+  int handshake = -1;  ///< the child's end
+  int status_pipe = -1;
+  /// What descriptors 0 to 2 become; kTerminal: the workload's own terminal.
+  std::array<int, 3> standard = {0, 1, 2};
+  static constexpr int kTerminal = -1;
+};
+
+/// In a new child of the supervisor: runs the entry, and never returns.
+[[noreturn]] void RunEntry(const SandboxPlan& plan);
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,10 @@
+#include "supervisor/io/launch.h"
+#include "supervisor/seccomp_filter.h"
+
+namespace sluice::supervisor {
+
+Result<std::unique_ptr<Workload>> Launch(const LaunchSpec& spec, const Capture& capture) {
+  return LaunchFiltered(spec, capture, BuildSeccompFilter());
+}
+
+}  // namespace sluice::supervisor

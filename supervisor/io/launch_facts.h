@@ -1,0 +1,25 @@
+#pragma once
+
+// Looks at the host for the plan of a view: canonical paths, what system trees there are, what must be hidden or locked
+// inside granted trees.
+
+#include "base/result.h"
+#include "supervisor/launch_spec.h"
+#include "supervisor/mount_plan.h"
+
+namespace sluice::supervisor {
+
+/// Entries looked at in all granted trees together. A larger tree is refused: something in it could be overlooked.
+inline constexpr size_t kMaxScannedEntries = 2'000'000;
+/// Sockets and FIFOs hidden, and files locked, at most.
+inline constexpr size_t kMaxFound = 512;
+/// Depth of folders followed.
+inline constexpr size_t kMaxScanDepth = 128;
+
+/// `spec` with its paths made canonical. kNotFound names a granted path that is not there.
+[[nodiscard]] Result<LaunchSpec> ResolvePaths(const LaunchSpec& spec);
+
+/// Of a spec from ResolvePaths; `given` is the spec as its user wrote it, for links that stand in writable trees.
+[[nodiscard]] Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given);
+
+}  // namespace sluice::supervisor

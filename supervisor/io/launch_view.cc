@@ -1,0 +1,221 @@
+#include "supervisor/io/launch_view.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "supervisor/io/mount_calls.h"
+
+namespace sluice::supervisor {
+namespace {
+
+using Kind = MountStep::Kind;
+
+constexpr uint64_t kTreeAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+constexpr uint64_t kScratchAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+constexpr uint64_t kSealedAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+// Bounds of what a workload can put in memory through its scratch trees: each tmpfs takes half of memory at most.
+constexpr const char* kScratchSize = "50%";
+constexpr const char* kScratchInodes = "1000000";
+constexpr const char* kRootSize = "4m";  // folders, links and overlays' content
+constexpr std::string_view kMaskFile = "/.mask";
+constexpr std::string_view kMaskFolder = "/.void";
+
+Result<void> MakeFolders(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST && errno != EROFS)
+      return FailErrno(fmt::format("cannot create {} in the workload's view", folder), errno);
+  }
+  return {};
+}
+
+class ViewBuilder {
+ public:
+  ViewBuilder(const MountPlan& plan, const std::vector<FileOverlay>& overlays) : plan_(plan), overlays_(overlays) {}
+
+  Result<void> Run() {
+    sources_.resize(plan_.steps.size());
+    // While the old root is still there: what comes from it, and the new procfs, which the kernel allows only beside another.
+    for (size_t i = 0; i < plan_.steps.size(); ++i)
+      if (auto opened = OpenSource(plan_.steps[i], sources_[i]); !opened) return opened;
+    if (auto entered = EnterEmptyRoot(); !entered) return entered;
+    if (auto made = MakeMasks(); !made) return made;
+    for (size_t i = 0; i < plan_.steps.size(); ++i)
+      if (auto done = Place(plan_.steps[i], sources_[i]); !done) return done;
+    return Seal();
+  }
+
+ private:
+  static Result<void> OpenSource(const MountStep& step, UniqueFd& out) {
+    Result<UniqueFd> made = UniqueFd();
+    uint64_t attributes = 0;
+    switch (step.kind) {
+      case Kind::kBind:
+        made = CloneTree(step.source, CloneDepth::kRecursive);
+        attributes = kTreeAttributes | (step.access == Access::kReadOnly ? uint64_t{MOUNT_ATTR_RDONLY} : 0);
+        break;
+      case Kind::kDevice:
+        made = CloneTree(step.source, CloneDepth::kOnlyThis);
+        attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+        break;
+      case Kind::kScratch: {
+        const std::string mode = fmt::format("{:o}", step.mode);
+        made = NewFileSystem("tmpfs", {{"mode", mode.c_str()}, {"size", kScratchSize}, {"nr_inodes", kScratchInodes}}, kScratchAttributes);
+        break;
+      }
+      case Kind::kProc: made = NewFileSystem("proc", {}, kSealedAttributes); break;
+      case Kind::kTerminals:
+        made = NewFileSystem("devpts", {{"mode", "0620"}, {"ptmxmode", "0666"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+        break;
+      default: return {};  // made from the view itself
+    }
+    if (!made) return std::unexpected(made.error());
+    if (attributes != 0)
+      if (auto set = SetAttributes(made->get(), attributes, step.source); !set) return set;
+    out = std::move(*made);
+    return {};
+  }
+
+  static Result<void> EnterEmptyRoot() {
+    auto root = NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", kRootSize}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    if (!root) return std::unexpected(root.error());
+    // Any folder will do: the old root goes away with it.
+    if (auto attached = Attach(root->get(), "/usr"); !attached) return attached;
+    if (::fchdir(root->get()) != 0) return FailErrno("cannot enter the workload's root", errno);
+    if (::syscall(SYS_pivot_root, ".", ".") != 0) return FailErrno("cannot change the root", errno);
+    if (::umount2(".", MNT_DETACH) != 0) return FailErrno("cannot leave the old root", errno);
+    if (::chdir("/") != 0) return FailErrno("cannot enter the new root", errno);
+    return {};
+  }
+
+  static Result<void> MakeMasks() {
+    const UniqueFd file(::open(kMaskFile.data(), O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0));
+    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0) return FailErrno("cannot create masks", errno);
+    return {};
+  }
+
+  Result<void> Place(const MountStep& step, const UniqueFd& source) {
+    switch (step.kind) {
+      case Kind::kBind:
+      case Kind::kDevice:
+      case Kind::kScratch:
+      case Kind::kProc:
+      case Kind::kTerminals: return PlaceSource(step, source.get());
+      case Kind::kLink:
+        if (auto made = MakeFolders(step.target); !made) return made;
+        if (::symlink(step.source.c_str(), step.target.c_str()) != 0) return FailErrno(fmt::format("cannot link {}", step.target), errno);
+        return {};
+      case Kind::kFolder:
+        if (::mkdir(step.target.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno(fmt::format("cannot create {}", step.target), errno);
+        return {};
+      case Kind::kPin: return BindOnto(step.source, step.target, kTreeAttributes);
+      case Kind::kLock: return BindOnto(step.source, step.target, kTreeAttributes | MOUNT_ATTR_RDONLY);
+      case Kind::kMask: return Mask(step.target);
+      case Kind::kOverlay: return PlaceOverlay(step);
+    }
+    return {};
+  }
+
+  static Result<void> PlaceSource(const MountStep& step, int source) {
+    struct stat about{};
+    if (::fstat(source, &about) != 0) return FailErrno(fmt::format("cannot look at {}", step.source), errno);
+    if (auto made = MakeTarget(step.target, S_ISDIR(about.st_mode)); !made) return made;
+    return Attach(source, step.target);
+  }
+
+  // A mount point of the right kind; what is there already stays.
+  static Result<void> MakeTarget(const std::string& target, bool folder) {
+    struct stat about{};
+    if (::lstat(target.c_str(), &about) == 0) return {};
+    if (auto made = MakeFolders(target); !made) return made;
+    if (folder) {
+      if (::mkdir(target.c_str(), 0755) != 0) return FailErrno(fmt::format("cannot create {} in the workload's view", target), errno);
+      return {};
+    }
+    const UniqueFd file(::open(target.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644));
+    if (!file) return FailErrno(fmt::format("cannot create {} in the workload's view", target), errno);
+    return {};
+  }
+
+  static Result<void> BindOnto(const std::string& source, const std::string& target, uint64_t attributes) {
+    auto clone = CloneTree(source, CloneDepth::kRecursive);
+    if (!clone) return std::unexpected(clone.error());
+    if (auto set = SetAttributes(clone->get(), attributes, source); !set) return set;
+    return Attach(clone->get(), target);
+  }
+
+  static Result<void> Mask(const std::string& target) {
+    struct stat about{};
+    if (::lstat(target.c_str(), &about) != 0) return {};  // gone meanwhile
+    return BindOnto(std::string(S_ISDIR(about.st_mode) ? kMaskFolder : kMaskFile), target, kSealedAttributes);
+  }
+
+  Result<void> PlaceOverlay(const MountStep& step) {
+    const std::string content_path = fmt::format("/.overlay{}", step.overlay);
+    {
+      const UniqueFd file(::open(content_path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444));
+      if (!file) return FailErrno("cannot create an overlay", errno);
+      const std::string& content = overlays_.at(step.overlay).content;
+      if (::write(file.get(), content.data(), content.size()) != static_cast<ssize_t>(content.size()))
+        return FailErrno(fmt::format("cannot write the overlay of {} ({} bytes)", step.target, content.size()), errno);
+    }
+    auto target = OverlayTarget(step.target);
+    if (!target) return std::unexpected(target.error());
+    if (auto bound = BindOnto(content_path, *target, kSealedAttributes); !bound) return bound;
+    ::unlink(content_path.c_str());
+    return {};
+  }
+
+  // Follows links inside the view, and makes what a dangling one points to: /etc/resolv.conf often leads into /run.
+  Result<std::string> OverlayTarget(std::string path) const {
+    constexpr int kMaxLinks = 16;
+    for (int i = 0; i < kMaxLinks; ++i) {
+      struct stat about{};
+      if (::lstat(path.c_str(), &about) != 0) {
+        for (const std::string& tree : plan_.granted)
+          if (IsWithin(path, tree)) return Fail(Code::kNotFound, fmt::format("{} must exist to be replaced in the view", path));
+        if (auto made = MakeTarget(path, false); !made) return std::unexpected(made.error());
+        return path;
+      }
+      if (!S_ISLNK(about.st_mode)) return path;
+      std::string link(4096, '\0');
+      const ssize_t size = ::readlink(path.c_str(), link.data(), link.size());
+      if (size <= 0) return FailErrno(fmt::format("cannot read the link {}", path), errno);
+      link.resize(static_cast<size_t>(size));
+      path = link.front() == '/' ? link : path.substr(0, path.rfind('/') + 1) + link;
+    }
+    return Fail(Code::kInvalid, fmt::format("too many links at {}", path));
+  }
+
+  Result<void> Seal() {
+    ::unlink(kMaskFile.data());
+    ::rmdir(kMaskFolder.data());
+    mount_attr change{};
+    change.attr_set = MOUNT_ATTR_RDONLY;
+    if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0) return FailErrno("cannot seal the workload's root", errno);
+    for (const std::string& path : plan_.must_be_read_only) {
+      const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
+      if (file || (errno != EROFS && errno != EISDIR && errno != EACCES))
+        return Fail(Code::kInternal, fmt::format("{} would be writable to the workload", path));
+    }
+    return {};
+  }
+
+  const MountPlan& plan_;
+  const std::vector<FileOverlay>& overlays_;
+  std::vector<UniqueFd> sources_;
+};
+
+}  // namespace
+
+Result<void> EnterView(const MountPlan& plan, const std::vector<FileOverlay>& overlays) { return ViewBuilder(plan, overlays).Run(); }
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,103 @@
+#include "supervisor/io/privileges.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/keyctl.h>
+#include <linux/landlock.h>
+#include <linux/securebits.h>
+#include <sys/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/unique_fd.h"
+#include "supervisor/landlock_rules.h"
+
+namespace sluice::supervisor {
+namespace {
+
+// Each bit together with its lock (SECBIT_X_LOCKED is the next bit up).
+constexpr unsigned long kSecureBits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                                      SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+
+Result<void> DropCapabilities() {
+  for (unsigned long capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability)
+    if (::prctl(PR_CAPBSET_DROP, capability) != 0) return FailErrno("cannot empty the bounding set", errno);
+  if (::prctl(PR_SET_SECUREBITS, kSecureBits) != 0) return FailErrno("cannot lock the secure bits", errno);
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return FailErrno("cannot clear the ambient set", errno);
+  cap_t none = cap_init();
+  const int set = cap_set_proc(none);
+  const int error = errno;
+  cap_free(none);
+  if (set != 0) return FailErrno("cannot drop capabilities", error);
+  return {};
+}
+
+// One byte: file dumps are cut to nothing, and a core_pattern that pipes to a program of the host is not started at all.
+void LimitCores() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_CORE, &limit) != 0) return;
+  const rlim_t one = std::min<rlim_t>(limit.rlim_max, 1);
+  limit.rlim_cur = limit.rlim_max = one;
+  ::setrlimit(RLIMIT_CORE, &limit);
+}
+
+Result<void> AddRule(int ruleset, int parent, uint64_t access, const std::string& what) {
+  landlock_path_beneath_attr rule{};
+  rule.allowed_access = access;
+  rule.parent_fd = parent;
+  if (::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
+    return FailErrno(fmt::format("cannot add a Landlock rule for {}", what), errno);
+  return {};
+}
+
+// /dev/stdout of a workload whose output is a file opens that file anew, wherever it lies.
+Result<void> AllowStandardFiles(int ruleset, int abi) {
+  for (int fd = 0; fd <= 2; ++fd) {
+    struct stat about{};
+    if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) continue;
+    if (auto added = AddRule(ruleset, fd, StandardFileAccess(abi), fmt::format("descriptor {}", fd)); !added) return added;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> DropPrivileges() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return FailErrno("cannot set no_new_privs", errno);
+  if (auto dropped = DropCapabilities(); !dropped) return dropped;
+  LimitCores();
+  // Keys of the user's session stay out of reach. A kernel without keyrings has none to hide.
+  if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+    return FailErrno("cannot leave the session keyring", errno);
+  return {};
+}
+
+int LandlockAbi() {
+  const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  return abi < 0 ? 0 : static_cast<int>(abi);
+}
+
+Result<void> EnterLandlock(const MountPlan& plan, int abi) {
+  const auto handled = HandledBy(abi);
+  if (!handled) return std::unexpected(handled.error());
+  // The kernel takes a shorter structure from those who know fewer fields, and refuses unknown ones only when set.
+  const size_t size = handled->scoped != 0 ? sizeof *handled : sizeof *handled - sizeof handled->scoped;
+  const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &*handled, size, 0)));
+  if (!ruleset) return FailErrno("cannot create a Landlock ruleset", errno);
+  for (const LandlockRule& rule : RulesFor(plan, abi)) {
+    const UniqueFd path(::open(rule.path.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
+    if (!path) return FailErrno(fmt::format("cannot open {} for Landlock", rule.path), errno);
+    if (auto added = AddRule(ruleset.get(), path.get(), rule.access, rule.path); !added) return added;
+  }
+  if (auto allowed = AllowStandardFiles(ruleset.get(), abi); !allowed) return allowed;
+  if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return FailErrno("cannot enter the Landlock domain", errno);
+  return {};
+}
+
+}  // namespace sluice::supervisor

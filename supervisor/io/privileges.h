@@ -1,0 +1,20 @@
+#pragma once
+
+// What a process gives up for good, each step in the calling process.
+
+#include "base/result.h"
+#include "supervisor/mount_plan.h"
+
+namespace sluice::supervisor {
+
+/// no_new_privs, no capability in any set, secure bits locked, no core files, a session keyring of its own.
+[[nodiscard]] Result<void> DropPrivileges();
+
+/// The running kernel's Landlock ABI; 0 where it is off.
+[[nodiscard]] int LandlockAbi();
+
+/// Restricts the calling process to the plan's rules. After DropPrivileges, inside the view; descriptors 0 to 2 are the
+/// workload's own.
+[[nodiscard]] Result<void> EnterLandlock(const MountPlan& plan, int abi);
+
+}  // namespace sluice::supervisor

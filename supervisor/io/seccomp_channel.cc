@@ -1,0 +1,51 @@
+#include "supervisor/io/seccomp_channel.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <cstring>
+
+#include "supervisor/io/kernel.h"
+
+namespace sluice::supervisor {
+
+Result<SeccompChannel> SeccompChannel::Open(UniqueFd fd, NotifyWakeUp wake_up) {
+  seccomp_notif_sizes sizes{};
+  if (::syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) != 0) return FailErrno("no seccomp notifications", errno);
+  if (sizes.seccomp_notif != sizeof(seccomp_notif) || sizes.seccomp_notif_resp != sizeof(seccomp_notif_resp)) {
+    return Fail(Code::kUnsupported, "this kernel's seccomp notifications have another size than this build knows");
+  }
+  // Only latency under load depends on it, so an older kernel is no failure.
+  if (wake_up == NotifyWakeUp::kSynchronous) (void)::ioctl(fd.get(), kernel::kIoctlNotifSetFlags, kernel::kNotifFdSyncWakeUp);
+  return SeccompChannel(std::move(fd));
+}
+
+SeccompChannel::Received SeccompChannel::Receive(seccomp_notif* out) const {
+  std::memset(out, 0, sizeof *out);  // the kernel refuses anything else
+  if (::ioctl(fd_.get(), SECCOMP_IOCTL_NOTIF_RECV, out) == 0) return Received::kCall;
+  if (errno == EINTR) return Received::kNothing;
+  if (errno != ENOENT) return Received::kEnd;
+  // ENOENT: this caller died, or (6.11 and later) every one did.
+  pollfd state{fd_.get(), POLLIN, 0};
+  if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) return Received::kEnd;
+  return Received::kNothing;
+}
+
+void SeccompChannel::Send(seccomp_notif_resp response) const {
+  while (::ioctl(fd_.get(), SECCOMP_IOCTL_NOTIF_SEND, &response) != 0 && errno == EINTR) {
+  }
+}
+
+void SeccompChannel::Reply(uint64_t id, int error) const { Send({id, 0, -error, 0}); }
+void SeccompChannel::Continue(uint64_t id) const { Send({id, 0, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE}); }
+void SeccompChannel::Restart(uint64_t id) const { Send({id, 0, -kernel::kRestartSyscall, 0}); }
+
+bool SeccompChannel::IsWaiting(uint64_t id) const {
+  int r = 0;
+  do {
+    r = ::ioctl(fd_.get(), SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+  } while (r != 0 && errno == EINTR);
+  return r == 0;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,47 @@
+#pragma once
+
+// The seccomp notification descriptor. Every call here is safe from any thread.
+
+#include <linux/seccomp.h>
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "supervisor/io/notifier.h"
+
+namespace sluice::supervisor {
+
+class SeccompChannel {
+ public:
+  /// Checks the kernel's structure sizes; synchronous wake-ups are had where the kernel has them.
+  [[nodiscard]] static Result<SeccompChannel> Open(UniqueFd fd, NotifyWakeUp wake_up);
+
+  enum class Received : uint8_t {
+    kCall,
+    kNothing,  ///< interrupted by a signal, or the caller died meanwhile: ask again
+    kEnd,      ///< no task is left that the filter watches
+  };
+  /// Blocks until a watched call comes. `out` is filled for kCall.
+  [[nodiscard]] Received Receive(seccomp_notif* out) const;
+
+  // The replies are silent when the caller is gone: it has no use for an answer.
+
+  /// The call returns 0, or fails with `error`.
+  void Reply(uint64_t id, int error) const;
+  /// The call runs as if it had not been watched.
+  void Continue(uint64_t id) const;
+  /// The call is restarted after the pending signal was handled. Only while one is pending.
+  void Restart(uint64_t id) const;
+  /// Whether the caller still waits in this very call: what was read from it by pid was then its own.
+  [[nodiscard]] bool IsWaiting(uint64_t id) const;
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+ private:
+  explicit SeccompChannel(UniqueFd fd) : fd_(std::move(fd)) {}
+  void Send(seccomp_notif_resp response) const;
+  UniqueFd fd_;
+};
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,42 @@
+#include "supervisor/io/small_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/unique_fd.h"
+
+namespace sluice::supervisor {
+
+Result<std::string> ReadSmallFile(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
+  std::string content(kMaxSmallFile + 1, '\0');
+  size_t used = 0;
+  while (used < content.size()) {
+    const ssize_t got = ::read(file.get(), content.data() + used, content.size() - used);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
+    if (got == 0) break;
+    used += static_cast<size_t>(got);
+  }
+  if (used > kMaxSmallFile) return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, kMaxSmallFile));
+  content.resize(used);
+  return content;
+}
+
+Result<void> WriteSmallFile(const std::string& path, std::string_view content) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
+  ssize_t written = 0;
+  do {
+    written = ::write(file.get(), content.data(), content.size());
+  } while (written < 0 && errno == EINTR);
+  if (written < 0) return FailErrno(fmt::format("cannot write {}", path), errno);
+  if (static_cast<size_t>(written) != content.size()) return Fail(Code::kIo, fmt::format("short write to {}", path));
+  return {};
+}
+
+}  // namespace sluice::supervisor

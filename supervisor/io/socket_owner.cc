@@ -1,0 +1,252 @@
+#include "supervisor/io/socket_owner.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr int kReceiveTimeoutMs = 200;
+using Buffer = std::array<char, 16384>;
+
+// What the child does: only system calls, since other threads may hold any lock.
+[[noreturn]] void ChildOpenSockets(int user_namespace, int network_namespace, int out) {
+  // Entering a user namespace that we are in already is EINVAL; the network namespace decides.
+  if (user_namespace >= 0) (void)setns(user_namespace, CLONE_NEWUSER);
+  if (setns(network_namespace, CLONE_NEWNET) != 0) _exit(errno & 0x7f);
+  int fds[2] = {socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG),
+                socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)};
+  if (fds[0] < 0 || fds[1] < 0) _exit(errno & 0x7f);
+  char byte = 0;
+  iovec iov{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
+  msghdr message{};
+  message.msg_iov = &iov;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fds);
+  std::memcpy(CMSG_DATA(header), fds, sizeof fds);
+  _exit(sendmsg(out, &message, 0) == 1 ? 0 : errno & 0x7f);
+}
+
+Result<std::pair<UniqueFd, UniqueFd>> ReceiveSockets(int from) {
+  char byte = 0;
+  iovec iov{&byte, 1};
+  int fds[2] = {-1, -1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
+  msghdr message{};
+  message.msg_iov = &iov;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t n = 0;
+  do {
+    n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  const cmsghdr* header = n == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof fds)) {
+    return Fail(Code::kPermission, "cannot open sockets inside the capture namespace");
+  }
+  std::memcpy(fds, CMSG_DATA(header), sizeof fds);
+  return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
+}
+
+Result<std::pair<UniqueFd, UniqueFd>> OpenSockets(const Capture& capture) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return FailErrno("socketpair", errno);
+  const UniqueFd ours(pair[0]);
+  UniqueFd theirs(pair[1]);
+  const pid_t child = fork();
+  if (child < 0) return FailErrno("fork", errno);
+  if (child == 0) ChildOpenSockets(capture.user_namespace.get(), capture.network_namespace.get(), theirs.get());
+  theirs.Reset();
+  auto out = ReceiveSockets(ours.get());
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!out && WIFEXITED(status)) return FailErrno("cannot open sockets inside the capture namespace", WEXITSTATUS(status));
+  if (!out) return std::unexpected(out.error());
+  const timeval timeout{0, kReceiveTimeoutMs * 1000};
+  for (const int fd : {out->first.get(), out->second.get()}) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  return out;
+}
+
+void PutAddress(const IpAddress& address, int family, uint32_t (&out)[4]) {
+  const auto& bytes = address.bytes();
+  std::memset(out, 0, sizeof out);
+  if (family == AF_INET) {
+    std::memcpy(out, bytes.data() + 12, 4);
+  } else {
+    std::memcpy(out, bytes.data(), 16);
+  }
+}
+
+struct DiagRequest {
+  nlmsghdr header;
+  inet_diag_req_v2 body;
+};
+
+// One exact lookup. For UDP the kernel looks from the sender's side: the socket's own end is the destination.
+std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport transport, const Endpoint& client,
+                                     const Endpoint& server) {
+  DiagRequest request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  request.body.sdiag_family = static_cast<uint8_t>(family);
+  request.body.sdiag_protocol = transport == policy::Transport::kTcp ? IPPROTO_TCP : IPPROTO_UDP;
+  request.body.idiag_states = ~uint32_t{0};
+  request.body.id.idiag_sport = htons(client.port);
+  request.body.id.idiag_dport = htons(server.port);
+  PutAddress(client.address, family, request.body.id.idiag_src);
+  PutAddress(server.address, family, request.body.id.idiag_dst);
+  request.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
+  request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  if (send(diag, &request, sizeof request, 0) != sizeof request) return std::nullopt;
+  alignas(nlmsghdr) Buffer buffer;
+  const ssize_t n = recv(diag, buffer.data(), buffer.size(), 0);
+  if (n < 0) return std::nullopt;
+  const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
+  if (!NLMSG_OK(header, static_cast<size_t>(n)) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+      header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) {
+    return std::nullopt;
+  }
+  const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
+  return SocketIdentity{uint64_t{found->id.idiag_cookie[1]} << 32 | found->id.idiag_cookie[0], found->idiag_inode};
+}
+
+bool IsNumber(const char* text, pid_t* out) {
+  const char* end = text + std::strlen(text);
+  return std::from_chars(text, end, *out).ptr == end;
+}
+
+using Dir = std::unique_ptr<DIR, int (*)(DIR*)>;
+Dir OpenDir(int at, const char* name) {
+  const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return {nullptr, closedir};
+  DIR* dir = fdopendir(fd);
+  if (dir == nullptr) close(fd);
+  return {dir, closedir};
+}
+
+bool Holds(int proc, uint64_t inode, size_t* budget) {
+  const Dir fds = OpenDir(proc, "fd");
+  if (!fds) return false;
+  while (const dirent* entry = readdir(fds.get())) {
+    if (entry->d_name[0] == '.') continue;
+    if ((*budget)-- == 0) {
+      *budget = 0;
+      return false;
+    }
+    // stat follows the link to the socket itself: no text to parse.
+    struct stat about{};
+    if (fstatat(dirfd(fds.get()), entry->d_name, &about, 0) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == inode) return true;
+  }
+  return false;
+}
+
+uint64_t NamespaceInode(int proc, const char* name) {
+  struct stat about{};
+  return fstatat(proc, name, &about, 0) == 0 ? about.st_ino : 0;
+}
+
+}  // namespace
+
+SocketOwner::SocketOwner(SocketOwner&& other) noexcept
+    : diag_(std::move(other.diag_)), route_(std::move(other.route_)), workload_pid_(other.workload_pid_) {}
+
+Result<SocketOwner> SocketOwner::Open(const Capture& capture, pid_t workload_pid) {
+  auto sockets = OpenSockets(capture);
+  if (!sockets) return std::unexpected(sockets.error());
+  return SocketOwner(std::move(sockets->first), std::move(sockets->second), workload_pid);
+}
+
+std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, const Endpoint& client, const Endpoint& server) {
+  const std::lock_guard lock(mutex_);
+  const bool v4 = client.address.is_v4();
+  // An IPv4 flow may belong to a dual-stack socket; the IPv4 lookup finds both.
+  return Lookup(diag_.get(), v4 ? AF_INET : AF_INET6, transport, client, server);
+}
+
+pid_t SocketOwner::Holder(uint64_t inode) const {
+  if (inode == 0) return 0;
+  const Dir all = OpenDir(AT_FDCWD, "/proc");
+  if (!all) return 0;
+  // The workload's processes are those in its network namespace.
+  const uint64_t home = NamespaceInode(dirfd(all.get()), fmt::format("{}/ns/net", workload_pid_).c_str());
+  if (home == 0) return 0;
+  size_t budget = kMaxScannedDescriptors;
+  size_t processes = 0;
+  while (const dirent* entry = readdir(all.get())) {
+    pid_t pid = 0;
+    if (!IsNumber(entry->d_name, &pid)) continue;
+    const UniqueFd proc(openat(dirfd(all.get()), entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!proc || NamespaceInode(proc.get(), "ns/net") != home) continue;
+    if (++processes > kMaxScannedProcesses) return 0;
+    if (Holds(proc.get(), inode, &budget)) return pid;
+    if (budget == 0) return 0;
+  }
+  return 0;
+}
+
+Result<std::vector<IpAddress>> SocketOwner::Addresses() {
+  struct {
+    nlmsghdr header;
+    ifaddrmsg body;
+  } request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = RTM_GETADDR;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  const std::lock_guard lock(mutex_);
+  if (send(route_.get(), &request, sizeof request, 0) != sizeof request) return FailErrno("cannot ask for addresses", errno);
+  std::vector<IpAddress> out;
+  alignas(nlmsghdr) Buffer buffer;
+  for (;;) {
+    const ssize_t n = recv(route_.get(), buffer.data(), buffer.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FailErrno("cannot read addresses", errno);
+    auto left = static_cast<uint32_t>(n);
+    for (auto* header = reinterpret_cast<nlmsghdr*>(buffer.data()); NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
+      if (header->nlmsg_type == NLMSG_DONE) return out;
+      if (header->nlmsg_type == NLMSG_ERROR) return Fail(Code::kIo, "cannot read addresses");
+      if (header->nlmsg_type != RTM_NEWADDR) continue;
+      const auto* about = static_cast<const ifaddrmsg*>(NLMSG_DATA(header));
+      auto length = static_cast<uint32_t>(IFA_PAYLOAD(header));
+      for (const rtattr* attribute = IFA_RTA(about); RTA_OK(attribute, length); attribute = RTA_NEXT(attribute, length)) {
+        if (attribute->rta_type != IFA_ADDRESS && attribute->rta_type != IFA_LOCAL) continue;
+        if (about->ifa_family == AF_INET && RTA_PAYLOAD(attribute) == 4) {
+          uint32_t v4 = 0;
+          std::memcpy(&v4, RTA_DATA(attribute), sizeof v4);
+          out.push_back(IpAddress::FromV4(ntohl(v4)));
+        } else if (about->ifa_family == AF_INET6 && RTA_PAYLOAD(attribute) == 16) {
+          std::array<uint8_t, 16> v6{};
+          std::memcpy(v6.data(), RTA_DATA(attribute), v6.size());
+          out.push_back(IpAddress::FromV6(v6));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace sluice::supervisor

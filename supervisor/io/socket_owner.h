@@ -1,0 +1,51 @@
+#pragma once
+
+// Finds whose a socket of the capture namespace is: sock_diag(7) inside that namespace gives its inode and cookie, and the
+// descriptors of the workload's processes say who holds it. Slow (a scan of /proc); for what was not notified.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/ip.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "policy/query.h"
+#include "supervisor/io/capture.h"
+
+namespace sluice::supervisor {
+
+inline constexpr size_t kMaxScannedProcesses = 4096;
+inline constexpr size_t kMaxScannedDescriptors = 65536;  ///< in one search, over all processes
+
+struct SocketIdentity {
+  uint64_t cookie = 0;
+  uint64_t inode = 0;
+};
+
+class SocketOwner {
+ public:
+  /// Opens the netlink sockets inside the namespace, by a short-lived child where this process cannot enter it itself.
+  [[nodiscard]] static Result<SocketOwner> Open(const Capture& capture, pid_t workload_pid);
+  SocketOwner(SocketOwner&& other) noexcept;
+
+  /// The socket with this tuple, or nothing. `client` is its local end.
+  [[nodiscard]] std::optional<SocketIdentity> Find(policy::Transport transport, const Endpoint& client, const Endpoint& server);
+  /// A process of the workload that holds the socket; 0 when none does.
+  [[nodiscard]] pid_t Holder(uint64_t inode) const;
+  /// Addresses of the namespace's interfaces.
+  [[nodiscard]] Result<std::vector<IpAddress>> Addresses();
+
+ private:
+  SocketOwner(UniqueFd diag, UniqueFd route, pid_t workload_pid)
+      : diag_(std::move(diag)), route_(std::move(route)), workload_pid_(workload_pid) {}
+  std::mutex mutex_;  // one request at a time on each socket
+  UniqueFd diag_;
+  UniqueFd route_;
+  pid_t workload_pid_;
+};
+
+}  // namespace sluice::supervisor

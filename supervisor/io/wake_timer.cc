@@ -1,0 +1,65 @@
+#include "supervisor/io/wake_timer.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+
+namespace sluice::supervisor {
+namespace {
+
+// Far enough from the first real-time signals, which libraries take for themselves.
+constexpr int kOffset = 5;
+
+void Nothing(int) {}
+
+}  // namespace
+
+int WakeTimer::Signal() { return SIGRTMIN + kOffset; }
+
+void WakeTimer::InstallHandler() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action{};
+    action.sa_handler = Nothing;  // without SA_RESTART: the interrupted call must end
+    sigemptyset(&action.sa_mask);
+    sigaction(Signal(), &action, nullptr);
+  });
+}
+
+Result<void> WakeTimer::Open() {
+  InstallHandler();
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, Signal());
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event.sigev_signo = Signal();
+  event._sigev_un._tid = gettid();
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return FailErrno("cannot make a timer", errno);
+  open_ = true;
+  return {};
+}
+
+WakeTimer::~WakeTimer() {
+  if (open_) timer_delete(timer_);
+}
+
+void WakeTimer::Arm() {
+  if (!open_) return;
+  constexpr long kNanoseconds = std::chrono::nanoseconds(kWakeInterval).count();
+  const itimerspec every{{0, kNanoseconds}, {0, kNanoseconds}};
+  timer_settime(timer_, 0, &every, nullptr);
+  armed_ = true;
+}
+
+void WakeTimer::Disarm() {
+  if (!open_ || !armed_) return;
+  const itimerspec never{};
+  timer_settime(timer_, 0, &never, nullptr);
+  armed_ = false;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,41 @@
+#pragma once
+
+// Frees this thread from a system call that will not return. While armed, a signal with an empty handler arrives every
+// kWakeInterval, so that connect, close and the like end with EINTR; a signal that comes a moment too early is followed by
+// another. One per thread, made and used on that thread. Arming costs one system call; leave it armed between operations that
+// follow each other, and call Disarm before a wait that may be long.
+
+#include <time.h>
+
+#include <chrono>
+
+#include "base/result.h"
+
+namespace sluice::supervisor {
+
+inline constexpr std::chrono::milliseconds kWakeInterval{10};
+
+class WakeTimer {
+ public:
+  WakeTimer() = default;
+  WakeTimer(const WakeTimer&) = delete;
+  WakeTimer& operator=(const WakeTimer&) = delete;
+  ~WakeTimer();
+
+  /// Installs the handler (once for the process) and the calling thread's timer.
+  [[nodiscard]] Result<void> Open();
+  void Arm();
+  void Disarm();
+
+  /// The signal used, for waking a thread by hand.
+  [[nodiscard]] static int Signal();
+  /// Installs the empty handler for Signal(). Any thread, any number of times.
+  static void InstallHandler();
+
+ private:
+  timer_t timer_{};
+  bool open_ = false;
+  bool armed_ = false;
+};
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,81 @@
+#include "supervisor/io/watched_call.h"
+
+#include <sys/uio.h>
+
+#include <cerrno>
+
+namespace sluice::supervisor {
+namespace {
+
+using Why = NotTaken::Why;
+
+struct Pinned {
+  CallerThreadPtr thread;
+  int fd = -ESRCH;
+};
+
+// A cached thread may be dead and its number another's: ESRCH says so, and one fresh look settles it.
+Pinned Pin(ProcessTable& processes, pid_t tid, int fd) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    CallerThreadPtr thread = processes.Find(tid);
+    if (!thread) return {};
+    const int taken = thread->TakeFd(fd);
+    if (taken != -ESRCH) return {std::move(thread), taken};
+    processes.Forget(thread);
+  }
+  return {};
+}
+
+NotTaken Failure(int error) {
+  switch (error) {
+    case EBADF:
+      return {Why::kNative, EBADF, {}};
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return {Why::kExhausted, ENOBUFS, {}};
+    default:
+      return {Why::kUnreadable, EACCES, {}};
+  }
+}
+
+bool CopyIn(pid_t tid, uint64_t pointer, std::span<uint8_t> out) {
+  if (out.empty()) return true;
+  const iovec local{out.data(), out.size()};
+  const iovec remote{reinterpret_cast<void*>(static_cast<uintptr_t>(pointer)), out.size()};  // NOLINT: the caller's address
+  return process_vm_readv(tid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(out.size());
+}
+
+}  // namespace
+
+std::expected<WatchedCall, NotTaken> TakeCall(const SeccompChannel& channel, ProcessTable& processes,
+                                              const seccomp_notif& notification, const AddressArguments& arguments) {
+  const auto tid = static_cast<pid_t>(notification.pid);
+  if (tid == 0) return std::unexpected(NotTaken{Why::kUnreadable, EACCES, {}});  // outside our pid namespace
+  WatchedCall call;
+  call.id = notification.id;
+  auto [thread, taken] = Pin(processes, tid, arguments.fd);
+  if (taken < 0) {
+    if (!channel.IsWaiting(call.id)) return std::unexpected(NotTaken{});
+    return std::unexpected(Failure(thread ? -taken : EMFILE));
+  }
+  call.thread = std::move(thread);
+  call.pinned.Reset(taken);
+  // The order of the kernel's own checks: descriptor, length, memory, socket.
+  if (arguments.length < 0 || static_cast<size_t>(arguments.length) > kMaxSockaddr) {
+    return std::unexpected(NotTaken{Why::kNative, EINVAL, std::move(call.pinned)});
+  }
+  call.length = static_cast<size_t>(arguments.length);
+  if (!CopyIn(tid, arguments.pointer, std::span(call.bytes).first(call.length))) {
+    // EPERM here would be a process we may not read, whose descriptor we could take all the same: not a case the kernel has.
+    return std::unexpected(NotTaken{channel.IsWaiting(call.id) ? Why::kNative : Why::kGone, EFAULT, std::move(call.pinned)});
+  }
+  if (!channel.IsWaiting(call.id)) return std::unexpected(NotTaken{Why::kGone, 0, std::move(call.pinned)});
+  const auto facts = ReadSocketFacts(call.pinned.get());
+  if (!facts) return std::unexpected(NotTaken{Why::kNative, ENOTSOCK, std::move(call.pinned)});
+  call.facts = *facts;
+  call.address = ReadCalledAddress(std::span(call.bytes).first(call.length));
+  return call;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,87 @@
+#pragma once
+
+// What the workload sees of the file system, decided before anything is mounted. The view starts empty and is filled by an
+// allow-list: read-only system trees, the granted trees, private scratch space. Pure: the host's facts come in as values.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "supervisor/launch_spec.h"
+
+namespace sluice::supervisor {
+
+enum class EntryKind : uint8_t { kAbsent, kDirectory, kFile, kSymlink };
+
+/// A path of the host as it stands, not followed.
+struct HostEntry {
+  std::string path;
+  EntryKind kind = EntryKind::kAbsent;
+  std::string link;  ///< of a symbolic link
+};
+
+/// What the plan needs to know of the host. All paths absolute and canonical but where a comment says otherwise.
+struct HostFacts {
+  std::vector<HostEntry> system;         ///< the entries of SystemPaths(), and of SecretPaths()
+  std::vector<HostEntry> protect;        ///< LaunchSpec::protect, resolved; kAbsent where nothing is there
+  std::vector<std::string> sockets;      ///< sockets and FIFOs found below granted trees
+  std::vector<HostEntry> run_later;      ///< found in writable trees, run by the user's own tools later (git hooks and the like)
+};
+
+/// Trees and links every program needs, bound read-only where the host has them.
+[[nodiscard]] const std::vector<std::string>& SystemPaths();
+/// Hidden inside those trees: password hashes and private keys, which a root-started workload could otherwise read.
+[[nodiscard]] const std::vector<std::string>& SecretPaths();
+/// Below a writable home directory: what shells, sshd and the session run later.
+[[nodiscard]] const std::vector<std::string>& RunLaterHomePaths();
+
+enum class Access : uint8_t { kReadOnly, kWritable };
+
+struct MountStep {
+  enum class Kind : uint8_t {
+    kBind,     ///< `source` of the host, recursive, with `access`
+    kDevice,   ///< a device node of the host
+    kScratch,  ///< an empty writable tmpfs, `mode`
+    kProc,     ///< a new read-only procfs of the pid namespace
+    kTerminals,  ///< a new devpts
+    kLink,     ///< a symbolic link to `source`
+    kFolder,   ///< an empty folder that mounts below it need; stays read-only
+    kPin,      ///< the folder bound onto itself, so that it cannot be renamed away
+    kLock,     ///< the file or folder bound onto itself read-only
+    kMask,     ///< hidden: nothing can be read of it or connected through it
+    kOverlay,  ///< read-only file with overlays[overlay].content
+  };
+  Kind kind = Kind::kBind;
+  std::string target;
+  std::string source;
+  Access access = Access::kReadOnly;
+  uint32_t mode = 0755;
+  size_t overlay = 0;
+  bool operator==(const MountStep&) const = default;
+};
+
+struct MountPlan {
+  std::vector<MountStep> steps;               ///< in the order to be done
+  std::vector<std::string> writable;          ///< trees the workload may write: granted and scratch
+  std::vector<std::string> granted;           ///< trees of the host in the view, read-only or writable
+  std::vector<std::string> must_be_read_only;  ///< verified after mounting, before anything runs
+  std::string work_directory;
+};
+
+/// Bounds of a view; a plan beyond them is refused (kExhausted).
+inline constexpr size_t kMaxGrantedTrees = 256;
+inline constexpr size_t kMaxMountSteps = 2048;
+
+/// Whether the grants can be given at all; PlanMounts checks the same. Before the host is looked at, since "/" would be walked.
+[[nodiscard]] Result<void> CheckGrants(const LaunchSpec& spec);
+
+/// kInvalid: a grant that would open what the view exists to close (/, /proc, /dev, …), two grants that disagree, or a
+/// protected path that would stay writable.
+[[nodiscard]] Result<MountPlan> PlanMounts(const LaunchSpec& spec, const HostFacts& facts);
+
+/// Whether `path` is `tree` or lies below it. Both absolute, without a final slash.
+[[nodiscard]] bool IsWithin(std::string_view path, std::string_view tree);
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,32 @@
+#pragma once
+
+// Reads the few lines of /proc/PID/status and /proc/PID/stat that identify a process. Pure, and wary: a process chooses its own
+// name, which may hold spaces, parentheses and newlines (escaped by the kernel in status, not in stat).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sluice::supervisor {
+
+struct ProcStatus {
+  std::string name;
+  int32_t thread_group = 0;
+  int32_t parent = 0;
+  uint32_t uid = 0;           ///< effective
+  int32_t innermost_pid = 0;  ///< in the innermost pid namespace: 1 is the sandbox's own init
+  uint64_t pending = 0;       ///< signals for the thread or its process
+  uint64_t blocked = 0;
+};
+
+/// Nothing when a needed line is missing or malformed.
+[[nodiscard]] std::optional<ProcStatus> ParseProcStatus(std::string_view text);
+
+/// Field 22 of /proc/PID/stat: clock ticks since boot.
+[[nodiscard]] std::optional<uint64_t> ParseStartTime(std::string_view stat);
+
+/// The kernel's text for an executable that was unlinked, or that never had a name.
+[[nodiscard]] bool IsNamedExecutable(std::string_view link);
+
+}  // namespace sluice::supervisor

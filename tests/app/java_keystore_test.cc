@@ -1,0 +1,49 @@
+#include "app/java_keystore.h"
+
+#include <gtest/gtest.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <memory>
+
+namespace sluice::app {
+namespace {
+
+std::string SelfSigned() {
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), X509_free);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  X509_set_pubkey(certificate.get(), key.get());
+  X509_sign(certificate.get(), key.get(), EVP_sha256());
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new(BIO_s_mem()), BIO_free);
+  PEM_write_bio_X509(bio.get(), certificate.get());
+  char* text = nullptr;
+  const long length = BIO_get_mem_data(bio.get(), &text);
+  return std::string(text, static_cast<size_t>(length));
+}
+
+uint32_t Count(const std::string& store) {
+  return (static_cast<uint32_t>(static_cast<uint8_t>(store[10])) << 8) | static_cast<uint8_t>(store[11]);
+}
+
+TEST(JavaKeystore, BuildsAStoreOfRootsAndAuthority) {
+  const std::string roots = SelfSigned() + SelfSigned();
+  const auto store = ExtendJavaKeystore("not a key store", roots, SelfSigned());
+  ASSERT_TRUE(store);
+  EXPECT_EQ(store->substr(0, 4), "\xfe\xed\xfe\xed");
+  EXPECT_EQ(Count(*store), 3u);
+}
+
+TEST(JavaKeystore, KeepsWhatAStoreHolds) {
+  const auto first = ExtendJavaKeystore("", SelfSigned(), SelfSigned());
+  ASSERT_TRUE(first);
+  const auto second = ExtendJavaKeystore(*first, "", SelfSigned());
+  ASSERT_TRUE(second);
+  EXPECT_EQ(Count(*second), 3u);
+  // All but header and digest of the first is still there.
+  EXPECT_NE(second->find(first->substr(12, first->size() - 32)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice::app
