@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
@@ -100,18 +101,22 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   return spec;
 }
 
-supervisor::Variables OwnEnvironment() {
+// Without the variables that the sandbox sets itself, which are neither passed on nor missed.
+supervisor::Variables InheritedEnvironment(const Trust& trust) {
   supervisor::Variables variables;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
-    if (equals != std::string_view::npos && equals != 0) variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    if (equals == std::string_view::npos || equals == 0) continue;
+    const std::string_view name = text.substr(0, equals);
+    if (std::ranges::any_of(trust.environment, [name](const auto& set) { return set.first == name; })) continue;
+    variables.emplace_back(name, text.substr(equals + 1));
   }
   return variables;
 }
 
 Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, supervisor::LaunchSpec* spec) {
-  auto environment = supervisor::ChooseEnvironment(OwnEnvironment(), options.environment);
+  auto environment = supervisor::ChooseEnvironment(InheritedEnvironment(trust), options.environment);
   if (!environment) return std::unexpected(environment.error());
   if (!environment->credentials.empty())
     LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)", fmt::join(environment->credentials, " "));

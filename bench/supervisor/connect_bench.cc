@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +23,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -86,12 +88,17 @@ Figures Measure(const std::string& what, const char* address, uint16_t port, int
 
 // ---- native ----
 
-Figures Native(const std::string& what, uint16_t port, int count) {
+// In this network namespace, or in another.
+Figures Unsupervised(const std::string& what, const char* address, uint16_t port, int count, const Capture* capture) {
   int pipes[2];
   if (pipe2(pipes, O_CLOEXEC) != 0) std::abort();
   const pid_t child = fork();
   if (child == 0) {
-    const Figures figures = Measure(what, "127.0.0.1", port, count);
+    if (capture != nullptr) {
+      (void)setns(capture->user_namespace.get(), CLONE_NEWUSER);
+      if (setns(capture->network_namespace.get(), CLONE_NEWNET) != 0) _exit(1);
+    }
+    const Figures figures = Measure(what, address, port, count);
     (void)!write(pipes[1], &figures, sizeof figures);
     _exit(0);
   }
@@ -103,6 +110,27 @@ Figures Native(const std::string& what, uint16_t port, int count) {
   return out;
 }
 
+// Accepts and drops, now and then.
+class Drain {
+ public:
+  explicit Drain(int listener)
+      : thread_([this, listener] {
+          while (!stop_) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            while (UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC))) {
+            }
+          }
+        }) {}
+  ~Drain() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 class NativeListener {
  public:
   NativeListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
@@ -113,24 +141,13 @@ class NativeListener {
     if (bind(fd_.get(), reinterpret_cast<sockaddr*>(&any), length) != 0 || listen(fd_.get(), 4096) != 0) std::abort();
     getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&any), &length);
     port = ntohs(any.sin_port);
-    thread_ = std::thread([this] {
-      while (!stop_) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        while (UniqueFd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC))) {
-        }
-      }
-    });
-  }
-  ~NativeListener() {
-    stop_ = true;
-    thread_.join();
+    drain_.emplace(fd_.get());
   }
   uint16_t port = 0;
 
  private:
   UniqueFd fd_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::optional<Drain> drain_;
 };
 
 // ---- supervised ----
@@ -223,13 +240,26 @@ void Compare(const std::string& what, int rounds, int count, NotifyWakeUp wake_u
   const NativeListener listener;
   std::vector<Figures> native, supervised;
   for (int i = 0; i < rounds; ++i) {
-    native.push_back(Native(what == "denied" ? "nonblocking" : what, listener.port, count));
+    native.push_back(Unsupervised(what == "denied" ? "nonblocking" : what, "127.0.0.1", listener.port, count, nullptr));
     supervised.push_back(Supervised(what, count, wake_up));
   }
   const Figures n = MedianOf(native), s = MedianOf(supervised);
   fmt::print("{:<28} native p50 {:7.3f} p99 {:7.2f} us   supervised p50 {:7.3f} p99 {:7.2f} us   ratio {:.2f}\n", label, n.p50,
              n.p99, s.p50, s.p99, s.p50 / n.p50);
   std::fflush(stdout);
+}
+
+// What the capture itself costs, without notifications: its nft rules and its dual-stack listener.
+void MeasureCapture(int rounds, int count) {
+  std::vector<Figures> figures;
+  for (int i = 0; i < rounds; ++i) {
+    const auto capture = CreateCapture();
+    if (!capture) return;
+    const Drain drain(capture->listener.get());
+    figures.push_back(Unsupervised("nonblocking", kNamed, 80, count, &*capture));
+  }
+  const Figures f = MedianOf(figures);
+  fmt::print("{:<28} p50 {:7.3f} p99 {:7.2f} us\n", "captured, not notified", f.p50, f.p99);
 }
 
 }  // namespace
@@ -240,6 +270,7 @@ int main(int argc, char** argv) {
   setrlimit(RLIMIT_NOFILE, &files);
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
   const int count = argc > 2 ? std::atoi(argv[2]) : 3000;
+  MeasureCapture(rounds, count);
   Compare("nonblocking", rounds, count, NotifyWakeUp::kSynchronous, "non-blocking, sync wake-up");
   Compare("nonblocking", rounds, count, NotifyWakeUp::kFree, "non-blocking, free wake-up");
   Compare("blocking", rounds, count, NotifyWakeUp::kSynchronous, "blocking, upstream ready");

@@ -84,7 +84,8 @@ class CallHandler : private CaptureGate::Sink {
   [[nodiscard]] static policy::EventTarget TargetOf(const Question& question);
   void DenyConnect(WatchedCall call, const Question& question, const policy::ConnectDecision& decision);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
-  [[nodiscard]] std::string ResolvePath(const WatchedCall& call) const;
+  /// Nothing when the path leads nowhere in the caller's view.
+  [[nodiscard]] std::optional<std::string> ResolvePath(const WatchedCall& call) const;
   void Answer(WatchedCall call, int error, PinnedCloser::Kind kind);
   void ContinueAndDrop(WatchedCall call);
   [[nodiscard]] WaitingConnects::Waiter WaiterOf(const WatchedCall& call) const;

@@ -26,18 +26,19 @@ void BindIfUnbound(int fd, int domain) {
   (void)bind(fd, reinterpret_cast<const sockaddr*>(&any), domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
 }
 
-// Where `path` leads inside that process's root, symbolic links followed; empty when it leads nowhere.
-std::string FollowPath(int proc, const std::string& path) {
+// Where `path` leads inside that process's root, symbolic links followed. Nothing when it leads nowhere there; the path as
+// written when that cannot be found out, so that it is judged all the same.
+std::optional<std::string> FollowPath(int proc, const std::string& path) {
   const UniqueFd root(openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!root) return {};
+  if (!root) return path;
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   const UniqueFd file(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
-  if (!file) return {};
+  if (!file) return errno == ENOENT || errno == ENOTDIR ? std::nullopt : std::optional(path);
   char buffer[4096];
   const ssize_t n = readlink(fmt::format("/proc/self/fd/{}", file.get()).c_str(), buffer, sizeof buffer);
-  return n > 0 && static_cast<size_t>(n) < sizeof buffer ? std::string(buffer, static_cast<size_t>(n)) : std::string();
+  return n > 0 && static_cast<size_t>(n) < sizeof buffer ? std::string(buffer, static_cast<size_t>(n)) : path;
 }
 
 }  // namespace
@@ -86,11 +87,10 @@ void CallHandler::SendtoUdp(WatchedCall call) {
   DenyConnect(std::move(call), question, denied);
 }
 
-std::string CallHandler::ResolvePath(const WatchedCall& call) const {
-  std::string path = NormalPath(call.address.path.starts_with('/') ? std::string() : call.thread->Link("cwd"), call.address.path);
-  std::string real = FollowPath(call.thread->proc_fd(), path);
-  // A name that leads nowhere is judged as written: the kernel will find nothing there either.
-  return real.empty() ? path : real;
+std::optional<std::string> CallHandler::ResolvePath(const WatchedCall& call) const {
+  const std::string path =
+      NormalPath(call.address.path.starts_with('/') ? std::string() : call.thread->Link("cwd"), call.address.path);
+  return FollowPath(call.thread->proc_fd(), path);
 }
 
 void CallHandler::ConnectUnix(WatchedCall call) {
@@ -100,7 +100,11 @@ void CallHandler::ConnectUnix(WatchedCall call) {
     if (native) return ContinueAndDrop(std::move(call));
     return Answer(std::move(call), EINVAL, Kind::kFresh);
   }
-  const std::string path = ResolvePath(call);
+  const std::optional<std::string> resolved = ResolvePath(call);
+  // A name that leads nowhere in the workload's view (nscd's socket, at every lookup) is no decision: the kernel says ENOENT.
+  // One that appears meanwhile is the workload's own: its view holds no socket of the host but those a rule had bound there.
+  if (!resolved) return ContinueAndDrop(std::move(call));
+  const std::string& path = *resolved;
   if (IsBelow(path, setup_.writable_trees)) return ContinueAndDrop(std::move(call));
   const policy::SnapshotPtr snapshot = CurrentSnapshot();
   policy::ProcessPtr process = processes_.Identify(*call.thread, snapshot->NeedsDigests() ? Digests::kNeeded : Digests::kNone);

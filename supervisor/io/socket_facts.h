@@ -15,7 +15,6 @@ namespace sluice::supervisor {
 struct SocketFacts {
   int domain = 0;
   int type = 0;
-  int protocol = 0;
   uint64_t netns_cookie = 0;
 };
 

@@ -11,6 +11,14 @@ namespace {
 using Kind = PinnedCloser::Kind;
 constexpr uint16_t kDnsPort = 53;
 
+// A dial that this thread is just asking for.
+struct AnsweredWithin {
+  uint64_t id = 0;
+  std::optional<int> error;
+  AnsweredWithin* outer = nullptr;
+};
+thread_local AnsweredWithin* answered_within = nullptr;
+
 }  // namespace
 
 void CallHandler::ConnectTcp(WatchedCall call) {
@@ -66,7 +74,8 @@ void CallHandler::ConnectOwn(WatchedCall call) {
     return DenyBecause(std::move(call), question, policy::Reason::kNoRule, "the supervisor's own listener", ECONNREFUSED);
   }
   const Kind kind = HasPeer(call.pinned.get()) ? Kind::kUnknown : Kind::kFresh;
-  const int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
+  int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
+  if (error == EINTR) error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
   if (error != EINTR) return Answer(std::move(call), error, kind);
   // The workload's own listener has a full backlog: the call waits, this thread does not.
   const uint64_t cookie = SocketCookie(call.pinned.get());
@@ -156,8 +165,19 @@ void CallHandler::WaitForUpstream(WatchedCall call, uint64_t cookie, ApprovedCon
     case WaitingConnects::Begun::kNew:
       break;
   }
+  // An upstream that is ready at once answers inside Prepare: this thread then goes on, and nobody else is woken.
+  AnsweredWithin within{id, std::nullopt, answered_within};
+  answered_within = &within;
+  flows_.Prepare(std::move(copy), [later = setup_.finish_later, cookie, id](int error) {
+    if (answered_within != nullptr && answered_within->id == id) {
+      answered_within->error = error;
+    } else {
+      later(cookie, id, error);
+    }
+  });
+  answered_within = within.outer;
+  if (within.error) return Finish(cookie, id, *within.error);
   setup_.wake_sweeper();
-  flows_.Prepare(std::move(copy), [later = setup_.finish_later, cookie, id](int error) { later(cookie, id, error); });
 }
 
 void CallHandler::Finish(uint64_t cookie, uint64_t id, int error) {

@@ -48,7 +48,7 @@ WakeTimer::~WakeTimer() {
 }
 
 void WakeTimer::Arm() {
-  if (!open_) return;
+  if (!open_ || armed_) return;
   constexpr long kNanoseconds = std::chrono::nanoseconds(kWakeInterval).count();
   const itimerspec every{{0, kNanoseconds}, {0, kNanoseconds}};
   timer_settime(timer_, 0, &every, nullptr);

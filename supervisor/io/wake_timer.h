@@ -2,7 +2,8 @@
 
 // Frees this thread from a system call that will not return. While armed, a signal with an empty handler arrives every
 // kWakeInterval, so that connect, close and the like end with EINTR; a signal that comes a moment too early is followed by
-// another. One per thread, made and used on that thread. Arming costs one system call; leave it armed between operations that
+// another. It may also come in the middle of a call that was about to end: try once more before believing that it hangs.
+// One per thread, made and used on that thread. Arming what is armed costs nothing: leave it armed between operations that
 // follow each other, and call Disarm before a wait that may be long.
 
 #include <time.h>
