@@ -68,7 +68,7 @@ for _ in range(20): threading.Thread(target=stuck, daemon=True).start()
 time.sleep(0.3)
 begin = time.monotonic()
 urllib.request.urlopen("https://a.test/pub").read()
-print("took", time.monotonic() - begin)
+print("took", time.monotonic() - begin, flush=True)
 import os; os._exit(0)
 """
         result = self.python(["allow GET a.test", "allow tcp blackhole.test:5432"], script)

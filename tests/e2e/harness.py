@@ -99,7 +99,7 @@ class SluiceTest(unittest.TestCase):
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+                process.communicate()
 
     def python(self, rules, script, *arguments, **more):
         """A Python program as the workload."""
