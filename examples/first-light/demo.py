@@ -124,13 +124,15 @@ class Demo:
 
     @staticmethod
     def one_line(record):
-        process = record.get("process") or {}
-        request = " ".join(str(record[k]) for k in ("method", "host", "path") if record.get(k)) or record.get("destination", "")
-        verdict = str(record.get("verdict", ""))
-        colour = {"allow": "32", "deny": "31"}.get(verdict, "2")
-        rule = record.get("rule") or record.get("reason") or ""
-        return (f"{record.get('sandbox', ''):11} " + paint(colour, f"{record.get('event', ''):9}{verdict:6}") +
-                f" {pathlib.Path(str(process.get('exe', '?'))).name}[{process.get('pid', '?')}]  {request}  " + paint("2", str(rule)))
+        target, process = record["target"], record["process"] or {"exe": "?", "pid": "?"}
+        place = target.get("host") or f"{target.get('address', '')}:{target.get('port', '')}"
+        request = f"{target.get('method', '')} {place}{target.get('path', '')}".strip()
+        what = f"{record['layer']:8}{record['verdict']:6}" if record["type"] == "decision" else f"finished {record.get('status', '')}".ljust(14)
+        colour = {"allow": "32", "deny": "31"}.get(record.get("verdict"), "2")
+        rule = record.get("rule")
+        why = f"rule {rule['id']}, line {rule['line']}" if rule else f"{record.get('reason', '')}; would need {record.get('suggest', '')}"
+        return (f"{record['sandbox']}  " + paint(colour, what) + f" {pathlib.Path(process['exe']).name}[{process['pid']}]".ljust(24) +
+                f" {request}  " + paint("2", why))
 
 
 def audit_faults(records):
@@ -142,6 +144,8 @@ def audit_faults(records):
         yield "the audit records lack an allow or a deny"
     if not all((r.get("process") or {}).get("exe") for r in decided):
         yield "a decision lacks its process"
+    if not all(r.get("rule") for r in decided if r["verdict"] == "allow" and r["layer"] == "request"):
+        yield "an allowed request lacks its rule"
 
 
 def main():

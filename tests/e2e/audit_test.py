@@ -13,18 +13,21 @@ class Audit(harness.SluiceTest):
     def test_a_decision_and_an_exchange_have_every_field(self):
         result = self.sluice(RULES, "curl", "-sS", "https://a.test/echo/x?key=value",
                              flags=["--name", "box-7", "--label", "team=docs", "--label", "run=12"])
-        records = [r for r in result.audit if r.get("request")]
-        decided = [r for r in records if r.get("verdict") == "allow"]
-        finished = [r for r in records if r.get("status")]
+        records = [r for r in result.audit if r["request"]]
+        decided = [r for r in records if r["type"] == "decision"]
+        finished = [r for r in records if r["type"] == "exchange"]
         self.assertEqual((len(decided), len(finished)), (1, 1), str(result.audit))
         for record in decided + finished:
             self.assertEqual(record["sandbox"], "box-7")
             self.assertEqual(record["labels"], {"team": "docs", "run": "12"})
             self.assertRegex(record["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*Z$")
-            self.assertEqual((record["method"], record["host"], record["port"], record["path"]), ("GET", "a.test", 443, "/echo/x"))
+            self.assertEqual({k: record["target"].get(k) for k in ("method", "host", "port", "path", "scheme")},
+                             {"method": "GET", "host": "a.test", "port": 443, "path": "/echo/x", "scheme": "https"})
+            self.assertEqual(record["target"]["query"], "key=")
             self.assertEqual(record["process"]["exe"], "/usr/bin/curl")
             self.assertGreater(record["process"]["pid"], 0)
-            self.assertIn("read-echo", str(record["rule"]))
+            self.assertEqual((record["rule"]["id"], record["rule"]["line"]), ("read-echo", 4))
+            self.assertTrue(record["rule"]["file"].endswith("policy.yaml"))
             self.assertTrue(record["policy"])
         self.assertEqual(finished[0]["status"], 200)
         self.assertGreater(finished[0]["bytes_down"], 100)
@@ -33,24 +36,27 @@ class Audit(harness.SluiceTest):
 
     def test_the_rule_names_its_line(self):
         result = self.sluice(RULES, "curl", "-sS", "https://a.test/echo/secret")
-        self.assertIn("policy.yaml:6", str(result.denials()[-1]), str(result.audit))
+        rule = result.denials(method="GET")[-1]["rule"]
+        self.assertEqual((rule["text"], rule["line"]), ("GET a.test/echo/secret", 6), str(rule))
 
     def test_a_denial_has_its_id_reason_and_the_rule_that_would_allow_it(self):
         result = self.sluice(RULES, "curl", "-sS", "-i", "-X", "DELETE", "https://a.test/echo/x")
-        (record,) = [r for r in result.denials() if r.get("method") == "DELETE"]
+        (record,) = result.denials(method="DELETE")
         (ident,) = set(re.findall(r"\((d-\d+)\)", result.out))
-        self.assertEqual(record["id"], ident)
-        self.assertTrue(record["reason"])
-        self.assertIn("DELETE a.test/echo/x", str(record), str(record))
+        self.assertEqual(record["denial"], ident)
+        self.assertEqual(record["reason"], "method")
+        self.assertEqual(record["suggest"], "DELETE a.test/echo/x")
+        self.assertEqual(record["nearest_rule"]["id"], "read-echo")
         self.assertIn(ident, result.err)
 
     def test_lookups_and_connects_are_recorded_with_their_process(self):
         result = self.sluice(RULES, "getent", "hosts", "b.test")
-        (record, *_) = [r for r in result.denials() if r.get("host") == "b.test"]
+        (record, *_) = result.denials(host="b.test")
+        self.assertEqual(record["layer"], "dns")
         self.assertEqual(record["process"]["exe"], "/usr/bin/getent")
         result = self.python(RULES, "import socket\ntry: socket.create_connection(('8.8.8.8', 25))\nexcept OSError: pass")
-        (record,) = [r for r in result.denials() if r.get("port") == 25]
-        self.assertIn("8.8.8.8", str(record))
+        (record,) = result.denials(port=25)
+        self.assertEqual((record["layer"], record["target"]["address"]), ("connect", "8.8.8.8"))
         self.assertIn("python3", record["process"]["exe"])
 
     def test_secrets_and_query_values_are_not_recorded(self):
@@ -62,8 +68,8 @@ class Audit(harness.SluiceTest):
 
     def test_ancestors_are_recorded(self):
         result = self.sluice(RULES, "bash", "-c", "curl -sS https://a.test/echo/x; true")
-        decided = [r for r in result.audit if r.get("method") == "GET" and r.get("verdict")]
-        self.assertIn("bash", str(decided[-1]["process"]), str(decided))
+        (decided,) = [r for r in result.audit if r["type"] == "decision" and r["layer"] == "request"]
+        self.assertIn("/usr/bin/bash", decided["process"]["ancestors"])
 
     def test_the_file_is_private_and_appended_to(self):
         first = self.sluice(RULES, "curl", "-sS", "https://a.test/echo/x")
@@ -84,7 +90,7 @@ class Audit(harness.SluiceTest):
         result = self.sluice(RULES, "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do getent hosts b.test; done")
         lines = [line for line in result.err.splitlines() if "denied" in line and "b.test" in line]
         self.assertLess(len(lines), 6, result.err)
-        self.assertGreaterEqual(len([r for r in result.denials() if r.get("host") == "b.test"]), 10)
+        self.assertGreaterEqual(len(result.denials(host="b.test")), 10)
 
 
 if __name__ == "__main__":

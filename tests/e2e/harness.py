@@ -31,8 +31,9 @@ class Result:
     def audit(self):
         return [json.loads(line) for line in self.audit_path.read_text().splitlines()] if self.audit_path.exists() else []
 
-    def denials(self):
-        return [r for r in self.audit if r.get("verdict") == "deny"]
+    def denials(self, **target):
+        """Denials whose target has these members."""
+        return [r for r in self.audit if r.get("verdict") == "deny" and target.items() <= r["target"].items()]
 
     def __str__(self):
         return f"exit {self.code}\n--- stdout\n{self.out[-3000:]}\n--- stderr\n{self.err[-3000:]}"

@@ -65,9 +65,12 @@ class Crowd(harness.SluiceTest):
         err = said.read()
         rows = [tuple(map(int, line.split())) for line in out.split("\n") if line]
         self.assertEqual(rows, [(10, 10, 0)] * 100, err[-2000:])
-        self.assertLess(most, 6000, "descriptors of the supervisor")
-        records = harness.Result(0, out, err, self.audit).audit
-        self.assertEqual(sum(1 for r in records if r.get("verdict") == "deny" and r.get("port") == 22), 1000)
+        # Both ends and two pipes for each of the thousand, and a few of its own.
+        self.assertLess(most, 7000, "descriptors of the supervisor")
+        denials = harness.Result(0, out, err, self.audit).denials(port=22)
+        self.assertEqual(len({record["process"]["pid"] for record in denials}), 100)
+        # A name may have an address of each family, and a client tries both.
+        self.assertIn(len(denials), (1000, 2000))
         self.assertEqual(len([e for e in self.served() if e.get("port") == 5432]), 1000)
 
     def lines(self):
@@ -81,10 +84,11 @@ class Crowd(harness.SluiceTest):
         except OSError:
             return 0
 
-    def test_a_hundred_curls_at_once(self):
-        script = ("for i in $(seq 100); do curl -sS -m 60 -o /dev/null -w '%{http_code}\\n' https://a.test/pub/$i & "
-                  "curl -sS -m 60 -o /dev/null -w '%{http_code}\\n' -X DELETE https://a.test/pub/$i & done; wait")
-        result = self.sluice(["allow GET a.test"], "bash", "-c", script, timeout=180)
+    def test_two_hundred_curls_at_once(self):
+        # Without TLS: loading its certificates keeps each curl busy for longer than its exchange takes.
+        script = ("for i in $(seq 100); do curl -sS -m 60 -o /dev/null -w '%{http_code}\\n' http://a.test/pub/$i & "
+                  "curl -sS -m 60 -o /dev/null -w '%{http_code}\\n' -X DELETE http://a.test/pub/$i & done; wait")
+        result = self.sluice(["allow GET http://a.test"], "bash", "-c", script, timeout=180)
         codes = result.out.split()
         self.assertEqual((codes.count("200"), codes.count("403")), (100, 100), str(result))
 
