@@ -19,7 +19,7 @@ class Git(harness.SluiceTest):
         result = self.git("clone", URL)
         self.assertExit(result, 0)
         self.assertIn("line 3", (self.work / "hello/README").read_text())
-        versions = {dict(e["headers"]).get("Git-Protocol") for e in self.served()}
+        versions = {{k.lower(): v for k, v in e["headers"]}.get("git-protocol") for e in self.served()}
         self.assertEqual(versions, {"version=2"})
         commit = self.lab.add_commit("octo/hello", "later")
         fetched = self.git("-C", "hello", "fetch", "-q")
