@@ -104,7 +104,7 @@ class Writer {
       U16(0);
       return;
     }
-    const std::string_view text = std::string_view(edns.error->text).substr(0, 512);
+    const std::string_view text = std::string_view(edns.error->text).substr(0, kMaxExtendedText);
     U16(static_cast<uint16_t>(6 + text.size()));
     U16(15);
     U16(static_cast<uint16_t>(2 + text.size()));

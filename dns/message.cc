@@ -70,7 +70,10 @@ class Reader {
       if (options.size() - 4 < length) return false;
       const auto value = options.subspan(4, length);
       if (LoadU16(options, 0) == kEdeOption && length >= 2 && !edns.error)
-        edns.error = ExtendedError{Ede{LoadU16(value, 0)}, std::string(value.begin() + 2, value.end())};
+        edns.error =
+            ExtendedError{Ede{LoadU16(value, 0)},
+                          std::string(value.begin() + 2,
+                                      value.begin() + static_cast<std::ptrdiff_t>(std::min(value.size(), 2 + kMaxExtendedText)))};
       options = options.subspan(4 + length);
     }
     message->edns = std::move(edns);

@@ -57,6 +57,21 @@ class Death(harness.SluiceTest):
         self.assertExit(result, 2)
         self.assertIn("/nonexistent/folder/audit.jsonl", result.err)
 
+    def test_a_standard_error_that_nobody_reads_stalls_nothing(self):
+        script = """
+import socket, urllib.request
+for n in range(3000):
+    s = socket.socket()
+    try: s.connect(("151.101.%d.%d" % (n // 200, n % 200 + 1), 1000 + n))
+    except OSError: pass
+    s.close()
+print(urllib.request.urlopen("https://a.test/pub", timeout=20).status, flush=True)
+"""
+        with self.running(["allow GET a.test"], harness.PYTHON, "-c", script) as process:
+            # A few thousand lines do not fit into the pipe; only standard output is read.
+            self.assertEqual(process.stdout.readline().strip(), "200")
+            process.communicate(timeout=20 * harness.SLOW)
+
     def test_an_upstream_that_never_answers_does_not_hold_others(self):
         script = """
 import socket, threading, time, urllib.request
@@ -68,7 +83,7 @@ for _ in range(20): threading.Thread(target=stuck, daemon=True).start()
 time.sleep(0.3)
 begin = time.monotonic()
 urllib.request.urlopen("https://a.test/pub").read()
-print("took", time.monotonic() - begin)
+print("took", time.monotonic() - begin, flush=True)
 import os; os._exit(0)
 """
         result = self.python(["allow GET a.test", "allow tcp blackhole.test:5432"], script)

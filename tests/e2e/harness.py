@@ -90,16 +90,16 @@ class SluiceTest(unittest.TestCase):
         return Result(done.returncode, done.stdout, done.stderr, self.audit)
 
     @contextlib.contextmanager
-    def running(self, rules, *command, flags=(), env=None):
-        """sluice in the background; yields its Popen, with stdout and stderr as text pipes."""
+    def running(self, rules, *command, flags=(), env=None, stderr=subprocess.PIPE):
+        """sluice in the background; yields its Popen, with stdin, stdout and (unless given) stderr as text pipes."""
         process = self.lab.popen(self.command(rules, command, flags), cwd=self.work, env=env, stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+                                 stdout=subprocess.PIPE, stderr=stderr, text=True, bufsize=1)
         try:
             yield process
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+                process.communicate()
 
     def python(self, rules, script, *arguments, **more):
         """A Python program as the workload."""

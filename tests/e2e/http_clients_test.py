@@ -19,7 +19,7 @@ class Curl(harness.SluiceTest):
         result = self.sluice(READ, "curl", "-sS", "-i", "-d", "{}", "https://a.test/pub/x")
         self.assertExit(result, 0)
         self.assertRegex(result.out, r'HTTP/1\.1 403 Egress denied: needs "POST a\.test/pub/x" \(d-\d+\)')
-        body = json.loads(result.out.split("\r\n\r\n", 1)[1])
+        body = json.loads(result.out.split("\n\n", 1)[1])
         self.assertIsInstance(body["error"], str)
         self.assertIn("POST a.test/pub/x", body["suggest"])
         self.assertEqual((body["method"], body["host"], body["path"]), ("POST", "a.test", "/pub/x"))

@@ -54,11 +54,15 @@ print(open("done").read())
 class Crowd(harness.SluiceTest):
     def test_a_thousand_connections_from_a_hundred_processes(self):
         most = 0
-        with self.running(["allow tcp db.test:5432"], harness.PYTHON, "-c", CROWD, flags=["--quiet"]) as process:
+        said = open(self.folder / "stderr", "w+")
+        self.addCleanup(said.close)
+        with self.running(["allow tcp db.test:5432"], harness.PYTHON, "-c", CROWD, flags=["--quiet"], stderr=said) as process:
             while process.poll() is None and len(self.lines()) < 100:
                 most = max(most, self.descriptors(process.pid))
                 time.sleep(0.05)
-            out, err = process.communicate(timeout=120 * harness.SLOW)
+            out, _ = process.communicate(timeout=120 * harness.SLOW)
+        said.seek(0)
+        err = said.read()
         rows = [tuple(map(int, line.split())) for line in out.split("\n") if line]
         self.assertEqual(rows, [(10, 10, 0)] * 100, err[-2000:])
         self.assertLess(most, 6000, "descriptors of the supervisor")

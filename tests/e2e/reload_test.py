@@ -79,9 +79,8 @@ class Reload(harness.SluiceTest):
             time.sleep(1)
             self.assertEqual(self.ask(process, "https://a.test/pub"), "status 200")
             self.assertEqual(self.ask(process, "https://a.test/echo"), "status 403")
-            process.stdin.close()
-            process.wait(20 * harness.SLOW)
-            self.assertRegex(process.stderr.read(), r"policy\.yaml:4:\d+: ")
+            _, err = process.communicate(timeout=20 * harness.SLOW)
+            self.assertRegex(err, r"policy\.yaml:4:\d+: ")
 
     def cut_after(self, url, before, after):
         with self.running(before, harness.PYTHON, "-c", HOLD, url) as process:

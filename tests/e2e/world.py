@@ -287,7 +287,7 @@ class World:
                 await writer.drain()
             if writer.can_write_eof():
                 writer.write_eof()
-        except (ConnectionError, ssl.SSLError):
+        except OSError:
             pass
         finally:
             writer.close()

@@ -1,0 +1,152 @@
+#include "audit/console.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "audit/text.h"
+
+namespace sluice::audit {
+namespace {
+
+using policy::EventLayer;
+
+constexpr size_t kMaxSubject = 200;  ///< characters
+constexpr size_t kMaxWord = 40;      ///< of a host-independent word: a method, a process name
+constexpr size_t kMaxSuggest = 400;  ///< a longer one is not shown: cut, it would be another rule
+constexpr size_t kMaxSentence = 300;
+constexpr size_t kShownAncestors = 4;
+constexpr size_t kMaxEntries = 256;
+constexpr std::chrono::seconds kWindow{5};
+constexpr double kLinesPerSecond = 20;
+constexpr double kBurst = 40;
+constexpr int kIdColumn = 70;
+
+std::string HostPort(const policy::EventTarget& target) {
+  std::string host = Redact(target.host);
+  if (host.empty() && target.address)
+    host = target.address->is_v4() || target.port == 0 ? target.address->ToString() : "[" + target.address->ToString() + "]";
+  return target.port == 0 ? host : fmt::format("{}:{}", host, target.port);
+}
+
+std::string Url(const policy::EventTarget& target) {
+  const bool usual = (target.scheme == "https" && target.port == 443) || (target.scheme == "http" && target.port == 80);
+  policy::EventTarget shown = target;
+  if (usual) shown.port = 0;
+  std::string url = fmt::format("{}://{}{}", target.scheme, HostPort(shown), Redact(target.path));
+  if (!target.query.empty()) url += "?" + Redact(QueryKeys(target.query));
+  return url;
+}
+
+std::string_view Basename(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+std::string ReasonWords(policy::Reason reason) {
+  std::string text(policy::ReasonText(reason));
+  std::ranges::replace(text, '_', ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string SubjectText(const policy::DecisionEvent& event) {
+  const policy::EventTarget& target = event.target;
+  const std::string method = Visible(target.method, kMaxWord);
+  switch (event.layer) {
+    case EventLayer::kDns:
+      return "lookup of " + Visible(Redact(target.host), kMaxSubject);
+    case EventLayer::kConnect:
+      return "connect " + Visible(HostPort(target), kMaxSubject);
+    case EventLayer::kTls:
+      return "TLS to " + Visible(HostPort(target), kMaxSubject);
+    case EventLayer::kRequest:
+      return method + " " + Visible(Url(target), kMaxSubject);
+    case EventLayer::kUnix:
+      return "unix " + Visible(Redact(target.path), kMaxSubject);
+    case EventLayer::kUdp:
+      return "UDP to " + Visible(HostPort(target), kMaxSubject);
+    case EventLayer::kSyscall:
+      return "system call " + method;
+  }
+  return "something unknown";
+}
+
+std::string ProcessText(const policy::ProcessPtr& process) {
+  if (process == nullptr) return "unknown process";
+  std::string_view name = Basename(process->exe.path);
+  if (name.empty()) name = process->comm;
+  std::string text = fmt::format("{}[{}]", Visible(name, kMaxWord), process->pid);
+  for (size_t i = 0; i < process->ancestors.size(); ++i) {
+    if (i == kShownAncestors) return text + " < ...";
+    text += " < " + Visible(Basename(process->ancestors[i].path), kMaxWord);
+  }
+  return text;
+}
+
+std::string DenialText(const policy::DecisionEvent& event, Style style) {
+  const std::string_view verdict = event.decision.audit_only ? "would deny" : "denied";
+  const std::string shown = style == Style::kColor ? fmt::format("\x1b[31m{}\x1b[0m", verdict) : std::string(verdict);
+  std::string text = fmt::format("sluice: {}  {}   {}   {}\n", shown, SubjectText(event), ProcessText(event.process),
+                                 ReasonWords(event.decision.reason));
+  const std::string id = event.denial_id.empty() ? "" : fmt::format("({})", Visible(event.denial_id, kMaxWord));
+  std::string help;
+  const std::string suggest = Redact(event.advice.suggest, "*");
+  if (!suggest.empty() && suggest.size() <= kMaxSuggest) {
+    help = "allow it: --allow " + ShellQuote(VisibleSentence(suggest, 3 * kMaxSuggest));
+  } else if (!event.detail.empty() || !event.advice.explanation.empty()) {
+    help = VisibleSentence(Redact(event.detail.empty() ? event.advice.explanation : event.detail), kMaxSentence);
+  }
+  if (!help.empty()) {
+    text += fmt::format("        {:<{}}{}\n", help,
+                        id.empty() ? 0 : std::max<int>(static_cast<int>(help.size()) + 2, kIdColumn - 8), id);
+  } else if (!id.empty()) {
+    text.insert(text.size() - 1, "   " + id);
+  }
+  return text;
+}
+
+bool Repeats::TakeToken(SteadyTime now) {
+  if (last_ != SteadyTime{} && now > last_)
+    tokens_ = std::min(kBurst, tokens_ + kLinesPerSecond * std::chrono::duration<double>(now - last_).count());
+  last_ = now;
+  if (tokens_ < 1) return false;
+  tokens_ -= 1;
+  return true;
+}
+
+std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now) {
+  std::string out = Collect(now, Due::kOnly);
+  const std::string subject = SubjectText(event);
+  std::string key = (event.process ? event.process->exe.path : std::string()) + '\n' + subject + '\n' +
+                    std::string(policy::ReasonText(event.decision.reason));
+  if (const auto found = index_.find(key); found != index_.end()) {
+    ++found->second->more;
+    ++repeats_;
+    return out;
+  }
+  if (!TakeToken(now)) {
+    ++hidden_;
+    return out;
+  }
+  if (entries_.size() >= kMaxEntries) CloseEntry(entries_.begin(), &out);
+  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, 0});
+  index_.emplace(std::move(key), std::prev(entries_.end()));
+  return out + DenialText(event, style_);
+}
+
+std::string Repeats::Collect(SteadyTime now, Due due) {
+  std::string out;
+  while (!entries_.empty() && (due == Due::kAll || now - entries_.front().first >= kWindow)) CloseEntry(entries_.begin(), &out);
+  // The count of what was hidden needs a token too, or it would be the flood.
+  if (hidden_ != 0 && (due == Due::kAll || TakeToken(now)))
+    out += fmt::format("sluice: … {} more denials not shown\n", std::exchange(hidden_, 0));
+  return out;
+}
+
+void Repeats::CloseEntry(std::list<Entry>::iterator at, std::string* out) {
+  if (at->more != 0) *out += fmt::format("sluice: … {} more  {}\n", at->more, at->summary);
+  repeats_ -= at->more;
+  index_.erase(at->key);
+  entries_.erase(at);
+}
+
+}  // namespace sluice::audit

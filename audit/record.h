@@ -1,0 +1,29 @@
+#pragma once
+
+// Events as JSON Lines. docs/audit.md lists the fields. Every line is printable ASCII; secrets are redacted here and nowhere
+// later.
+
+#include <map>
+#include <string>
+
+#include "policy/event.h"
+
+namespace sluice::audit {
+
+/// What every record of one sandbox carries. Made once.
+class RecordFormat {
+ public:
+  RecordFormat(const std::string& sandbox, const std::map<std::string, std::string>& labels);
+
+  /// Appends one line, its newline included.
+  void Append(std::string* out, const policy::DecisionEvent& event) const;
+  void Append(std::string* out, const policy::ExchangeEvent& event) const;
+
+ private:
+  std::string common_;  // ,"sandbox":"…","labels":{…}
+};
+
+/// "dns", "connect", "tls", "request", "unix", "udp", "syscall".
+[[nodiscard]] std::string_view LayerText(policy::EventLayer layer);
+
+}  // namespace sluice::audit

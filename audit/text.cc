@@ -1,0 +1,152 @@
+#include "audit/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+
+namespace sluice::audit {
+namespace {
+
+constexpr uint32_t kReplacement = 0xfffd;
+constexpr size_t kMinHexToken = 32;
+constexpr size_t kMinMixedToken = 24;
+constexpr size_t kMinPrefixedToken = 16;  ///< prefix included
+
+// Issued tokens say what they are.
+constexpr std::array<std::string_view, 19> kTokenPrefixes = {"ghp_",  "gho_",  "ghu_",  "ghs_", "ghr_", "github_pat_", "glpat-",
+                                                             "xoxb-", "xoxp-", "xoxa-", "sk-",  "sk_",  "rk_",         "npm_",
+                                                             "pypi-", "hf_",   "AKIA",  "ASIA", "AIza"};
+
+struct CodePoint {
+  uint32_t value = kReplacement;
+  size_t length = 1;
+};
+
+// One code point of UTF-8 (RFC 3629); an invalid byte is one U+FFFD.
+CodePoint DecodeUtf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return {};
+  uint32_t value = first & (0x7fu >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {};
+    value = value << 6 | (byte(i) & 0x3f);
+  }
+  const bool overlong = value < (length == 4 ? 0x10000u : length == 3 ? 0x800u : 0x80u);
+  if (overlong || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff)) return {};
+  return {value, length};
+}
+
+void AppendEscape(std::string* out, uint32_t value) {
+  if (value > 0xffff) {
+    value -= 0x10000;
+    fmt::format_to(std::back_inserter(*out), "\\u{:04x}\\u{:04x}", 0xd800 + (value >> 10), 0xdc00 + (value & 0x3ff));
+  } else {
+    fmt::format_to(std::back_inserter(*out), "\\u{:04x}", value);
+  }
+}
+
+std::string Encoded(std::string_view text, size_t limit, char lowest) {
+  std::string out;
+  for (const char c : text) {
+    if (out.size() >= limit) {
+      out.resize(limit);
+      return out + "...";
+    }
+    if (c >= lowest && c < 0x7f) {
+      out += c;
+    } else {
+      fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
+bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
+bool IsHex(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+// What tokens are made of; anything else ends a word.
+bool IsTokenChar(char c) {
+  return IsDigit(c) || IsUpper(c) || IsLower(c) || c == '_' || c == '-' || c == '+' || c == '=' || c == '%';
+}
+
+bool LooksLikeToken(std::string_view word) {
+  if (word.size() >= kMinPrefixedToken) {
+    if (word.starts_with("eyJ")) return true;  // a JSON object in base64url: a JWT's first part
+    if (std::ranges::any_of(kTokenPrefixes, [&](std::string_view p) { return word.starts_with(p); })) return true;
+  }
+  if (word.size() >= kMinHexToken && std::ranges::all_of(word, IsHex)) return true;
+  return word.size() >= kMinMixedToken && std::ranges::any_of(word, IsDigit) && std::ranges::any_of(word, IsUpper) &&
+         std::ranges::any_of(word, IsLower);
+}
+
+}  // namespace
+
+void AppendJsonString(std::string* out, std::string_view text) {
+  *out += '"';
+  while (!text.empty()) {
+    const CodePoint point = DecodeUtf8(text);
+    if (point.value == '"' || point.value == '\\') {
+      *out += '\\';
+      *out += static_cast<char>(point.value);
+    } else if (point.value >= 0x20 && point.value < 0x7f) {
+      *out += static_cast<char>(point.value);
+    } else {
+      AppendEscape(out, point.value);
+    }
+    text.remove_prefix(point.length);
+  }
+  *out += '"';
+}
+
+std::string Visible(std::string_view text, size_t limit) { return Encoded(text, limit, 0x21); }
+std::string VisibleSentence(std::string_view text, size_t limit) { return Encoded(text, limit, 0x20); }
+
+std::string ShellQuote(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string Redact(std::string_view text, std::string_view replacement) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = static_cast<size_t>(std::ranges::find_if_not(text, IsTokenChar) - text.begin());
+    const std::string_view word = text.substr(0, length);
+    out += LooksLikeToken(word) ? replacement : word;
+    text.remove_prefix(length);
+    if (text.empty()) break;
+    out += text.front();
+    text.remove_prefix(1);
+  }
+  return out;
+}
+
+std::string QueryKeys(std::string_view query) {
+  std::string out;
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    const size_t equals = pair.find('=');
+    out += pair.substr(0, equals == std::string_view::npos ? pair.size() : equals + 1);
+    query.remove_prefix(pair.size());
+    if (query.empty()) break;
+    out += '&';
+    query.remove_prefix(1);
+  }
+  return out;
+}
+
+}  // namespace sluice::audit
