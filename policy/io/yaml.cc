@@ -146,7 +146,10 @@ class TreeBuilder {
       case FYET_DOCUMENT_START:
         if (++documents_ > 1) return text_.Fail("a second document; a policy is one", Start(event), Start(event) + 3);
         return false;
-      case FYET_ALIAS: return text_.Fail("an alias; write the value again", Start(event), End(event));
+      case FYET_ALIAS: {
+        const size_t name = Start(event);  // after the star
+        return text_.Fail("an alias; write the value again", name == 0 ? 0 : name - 1, name + 1);
+      }
       case FYET_MAPPING_START:
         return Enter(Node::Kind::kMapping, event, event->mapping_start.anchor, event->mapping_start.tag, event->mapping_start.mapping_start);
       case FYET_SEQUENCE_START:
@@ -161,10 +164,6 @@ class TreeBuilder {
 
   static size_t Start(fy_event* event) {
     const fy_mark* mark = fy_event_start_mark(event);
-    return mark == nullptr ? 0 : mark->input_pos;
-  }
-  static size_t End(fy_event* event) {
-    const fy_mark* mark = fy_event_end_mark(event);
     return mark == nullptr ? 0 : mark->input_pos;
   }
   static size_t TokenStart(fy_token* token, fy_event* event) {
