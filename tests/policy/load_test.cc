@@ -57,6 +57,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{"version: 1\nname: a\xc2\xa0" "b\n", "p.yaml:2:8: error: the invisible character U+00A0"},
         BadPolicy{"version: 1\nname: a\xe2\x80\xa8" "b\n", "p.yaml:2:8: error: the invisible character U+2028"},
         BadPolicy{"version: 1\nname: \"a\\u202eb\"\n", "p.yaml:2:8: error: an escape that stands for an invisible character"},
+        BadPolicy{"version: 1\nname: \"a\\/b\"\n", "p.yaml:2:9: error: the escapes of a policy are"},
         BadPolicy{"version: 1\nname: a\xff\n", "p.yaml:2:8: error: this byte is not UTF-8"},
         BadPolicy{"version: 1\rname: x\n", "p.yaml:1:11: error: the invisible character U+000D"},
         BadPolicy{"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "p.yaml:1:17: error: nested too deeply"}));
@@ -198,6 +199,11 @@ TEST(Load, TakesCommentsQuotesAndCrlf) {
   const auto s = Loaded("version: 1 # one\r\nrules: # two\r\n  - allow: 'GET a.test/it''s' # three\r\n    note: |\r\n      two\r\n      lines\r\n");
   ASSERT_NE(s, nullptr);
   EXPECT_EQ(s->rules()[0].text, "GET a.test/it's");
+}
+
+TEST(Load, DecodesTheEscapesOfPolicies) {
+  EXPECT_EQ(Loaded("version: 1\nname: \"a\\x41\\u00fc\\\"\\\\\"\n")->name(), "aA\xc3\xbc\"\\");
+  EXPECT_EQ(Loaded("version: 1\nname: 'it''s'\n")->name(), "it's");
 }
 
 TEST(Load, AllowTextsStandBesideOrInsteadOfAFile) {
