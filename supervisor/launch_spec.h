@@ -11,27 +11,28 @@
 namespace sluice::supervisor {
 
 struct FileOverlay {
-  std::string path;     ///< absolute path in the workload's view; its file must exist on the host, or its folder be writable to the launcher
+  std::string
+      path;  ///< absolute path in the workload's view; its file must exist on the host, or its folder be writable to the launcher
   std::string content;  ///< mounted read-only over it
 };
 
 struct LaunchSpec {
-  std::vector<std::string> argv;      ///< not empty
-  std::string work_directory;         ///< absolute; readable and writable to the workload
+  std::vector<std::string> argv;        ///< not empty
+  std::string work_directory;           ///< absolute; readable and writable to the workload
   std::vector<std::string> read_write;  ///< more trees, absolute
   std::vector<std::string> read_only;   ///< more trees, absolute
   std::vector<std::string> protect;     ///< files the workload must not write wherever they lie (policy, includes, audit, binary)
-  std::vector<std::string> unix_sockets;  ///< sockets a `unix` rule names, bound into the view
+  std::vector<std::string> unix_sockets;                         ///< sockets a `unix` rule names, bound into the view
   std::vector<std::pair<std::string, std::string>> environment;  ///< complete: nothing else is passed
-  std::vector<FileOverlay> overlays;  ///< trust bundles, resolv.conf
-  std::string hostname = "sluice";    ///< also in the view's /etc/hosts, which Launch writes unless an overlay does
+  std::vector<FileOverlay> overlays;                             ///< trust bundles, resolv.conf
+  std::string hostname = "sluice";  ///< also in the view's /etc/hosts, which Launch writes unless an overlay does
   std::optional<std::chrono::milliseconds> timeout;
 };
 
 /// How the workload ended.
 struct ExitStatus {
-  int code = 0;        ///< exit code, or 128 + signal
-  int signal = 0;      ///< 0 when it exited
+  int code = 0;    ///< exit code, or 128 + signal
+  int signal = 0;  ///< 0 when it exited
   bool timed_out = false;
 };
 

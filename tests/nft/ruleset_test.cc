@@ -12,7 +12,9 @@ using testing::HasSubstr;
 
 Cidr Prefix(const char* text) { return Cidr::Parse(text).value(); }
 
-Table Wrap(std::vector<Rule> rules) { return {Family::kInet, "t", {{"c", Hook::kPrerouting, -150, Policy::kAccept, std::move(rules)}}}; }
+Table Wrap(std::vector<Rule> rules) {
+  return {Family::kInet, "t", {{"c", Hook::kPrerouting, -150, Policy::kAccept, std::move(rules)}}};
+}
 
 TEST(Ruleset, PrintsEachExpressionAsNftDoes) {
   const std::vector<std::pair<Rule, std::string>> cases = {

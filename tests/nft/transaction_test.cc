@@ -35,8 +35,8 @@ std::string InNewNamespace(const std::function<std::string()>& body) {
     const std::string uid = "0 " + std::to_string(::geteuid()) + " 1";
     const std::string gid = "0 " + std::to_string(::getegid()) + " 1";
     std::string answer = "no namespace";
-    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && WriteTo("/proc/self/setgroups", "deny") && WriteTo("/proc/self/uid_map", uid) &&
-        WriteTo("/proc/self/gid_map", gid))
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 && WriteTo("/proc/self/setgroups", "deny") &&
+        WriteTo("/proc/self/uid_map", uid) && WriteTo("/proc/self/gid_map", gid))
       answer = body();
     ::_exit(::write(ends[1], answer.data(), answer.size()) == static_cast<ssize_t>(answer.size()) ? 0 : 1);
   }
@@ -44,7 +44,8 @@ std::string InNewNamespace(const std::function<std::string()>& body) {
   const UniqueFd reader(ends[0]);
   std::string answer;
   std::array<char, 4096> piece{};
-  for (ssize_t got = 0; (got = ::read(reader.get(), piece.data(), piece.size())) > 0;) answer.append(piece.data(), static_cast<size_t>(got));
+  for (ssize_t got = 0; (got = ::read(reader.get(), piece.data(), piece.size())) > 0;)
+    answer.append(piece.data(), static_cast<size_t>(got));
   ::waitpid(child, nullptr, 0);
   return answer;
 }
@@ -71,7 +72,8 @@ std::string ListedFromText(const Table& table) {
 }
 
 Cidr RandomPrefix(std::mt19937& random) {
-  if (random() % 2 == 0) return Cidr::Of(IpAddress::FromV4(static_cast<uint32_t>(random() | 1U)), static_cast<unsigned>(8 + random() % 25));
+  if (random() % 2 == 0)
+    return Cidr::Of(IpAddress::FromV4(static_cast<uint32_t>(random() | 1U)), static_cast<unsigned>(8 + random() % 25));
   std::array<uint8_t, 16> bytes{};
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   bytes[0] = 0x20;
@@ -84,14 +86,22 @@ Rule RandomRule(std::mt19937& random) {
   if (random() % 2 == 0) rule.push_back(DestinationIn{RandomPrefix(random)});
   const auto port = static_cast<uint16_t>(1 + random() % 65535);
   switch (random() % 8) {
-    case 0: return rule.push_back(DestinationPort{Protocol::kUdp, port}), rule.push_back(Verdict::kAccept), rule;
-    case 1: return rule.push_back(DestinationPort{Protocol::kTcp, port}), rule.push_back(Reject::kTcpReset), rule;
-    case 2: return rule.push_back(OpensTcp{}), rule.push_back(Reject::kTcpReset), rule;
-    case 3: return rule.push_back(ProtocolIs{Protocol::kUdp}), rule.push_back(Reject::kPortUnreachable), rule;
-    case 4: return rule.push_back(SocketIsTransparent{}), rule.push_back(Verdict::kAccept), rule;
-    case 5: return Rule{ProtocolIs{Protocol::kTcp}, TproxyTo{port}, Verdict::kAccept};  // nft wants no family before it
-    case 6: return Rule{IcmpUnreachable{random() % 2 == 0 ? Protocol::kIcmp : Protocol::kIcmp6}, Verdict::kDrop};
-    default: return rule.push_back(random() % 2 == 0 ? Reject::kAdminProhibited : Reject::kPortUnreachable), rule;
+    case 0:
+      return rule.push_back(DestinationPort{Protocol::kUdp, port}), rule.push_back(Verdict::kAccept), rule;
+    case 1:
+      return rule.push_back(DestinationPort{Protocol::kTcp, port}), rule.push_back(Reject::kTcpReset), rule;
+    case 2:
+      return rule.push_back(OpensTcp{}), rule.push_back(Reject::kTcpReset), rule;
+    case 3:
+      return rule.push_back(ProtocolIs{Protocol::kUdp}), rule.push_back(Reject::kPortUnreachable), rule;
+    case 4:
+      return rule.push_back(SocketIsTransparent{}), rule.push_back(Verdict::kAccept), rule;
+    case 5:
+      return Rule{ProtocolIs{Protocol::kTcp}, TproxyTo{port}, Verdict::kAccept};  // nft wants no family before it
+    case 6:
+      return Rule{IcmpUnreachable{random() % 2 == 0 ? Protocol::kIcmp : Protocol::kIcmp6}, Verdict::kDrop};
+    default:
+      return rule.push_back(random() % 2 == 0 ? Reject::kAdminProhibited : Reject::kPortUnreachable), rule;
   }
 }
 
@@ -117,7 +127,13 @@ TEST(Transaction, EveryHookAndFamilyInstalls) {
 
 TEST(Transaction, AFailureNamesTheRuleAndLeavesNothing) {
   // tproxy belongs to prerouting; the kernel says so for this rule alone.
-  const Table table{Family::kInet, "t", {{"c", Hook::kOutput, 0, Policy::kAccept, {{Verdict::kAccept}, {ProtocolIs{Protocol::kTcp}, TproxyTo{1}, Verdict::kAccept}}}}};
+  const Table table{Family::kInet,
+                    "t",
+                    {{"c",
+                      Hook::kOutput,
+                      0,
+                      Policy::kAccept,
+                      {{Verdict::kAccept}, {ProtocolIs{Protocol::kTcp}, TproxyTo{1}, Verdict::kAccept}}}}};
   const std::string listed = InNewNamespace([&] {
     const auto added = Add(table);
     return (added ? "added" : added.error().message) + "|" + Command(kList);

@@ -22,8 +22,9 @@ LaunchSpec Spec(std::string work) {
 
 HostFacts Facts() {
   HostFacts facts;
-  facts.system = {{"/usr", EntryKind::kDirectory, ""}, {"/bin", EntryKind::kSymlink, "usr/bin"}, {"/lib32", EntryKind::kAbsent, ""},
-                  {"/etc", EntryKind::kDirectory, ""}, {"/etc/shadow", EntryKind::kFile, ""}, {"/etc/gshadow", EntryKind::kAbsent, ""}};
+  facts.system = {{"/usr", EntryKind::kDirectory, ""},   {"/bin", EntryKind::kSymlink, "usr/bin"},
+                  {"/lib32", EntryKind::kAbsent, ""},    {"/etc", EntryKind::kDirectory, ""},
+                  {"/etc/shadow", EntryKind::kFile, ""}, {"/etc/gshadow", EntryKind::kAbsent, ""}};
   return facts;
 }
 
@@ -35,11 +36,14 @@ MountPlan Plan(const LaunchSpec& spec, const HostFacts& facts) {
 
 // The position of the step for `target` of `kind`; -1 where there is none.
 int At(const MountPlan& plan, Kind kind, std::string_view target) {
-  const auto it = std::ranges::find_if(plan.steps, [&](const MountStep& step) { return step.kind == kind && step.target == target; });
+  const auto it =
+      std::ranges::find_if(plan.steps, [&](const MountStep& step) { return step.kind == kind && step.target == target; });
   return it == plan.steps.end() ? -1 : static_cast<int>(it - plan.steps.begin());
 }
 
-const MountStep& Step(const MountPlan& plan, Kind kind, std::string_view target) { return plan.steps.at(static_cast<size_t>(At(plan, kind, target))); }
+const MountStep& Step(const MountPlan& plan, Kind kind, std::string_view target) {
+  return plan.steps.at(static_cast<size_t>(At(plan, kind, target)));
+}
 
 TEST(MountPlan, StartsFromTheSystemReadOnly) {
   const auto plan = Plan(Spec("/work"), Facts());
@@ -81,7 +85,8 @@ TEST(MountPlan, NothingOfTheViewIsMadeInsideAGrantedTree) {
 }
 
 TEST(MountPlan, RefusesGrantsThatOpenTheView) {
-  for (const char* path : {"/", "", "work", "/work/", "/proc", "/proc/1", "/sys", "/dev", "/dev/shm", "/tmp", "/run", "/var/tmp"}) {
+  for (const char* path :
+       {"/", "", "work", "/work/", "/proc", "/proc/1", "/sys", "/dev", "/dev/shm", "/tmp", "/run", "/var/tmp"}) {
     EXPECT_FALSE(PlanMounts(Spec(path), Facts()).has_value()) << path;
     LaunchSpec spec = Spec("/work");
     spec.read_only = {path};

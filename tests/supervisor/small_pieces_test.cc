@@ -45,7 +45,9 @@ TEST(IdMap, ReadsTheKernelsTextAndRefusesOthers) {
   EXPECT_FALSE(ParseIdMap(many).has_value());
 }
 
-TEST(IdMap, AnIdInsideIsTheSameIdOutside) { EXPECT_EQ(FormatIdentityMap({{0, 65536}, {70000, 1}}), "0 0 65536\n70000 70000 1\n"); }
+TEST(IdMap, AnIdInsideIsTheSameIdOutside) {
+  EXPECT_EQ(FormatIdentityMap({{0, 65536}, {70000, 1}}), "0 0 65536\n70000 70000 1\n");
+}
 
 TEST(CommandHint, GrantsTheToolsFolderNotTheHome) {
   EXPECT_EQ(TreeToGrant("/root/.pyenv/shims/python3", "/root"), "/root/.pyenv");

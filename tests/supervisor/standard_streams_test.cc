@@ -36,7 +36,8 @@ TEST(StandardStreams, PassesFilesPipesAndHarmlessDevices) {
 
 TEST(StandardStreams, MovesBytesForSocketsAndKernelFiles) {
   for (const int family : {AF_INET, AF_INET6, AF_UNIX})
-    for (const int type : {SOCK_STREAM, SOCK_DGRAM}) EXPECT_EQ(Classify(::socket(family, type | SOCK_CLOEXEC, 0)).value(), StandardKind::kPumped);
+    for (const int type : {SOCK_STREAM, SOCK_DGRAM})
+      EXPECT_EQ(Classify(::socket(family, type | SOCK_CLOEXEC, 0)).value(), StandardKind::kPumped);
   EXPECT_EQ(Classify(::open("/proc/self/status", O_RDONLY | O_CLOEXEC)).value(), StandardKind::kPumped);
 }
 
@@ -87,9 +88,11 @@ TEST(StandardStreams, ADatagramSocketOfTheHostIsNoWayOut) {
   ASSERT_EQ(::bind(receiver.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
   ASSERT_EQ(::getsockname(receiver.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
   const UniqueFd given(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const auto ran = RunWith(0, given.get(), {"python3", "-c",
-                                            "import socket,sys\ntry:\n  socket.socket(fileno=0).sendto(b'out', ('127.0.0.1', int(sys.argv[1])))\n  print('sent')\nexcept OSError as e: print('refused', e)",
-                                            std::to_string(ntohs(address.sin_port))});
+  const auto ran = RunWith(0, given.get(),
+                           {"python3", "-c",
+                            "import socket,sys\ntry:\n  socket.socket(fileno=0).sendto(b'out', ('127.0.0.1', "
+                            "int(sys.argv[1])))\n  print('sent')\nexcept OSError as e: print('refused', e)",
+                            std::to_string(ntohs(address.sin_port))});
   EXPECT_THAT(ran.output, testing::StartsWith("refused")) << ran.error;
   std::array<char, 8> bytes{};
   EXPECT_LT(::recv(receiver.get(), bytes.data(), bytes.size(), 0), 0);

@@ -43,7 +43,9 @@ class Session {
     }
   }
 
-  void Type(const std::string& keys) const { ASSERT_EQ(::write(master_.get(), keys.data(), keys.size()), static_cast<ssize_t>(keys.size())); }
+  void Type(const std::string& keys) const {
+    ASSERT_EQ(::write(master_.get(), keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
   // Reads until the screen shows `text`.
   bool Shows(const std::string& text, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -83,7 +85,8 @@ class Session {
     if (!workload || !(*workload)->Release()) ::_exit(200);
     const ExitStatus status = (*workload)->Wait();
     termios after{};
-    const bool restored = !typed || (::tcgetattr(0, &after) == 0 && after.c_lflag == before.c_lflag && after.c_oflag == before.c_oflag);
+    const bool restored =
+        !typed || (::tcgetattr(0, &after) == 0 && after.c_lflag == before.c_lflag && after.c_oflag == before.c_oflag);
     ::_exit(restored ? status.code : 201);
   }
 
@@ -93,7 +96,8 @@ class Session {
 };
 
 TEST(Terminal, TheWorkloadHasOneOfItsOwnWithTheUsersSize) {
-  Session session({"sh", "-c", "tty; stty size; test -t 0 -a -t 1 -a -t 2 && echo all; ls -l /proc/self/fd | grep -c /dev/pts/0"});
+  Session session(
+      {"sh", "-c", "tty; stty size; test -t 0 -a -t 1 -a -t 2 && echo all; ls -l /proc/self/fd | grep -c /dev/pts/0"});
   EXPECT_TRUE(session.Shows("/dev/pts/0\r\n33 77\r\nall\r\n2\r\n")) << session.screen();
   EXPECT_EQ(session.ExitCode(), 0);
 }
@@ -150,7 +154,9 @@ TEST(Terminal, ATerminalOnOutputAloneCannotBeReadByTheWorkload) {
 
 TEST(Terminal, WhatTheWorkloadInjectsDoesNotOutliveIt) {
   // TIOCSTI is refused by the supervisor's filter; here it is let through, and still reaches only the workload's own terminal.
-  Session session({"python3", "-c", "import fcntl,termios\nfor c in b'evil\\n':\n  try: fcntl.ioctl(0, termios.TIOCSTI, bytes([c]))\n  except OSError as e: print(e)\nprint('done')"});
+  Session session({"python3", "-c",
+                   "import fcntl,termios\nfor c in b'evil\\n':\n  try: fcntl.ioctl(0, termios.TIOCSTI, bytes([c]))\n  except "
+                   "OSError as e: print(e)\nprint('done')"});
   EXPECT_TRUE(session.Shows("done")) << session.screen();
   EXPECT_EQ(session.ExitCode(), 0);
   int waiting = -1;

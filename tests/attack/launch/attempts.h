@@ -25,23 +25,23 @@ class Report {
 using Arguments = std::span<const std::string>;
 
 // files.cc
-void WriteProtected(Report& report, Arguments arguments);     // the policy's path
-void WriteGitControls(Report& report, Arguments arguments);   // a repository in the work directory
-void DialPathSockets(Report& report, Arguments arguments);    // stream socket, datagram socket, FIFO
+void WriteProtected(Report& report, Arguments arguments);    // the policy's path
+void WriteGitControls(Report& report, Arguments arguments);  // a repository in the work directory
+void DialPathSockets(Report& report, Arguments arguments);   // stream socket, datagram socket, FIFO
 void WriteSystem(Report& report, Arguments arguments);
 void ReadSecrets(Report& report, Arguments arguments);
-void PeelMounts(Report& report, Arguments arguments);         // a masked path
-void PeelNested(Report& report, Arguments arguments);         // hidden and protected paths, with capabilities of a nested namespace
+void PeelMounts(Report& report, Arguments arguments);  // a masked path
+void PeelNested(Report& report, Arguments arguments);  // hidden and protected paths, with capabilities of a nested namespace
 // processes.cc
 void UseInherited(Report& report, Arguments arguments);
-void DialAbstract(Report& report, Arguments arguments);       // an abstract name of the host
-void ReachSupervisor(Report& report, Arguments arguments);    // the supervisor's pid
+void DialAbstract(Report& report, Arguments arguments);     // an abstract name of the host
+void ReachSupervisor(Report& report, Arguments arguments);  // the supervisor's pid
 void ReachInit(Report& report, Arguments arguments);
-void KillEverything(Report& report, Arguments arguments);     // does not return when it works
+void KillEverything(Report& report, Arguments arguments);  // does not return when it works
 void ChangeNetwork(Report& report, Arguments arguments);
 void NestNamespaces(Report& report, Arguments arguments);
-void UseKeyring(Report& report, Arguments arguments);         // serial number of the supervisor's key
-void UseSharedMemory(Report& report, Arguments arguments);    // a System V key of the host
+void UseKeyring(Report& report, Arguments arguments);       // serial number of the supervisor's key
+void UseSharedMemory(Report& report, Arguments arguments);  // a System V key of the host
 void HoldPrivileges(Report& report, Arguments arguments);
 
 }  // namespace sluice::attack

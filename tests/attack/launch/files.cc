@@ -49,7 +49,8 @@ void TryToReplace(Report& report, const std::string& path) {
   ::close(::open(mine.c_str(), O_CREAT | O_WRONLY, 0644));
   report.Failed(::rename(mine.c_str(), path.c_str()), "rename over " + path, kReadOnlyErrors);
   report.Failed(::link(path.c_str(), (Folder(path) + "/alias").c_str()), "hard link of " + path, kReadOnlyErrors);
-  report.Failed(::syscall(SYS_renameat2, AT_FDCWD, mine.c_str(), AT_FDCWD, path.c_str(), 2 /* RENAME_EXCHANGE */), "exchange with " + path, kReadOnlyErrors);
+  report.Failed(::syscall(SYS_renameat2, AT_FDCWD, mine.c_str(), AT_FDCWD, path.c_str(), 2 /* RENAME_EXCHANGE */),
+                "exchange with " + path, kReadOnlyErrors);
   const int reading = ::open(path.c_str(), O_RDONLY);
   if (reading >= 0) {
     const std::string reopened = "/proc/self/fd/" + std::to_string(reading);
@@ -69,8 +70,10 @@ void WriteProtected(Report& report, Arguments arguments) {
 void WriteGitControls(Report& report, Arguments arguments) {
   for (const std::string& repository : arguments) {
     TryToReplace(report, repository + "/.git/config");
-    report.Failed(::open((repository + "/.git/hooks/post-checkout").c_str(), O_CREAT | O_WRONLY, 0755), "create a hook", kReadOnlyErrors);
-    report.Failed(::rename((repository + "/.git/hooks").c_str(), (repository + "/.git/h").c_str()), "rename hooks", kReadOnlyErrors);
+    report.Failed(::open((repository + "/.git/hooks/post-checkout").c_str(), O_CREAT | O_WRONLY, 0755), "create a hook",
+                  kReadOnlyErrors);
+    report.Failed(::rename((repository + "/.git/hooks").c_str(), (repository + "/.git/h").c_str()), "rename hooks",
+                  kReadOnlyErrors);
     report.Failed(::rename((repository + "/.git").c_str(), (repository + "/.g").c_str()), "rename .git", kReadOnlyErrors);
   }
 }
@@ -79,31 +82,38 @@ void DialPathSockets(Report& report, Arguments arguments) {
   constexpr std::array kHidden = {ENOENT, EACCES, EPERM};
   const sockaddr_un stream = UnixAddress(arguments[0]);
   const sockaddr_un datagram = UnixAddress(arguments[1]);
-  report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&stream), sizeof stream), "connect to a socket of the host", kHidden);
-  report.Failed(::sendto(::socket(AF_UNIX, SOCK_DGRAM, 0), "x", 1, 0, reinterpret_cast<const sockaddr*>(&datagram), sizeof datagram), "send to a socket of the host", kHidden);
+  report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&stream), sizeof stream),
+                "connect to a socket of the host", kHidden);
+  report.Failed(
+      ::sendto(::socket(AF_UNIX, SOCK_DGRAM, 0), "x", 1, 0, reinterpret_cast<const sockaddr*>(&datagram), sizeof datagram),
+      "send to a socket of the host", kHidden);
   const std::string alias = Folder(arguments[0]) + "/alias";
   ::link(arguments[0].c_str(), alias.c_str());
   const sockaddr_un linked = UnixAddress(alias);
-  report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&linked), sizeof linked), "connect through a hard link", kHidden);
+  report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&linked), sizeof linked),
+                "connect through a hard link", kHidden);
   report.Failed(::open(arguments[2].c_str(), O_WRONLY | O_NONBLOCK), "open a FIFO of the host", kHidden);
   report.Failed(::chmod(arguments[0].c_str(), 0777), "chmod the mask");
   report.Failed(::unlink(arguments[0].c_str()), "unlink the mask");
 }
 
 void WriteSystem(Report& report, Arguments) {
-  for (const char* path : {"/new", "/usr/new", "/etc/new", "/bin/new", "/dev/new", "/var/new", "/sys/new", "/proc/new", "/home/new"})
+  for (const char* path :
+       {"/new", "/usr/new", "/etc/new", "/bin/new", "/dev/new", "/var/new", "/sys/new", "/proc/new", "/home/new"})
     report.Failed(::open(path, O_CREAT | O_WRONLY, 0644), std::string("create ") + path);
-  for (const char* path : {"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/kernel/modprobe", "/proc/self/oom_score_adj",
-                           "/proc/sys/net/ipv4/ip_unprivileged_port_start", "/proc/sys/net/ipv4/tcp_fastopen", "/etc/passwd", "/etc/resolv.conf",
-                           "/sys/devices/system/cpu/cpu1/online"})
+  for (const char* path :
+       {"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/kernel/modprobe", "/proc/self/oom_score_adj",
+        "/proc/sys/net/ipv4/ip_unprivileged_port_start", "/proc/sys/net/ipv4/tcp_fastopen", "/etc/passwd", "/etc/resolv.conf",
+        "/sys/devices/system/cpu/cpu1/online"})
     report.Failed(::open(path, O_WRONLY), std::string("write ") + path);
   for (const char* path : {"/tmp/device", "/dev/shm/device"})
     report.Failed(::mknod(path, S_IFCHR | 0666, static_cast<dev_t>(0x0103)), std::string("mknod ") + path);
 }
 
 void ReadSecrets(Report& report, Arguments arguments) {
-  for (const char* path : {"/etc/shadow", "/etc/gshadow", "/proc/kcore", "/proc/keys", "/root/.bashrc", "/var/log/dpkg.log", "/boot", "/sys/kernel", "/sys/fs/cgroup",
-                           "/dev/mem", "/dev/vda", "/dev/kmsg", "/run/docker.sock", "/var/run/dbus/system_bus_socket"})
+  for (const char* path :
+       {"/etc/shadow", "/etc/gshadow", "/proc/kcore", "/proc/keys", "/root/.bashrc", "/var/log/dpkg.log", "/boot", "/sys/kernel",
+        "/sys/fs/cgroup", "/dev/mem", "/dev/vda", "/dev/kmsg", "/run/docker.sock", "/var/run/dbus/system_bus_socket"})
     report.Failed(::open(path, O_RDONLY), std::string("read ") + path);
   for (const std::string& path : arguments) report.Failed(::open(path.c_str(), O_RDONLY), "read " + path);
 }
@@ -125,9 +135,9 @@ void PeelMounts(Report& report, Arguments arguments) {
 }
 
 void PeelNested(Report& report, Arguments arguments) {
-  constexpr unsigned kClone = 1;             // OPEN_TREE_CLONE
-  constexpr unsigned kRecursive = 0x8000;    // AT_RECURSIVE
-  constexpr unsigned kEmptyPath = 0x1000;    // AT_EMPTY_PATH
+  constexpr unsigned kClone = 1;           // OPEN_TREE_CLONE
+  constexpr unsigned kRecursive = 0x8000;  // AT_RECURSIVE
+  constexpr unsigned kEmptyPath = 0x1000;  // AT_EMPTY_PATH
   for (const std::string& path : arguments) {
     const std::string name = path.substr(path.rfind('/') + 1);
     report.Failed(::umount2(path.c_str(), MNT_DETACH), "umount " + path);
@@ -142,7 +152,8 @@ void PeelNested(Report& report, Arguments arguments) {
         const std::string inside = "/proc/self/fd/" + std::to_string(tree) + (from == path ? "" : "/" + name);
         report.Failed(::open(inside.c_str(), O_WRONLY | O_NONBLOCK), "write " + path + " through a clone of " + from);
         const sockaddr_un address = UnixAddress(inside);
-        report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), sizeof address), "connect to " + path + " through a clone");
+        report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+                      "connect to " + path + " through a clone");
         report.Failed(::syscall(SYS_move_mount, tree, "", AT_FDCWD, "/tmp", 4 /* MOVE_MOUNT_F_EMPTY_PATH */), "attach a clone");
       }
   }

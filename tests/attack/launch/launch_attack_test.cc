@@ -83,7 +83,9 @@ TEST(LaunchAttack, AbstractSocketsOfTheHost) {
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
   const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())), 0);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+            0);
   ASSERT_EQ(::listen(listener.get(), 1), 0);
   ExpectHeld(Attack(work, {"abstract", name}));
 }
@@ -163,9 +165,14 @@ TEST(LaunchAttack, GitControls) {
 
 TEST(LaunchAttack, GitStillWorksInThatRepository) {
   const TemporaryFolder work;
-  const std::string make = "cd " + work.path() + " && git init -q . && git config user.email a@b && git config user.name n && echo x > f && git add f && git commit -qm one";
+  const std::string make =
+      "cd " + work.path() +
+      " && git init -q . && git config user.email a@b && git config user.name n && echo x > f && git add f && git commit -qm one";
   ASSERT_EQ(std::system(make.c_str()), 0);
-  const auto ran = RunSpec(SpecFor({"sh", "-ec", "echo y > f; git commit -qam two; git branch b; git checkout -q b; git clone -q . new; cd new; git config user.name m; git log --oneline | wc -l"}, work.path()));
+  const auto ran = RunSpec(SpecFor({"sh", "-ec",
+                                    "echo y > f; git commit -qam two; git branch b; git checkout -q b; git clone -q . new; cd "
+                                    "new; git config user.name m; git log --oneline | wc -l"},
+                                   work.path()));
   EXPECT_EQ(ran.status.code, 0) << ran.output;
   EXPECT_EQ(ran.output, "2\n");
 }
@@ -225,7 +232,9 @@ TEST(LaunchAttack, AWorkloadDoesNotOutliveItsSupervisor) {
   if (supervisor == 0) {
     auto capture = CreateCapture();
     if (!capture) ::_exit(1);
-    auto workload = LaunchFiltered(SpecFor({"sh", "-c", "setsid sh -c 'while :; do echo x > tick; sleep 0.01; done' & sleep 1000"}, work.path()), *capture, kSmallFilter);
+    auto workload = LaunchFiltered(
+        SpecFor({"sh", "-c", "setsid sh -c 'while :; do echo x > tick; sleep 0.01; done' & sleep 1000"}, work.path()), *capture,
+        kSmallFilter);
     if (!workload || !(*workload)->Release()) ::_exit(1);
     ::pause();
   }
@@ -262,7 +271,9 @@ int main(int argc, char** argv) {
   const pid_t tests = ::fork();
   if (tests == 0) {
     const auto uid = static_cast<uid_t>(uid_text != nullptr ? std::atoi(uid_text) : 0);
-    if (uid != 0 && ::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0)) ::_exit(1);
+    if (uid != 0 && ::geteuid() == 0 &&
+        (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0))
+      ::_exit(1);
     ::prctl(PR_SET_DUMPABLE, 1);
     ::setenv("HOME", "/tmp", 1);
     ::exit(RUN_ALL_TESTS());

@@ -20,11 +20,21 @@ void Report::Check(bool held, std::string_view what) {
 int main(int argc, char** argv) {
   using namespace sluice::attack;
   const std::map<std::string, void (*)(Report&, Arguments)> attempts = {
-      {"write-protected", WriteProtected}, {"write-git", WriteGitControls},   {"path-sockets", DialPathSockets},
-      {"write-system", WriteSystem},       {"read-secrets", ReadSecrets},     {"peel-mounts", PeelMounts},
-      {"inherited", UseInherited},         {"abstract", DialAbstract},        {"supervisor", ReachSupervisor},
-      {"init", ReachInit},                 {"kill", KillEverything},          {"network", ChangeNetwork},
-      {"nest", NestNamespaces},            {"keyring", UseKeyring},           {"shared-memory", UseSharedMemory},
+      {"write-protected", WriteProtected},
+      {"write-git", WriteGitControls},
+      {"path-sockets", DialPathSockets},
+      {"write-system", WriteSystem},
+      {"read-secrets", ReadSecrets},
+      {"peel-mounts", PeelMounts},
+      {"inherited", UseInherited},
+      {"abstract", DialAbstract},
+      {"supervisor", ReachSupervisor},
+      {"init", ReachInit},
+      {"kill", KillEverything},
+      {"network", ChangeNetwork},
+      {"nest", NestNamespaces},
+      {"keyring", UseKeyring},
+      {"shared-memory", UseSharedMemory},
       {"privileges", HoldPrivileges},
   };
   const std::vector<std::string> arguments(argv + 1, argv + argc);

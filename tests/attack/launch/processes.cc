@@ -84,7 +84,8 @@ void UseInherited(Report& report, Arguments) {
     if (fd > 2 && fd != ::dirfd(folder)) report.Check(false, std::string("descriptor ") + entry->d_name + " was inherited");
   }
   for (int fd = 3; fd < 4096; ++fd)
-    if (folder == nullptr || fd != ::dirfd(folder)) report.Failed(::fcntl(fd, F_GETFD), "inherited descriptor " + std::to_string(fd));
+    if (folder == nullptr || fd != ::dirfd(folder))
+      report.Failed(::fcntl(fd, F_GETFD), "inherited descriptor " + std::to_string(fd));
 }
 
 void DialAbstract(Report& report, Arguments arguments) {
@@ -92,7 +93,8 @@ void DialAbstract(Report& report, Arguments arguments) {
   address.sun_family = AF_UNIX;
   arguments[0].copy(address.sun_path + 1, sizeof address.sun_path - 1);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + arguments[0].size());
-  report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), length), "connect to an abstract socket of the host");
+  report.Failed(::connect(::socket(AF_UNIX, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), length),
+                "connect to an abstract socket of the host");
 }
 
 void ReachSupervisor(Report& report, Arguments arguments) {
@@ -120,7 +122,8 @@ void ReachInit(Report& report, Arguments) {
   std::array<char, 256> target{};
   for (int fd = 0; fd < 64; ++fd) {
     const std::string entry = "/proc/1/fd/" + std::to_string(fd);
-    report.Failed(::readlink(entry.c_str(), target.data(), target.size()), "look at descriptor " + std::to_string(fd) + " of process 1");
+    report.Failed(::readlink(entry.c_str(), target.data(), target.size()),
+                  "look at descriptor " + std::to_string(fd) + " of process 1");
     report.Failed(::open(entry.c_str(), O_RDONLY | O_NONBLOCK), "open descriptor " + std::to_string(fd) + " of process 1");
   }
   report.Failed(::open("/proc/1/root/etc/passwd", O_RDONLY), "through the root of process 1");
@@ -145,14 +148,21 @@ void ChangeNetwork(Report& report, Arguments) {
   report.Failed(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP), "a raw socket");
   report.Failed(::socket(AF_PACKET, SOCK_RAW, 0), "a packet socket");
   const int netfilter = ::socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER);
-  const nlmsghdr request{.nlmsg_len = sizeof request, .nlmsg_type = 0x0a00, .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK, .nlmsg_seq = 1, .nlmsg_pid = 0};
-  report.Check(netfilter < 0 || ::send(netfilter, &request, sizeof request, 0) < 0 || [&] {
-    struct {
-      nlmsghdr header;
-      nlmsgerr error;
-    } answer{};
-    return ::recv(netfilter, &answer, sizeof answer, 0) > 0 && answer.error.error == -EPERM;
-  }(), "talk to nftables");
+  const nlmsghdr request{.nlmsg_len = sizeof request,
+                         .nlmsg_type = 0x0a00,
+                         .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+                         .nlmsg_seq = 1,
+                         .nlmsg_pid = 0};
+  report.Check(
+      netfilter < 0 || ::send(netfilter, &request, sizeof request, 0) < 0 ||
+          [&] {
+            struct {
+              nlmsghdr header;
+              nlmsgerr error;
+            } answer{};
+            return ::recv(netfilter, &answer, sizeof answer, 0) > 0 && answer.error.error == -EPERM;
+          }(),
+      "talk to nftables");
   report.Failed(TryBind(SOCK_DGRAM, 53), "bind 8.8.8.8:53/udp");
   report.Failed(TryBind(SOCK_STREAM, 53), "bind 8.8.8.8:53/tcp");
   report.Failed(TryBind(SOCK_STREAM, 801), "bind the listener's port");
@@ -165,8 +175,11 @@ void NestNamespaces(Report& report, Arguments arguments) {
   // Refused outright is as good as leading nowhere.
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) != 0) return;
   const sockaddr_in outside = InetAddress(0x01010101, 443);
-  report.Failed(::connect(::socket(AF_INET, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&outside), sizeof outside), "connect from a nested network namespace");
-  report.Failed(::sendto(::socket(AF_INET, SOCK_DGRAM, 0), "x", 1, 0, reinterpret_cast<const sockaddr*>(&outside), sizeof outside), "send from a nested network namespace");
+  report.Failed(::connect(::socket(AF_INET, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&outside), sizeof outside),
+                "connect from a nested network namespace");
+  report.Failed(
+      ::sendto(::socket(AF_INET, SOCK_DGRAM, 0), "x", 1, 0, reinterpret_cast<const sockaddr*>(&outside), sizeof outside),
+      "send from a nested network namespace");
   PeelNested(report, arguments);
   // Full capabilities in a nested user namespace are none over the capture's: back in it, through a process that stayed.
   const int original = ::open("/proc/1/ns/net", O_RDONLY);
@@ -177,7 +190,8 @@ void UseKeyring(Report& report, Arguments arguments) {
   const long serial = std::stol(arguments[0]);
   std::array<char, 64> bytes{};
   report.Failed(::syscall(SYS_keyctl, 11 /* KEYCTL_READ */, serial, bytes.data(), bytes.size()), "read the supervisor's key");
-  report.Failed(::syscall(SYS_keyctl, 10 /* KEYCTL_SEARCH */, -3 /* session */, "user", "sluice-test", 0), "find it in the session keyring");
+  report.Failed(::syscall(SYS_keyctl, 10 /* KEYCTL_SEARCH */, -3 /* session */, "user", "sluice-test", 0),
+                "find it in the session keyring");
 }
 
 void UseSharedMemory(Report& report, Arguments arguments) {
@@ -185,7 +199,8 @@ void UseSharedMemory(Report& report, Arguments arguments) {
 }
 
 void HoldPrivileges(Report& report, Arguments) {
-  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}) report.Check(StatusLine(set) == "0000000000000000", std::string("capabilities in ") + set);
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
+    report.Check(StatusLine(set) == "0000000000000000", std::string("capabilities in ") + set);
   report.Check(StatusLine("NoNewPrivs") == "1", "no_new_privs is off");
   report.Check(StatusLine("Seccomp") == "2", "no seccomp filter");
   const int bits = ::prctl(PR_GET_SECUREBITS);
