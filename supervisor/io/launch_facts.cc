@@ -76,7 +76,8 @@ Result<void> RefuseReplaceableLinks(const LaunchSpec& resolved, const LaunchSpec
         const auto folder = Canonical(last == 0 ? "/" : prefix.substr(0, last));
         for (const std::string& tree : WritableTrees(resolved))
           if (folder && IsWithin(*folder, tree))
-            return Fail(Code::kInvalid, fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
+            return Fail(Code::kInvalid,
+                        fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
       }
       if (slash == std::string::npos) break;
     }
