@@ -117,10 +117,13 @@ std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport tra
   request.body.sdiag_family = static_cast<uint8_t>(family);
   request.body.sdiag_protocol = transport == policy::Transport::kTcp ? IPPROTO_TCP : IPPROTO_UDP;
   request.body.idiag_states = ~uint32_t{0};
-  request.body.id.idiag_sport = htons(client.port);
-  request.body.id.idiag_dport = htons(server.port);
-  PutAddress(client.address, family, request.body.id.idiag_src);
-  PutAddress(server.address, family, request.body.id.idiag_dst);
+  const bool udp = transport == policy::Transport::kUdp;
+  const Endpoint& source = udp ? server : client;
+  const Endpoint& destination = udp ? client : server;
+  request.body.id.idiag_sport = htons(source.port);
+  request.body.id.idiag_dport = htons(destination.port);
+  PutAddress(source.address, family, request.body.id.idiag_src);
+  PutAddress(destination.address, family, request.body.id.idiag_dst);
   request.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
   request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (send(diag, &request, sizeof request, 0) != sizeof request) return std::nullopt;
