@@ -7,13 +7,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
+#include "supervisor/command_hint.h"
 #include "supervisor/io/handshake.h"
+#include "supervisor/io/host_command.h"
 #include "supervisor/io/launch_child.h"
 #include "supervisor/io/launch_facts.h"
+#include "supervisor/io/launch_relay.h"
+#include "supervisor/io/light_process.h"
 #include "supervisor/io/privileges.h"
+#include "supervisor/io/standard_streams.h"
 #include "supervisor/landlock_rules.h"
 #include "supervisor/mount_plan.h"
 
@@ -26,24 +32,29 @@ class Sandbox final : public Workload {
  public:
   ~Sandbox() override { KillAll(); }
 
-  Result<void> Start(const LaunchSpec& spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter, int abi) {
+  Result<void> Start(const LaunchSpec& spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter,
+                     int abi) {
     auto handshake = MakeHandshake();
     if (!handshake) return std::unexpected(handshake.error());
     std::array<int, 2> status{};
     if (::pipe2(status.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
     status_ = UniqueFd(status[0]);
     UniqueFd status_writer(status[1]);
+    auto streams = PrepareStandardStreams();
+    if (!streams) return std::unexpected(streams.error());
     SandboxPlan plan{.spec = &spec, .mounts = &mounts, .capture = &capture, .filter = filter, .landlock_abi = abi};
+    plan.standard = streams->ForChild();
     plan.handshake = handshake->second.get();
     plan.status_pipe = status_writer.get();
-    const pid_t entry = ::fork();
-    if (entry < 0) return FailErrno("cannot fork", errno);
-    if (entry == 0) RunEntry(plan);
+    const auto entry =
+        StartProcess(AffordableMemory(), [](void* argument) { RunEntry(*static_cast<const SandboxPlan*>(argument)); }, &plan);
+    if (!entry) return std::unexpected(entry.error());
     handshake->second.Reset();
     status_writer.Reset();
     handshake_ = std::move(handshake->first);
-    auto followed = Follow();
-    while (::waitpid(entry, nullptr, 0) < 0 && errno == EINTR) {
+    timeout_ = spec.timeout;
+    auto followed = Follow(std::move(*streams));
+    while (::waitpid(*entry, nullptr, 0) < 0 && errno == EINTR) {
     }
     return followed;
   }
@@ -55,41 +66,51 @@ class Sandbox final : public Workload {
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();
+    if (timeout_) deadline_ = SystemClock().Steady() + *timeout_;
     if (answer && answer->step == Step::kFailed) return std::unexpected(answer->error);
     // The socket closed without a word: execve took place.
     if (!answer && answer.error().code == Code::kInternal) return {};
-    return answer ? Result<void>(Fail(Code::kInternal, "an unexpected start-up message")) : Result<void>(std::unexpected(answer.error()));
+    return answer ? Result<void>(Fail(Code::kInternal, "an unexpected start-up message"))
+                  : Result<void>(std::unexpected(answer.error()));
   }
 
   ExitStatus Wait() override {
-    CommandStatus message;
-    ssize_t got = 0;
-    do {
-      got = ::read(status_.get(), &message, sizeof message);
-    } while ((got < 0 && errno == EINTR) || (got == sizeof message && WIFSTOPPED(message.status)));
+    const CommandEnd end =
+        relay_->Run({.pid = command_, .pidfd = command_fd_.get(), .status = status_.get(), .deadline = deadline_});
     KillAll();
-    if (got != sizeof message) return {.code = 128 + SIGKILL, .signal = SIGKILL};
-    if (WIFSIGNALED(message.status)) return {.code = 128 + WTERMSIG(message.status), .signal = WTERMSIG(message.status)};
-    return {.code = WEXITSTATUS(message.status)};
+    relay_->Drain();
+    ExitStatus status{.code = 128 + SIGKILL, .signal = SIGKILL, .timed_out = end.timed_out};
+    if (!end.status) return status;
+    status.signal = WIFSIGNALED(*end.status) ? WTERMSIG(*end.status) : 0;
+    status.code = status.signal != 0 ? 128 + status.signal : WEXITSTATUS(*end.status);
+    return status;
   }
 
  private:
   // The steps of the start, as the processes report them.
-  Result<void> Follow() {
+  Result<void> Follow(StandardStreams streams) {
     auto init = Expect(handshake_.get(), Step::kInit, kStartTimeoutMs);
     if (!init) return std::unexpected(init.error());
     init_ = static_cast<pid_t>(init->number);
-    auto ready = Expect(handshake_.get(), Step::kReady, kStartTimeoutMs);
-    if (!ready) return std::unexpected(ready.error());
-    command_ = ready->sender;
-    command_fd_ = OpenPidfd(command_);
-    if (!command_fd_) return FailErrno("cannot watch the command", errno);
+    UniqueFd master;
+    if (streams.has_terminal()) {
+      auto terminal = Expect(handshake_.get(), Step::kTerminal, kStartTimeoutMs);
+      if (!terminal) return std::unexpected(terminal.error());
+      if (terminal->fds.empty()) return Fail(Code::kInternal, "a terminal came without its descriptor");
+      master = std::move(terminal->fds.front());
+    }
+    relay_.emplace(std::move(streams), std::move(master));
+    relay_->CloseWorkloadEnds();
     auto filtered = Expect(handshake_.get(), Step::kFiltered, kStartTimeoutMs);
     if (!filtered) return std::unexpected(filtered.error());
+    command_ = filtered->sender;
+    command_fd_ = OpenPidfd(command_);
+    if (!command_fd_) return FailErrno("cannot watch the command", errno);
     notify_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, command_fd_.get(), static_cast<int>(filtered->number), 0)));
     if (!notify_) {
       const int error = errno;
-      if (error == EPERM) return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
+      if (error == EPERM)
+        return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
       return FailErrno("cannot take the notification descriptor", error);
     }
     return {};
@@ -107,23 +128,46 @@ class Sandbox final : public Workload {
   UniqueFd status_;
   UniqueFd notify_;
   UniqueFd command_fd_;
+  std::optional<LaunchRelay> relay_;
+  std::optional<std::chrono::milliseconds> timeout_;
+  std::optional<SteadyTime> deadline_;
   pid_t init_ = 0;
   pid_t command_ = 0;
 };
 
+// Names come from the policy's resolver; the host's own table would give addresses past it. Programs look up their own host
+// name and expect an answer.
+void AddHosts(LaunchSpec& spec) {
+  constexpr const char* kHosts = "/etc/hosts";
+  if (std::ranges::find(spec.overlays, kHosts, &FileOverlay::path) != spec.overlays.end()) return;
+  spec.overlays.push_back(
+      {kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
+}
+
+// A command that was not found in the view may well be on the host.
+Error WithHint(Error error, const LaunchSpec& resolved) {
+  if (error.code != Code::kNotFound) return error;
+  if (const auto path = FindOnHost(resolved)) error.message += "; it " + HiddenCommandHint(*path, VariableOf(resolved, "HOME"));
+  return error;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture, std::span<const sock_filter> filter) {
+Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
+                                                 std::span<const sock_filter> filter) {
   const int abi = LandlockAbi();
   if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
   auto resolved = ResolvePaths(spec);
   if (!resolved) return std::unexpected(resolved.error());
+  AddHosts(*resolved);
+  if (auto fine = CheckGrants(*resolved); !fine) return std::unexpected(fine.error());
   auto facts = GatherFacts(*resolved, spec);
   if (!facts) return std::unexpected(facts.error());
   auto mounts = PlanMounts(*resolved, *facts);
   if (!mounts) return std::unexpected(mounts.error());
   auto sandbox = std::make_unique<Sandbox>();
-  if (auto started = sandbox->Start(*resolved, *mounts, capture, filter, abi); !started) return std::unexpected(started.error());
+  if (auto started = sandbox->Start(*resolved, *mounts, capture, filter, abi); !started)
+    return std::unexpected(WithHint(started.error(), *resolved));
   return sandbox;
 }
 

@@ -76,7 +76,8 @@ Result<void> RefuseReplaceableLinks(const LaunchSpec& resolved, const LaunchSpec
         const auto folder = Canonical(last == 0 ? "/" : prefix.substr(0, last));
         for (const std::string& tree : WritableTrees(resolved))
           if (folder && IsWithin(*folder, tree))
-            return Fail(Code::kInvalid, fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
+            return Fail(Code::kInvalid,
+                        fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
       }
       if (slash == std::string::npos) break;
     }
@@ -92,8 +93,9 @@ Result<void> RefuseHardLinks(const LaunchSpec& resolved) {
     for (const std::string& tree : WritableTrees(resolved)) {
       struct stat root{};
       if (::stat(tree.c_str(), &root) == 0 && root.st_dev == file.st_dev)
-        return Fail(Code::kInvalid, fmt::format("{} has {} names (hard links), one of which may lie in {}, which the workload may write",
-                                                path, file.st_nlink, tree));
+        return Fail(Code::kInvalid,
+                    fmt::format("{} has {} names (hard links), one of which may lie in {}, which the workload may write", path,
+                                file.st_nlink, tree));
     }
   }
   return {};

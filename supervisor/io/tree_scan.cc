@@ -67,15 +67,19 @@ class Scanner {
   Result<void> See(int fd, const std::string& folder, std::string_view name, uint8_t type, std::vector<std::string>& pending) {
     if (name == "." || name == "..") return {};
     if (++seen_ > kMaxScannedEntries)
-      return Fail(Code::kExhausted, fmt::format("the granted trees hold more than {} entries, too many to look for sockets in; grant a "
-                                                "smaller tree (reached {})", kMaxScannedEntries, folder));
+      return Fail(Code::kExhausted,
+                  fmt::format("the granted trees hold more than {} entries, too many to look for sockets in; grant a "
+                              "smaller tree (reached {})",
+                              kMaxScannedEntries, folder));
     if (type == DT_UNKNOWN) type = TypeOf(fd, name);
     if (type == DT_REG && !IsGitControl(name)) return {};
     if (type == DT_LNK) return {};
     std::string path = folder + "/" + std::string(name);
     if (type == DT_SOCK || type == DT_FIFO) return Found(facts_.sockets, std::move(path));
     if (IsGitControl(name) && InGitFolder(folder))
-      return Found(facts_.run_later, HostEntry{.path = std::move(path), .kind = type == DT_DIR ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
+      return Found(
+          facts_.run_later,
+          HostEntry{.path = std::move(path), .kind = type == DT_DIR ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
     // A granted tree below this one is walked on its own.
     if (type == DT_DIR && !roots_.contains(path)) pending.push_back(std::move(path));
     return {};
@@ -96,7 +100,8 @@ class Scanner {
   template <class T>
   static Result<void> Found(std::vector<T>& list, T item) {
     if (list.size() == kMaxFound)
-      return Fail(Code::kExhausted, fmt::format("more than {} sockets, or more than {} git controls, in the granted trees", kMaxFound, kMaxFound));
+      return Fail(Code::kExhausted,
+                  fmt::format("more than {} sockets, or more than {} git controls, in the granted trees", kMaxFound, kMaxFound));
     list.push_back(std::move(item));
     return {};
   }
@@ -114,7 +119,8 @@ void LookAtHome(const LaunchSpec& spec, HostFacts& facts) {
     const std::string path = home->second + "/" + name;
     struct stat about{};
     if (::lstat(path.c_str(), &about) != 0 || S_ISLNK(about.st_mode)) continue;
-    facts.run_later.push_back({.path = path, .kind = S_ISDIR(about.st_mode) ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
+    facts.run_later.push_back(
+        {.path = path, .kind = S_ISDIR(about.st_mode) ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
   }
 }
 

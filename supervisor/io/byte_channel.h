@@ -1,0 +1,42 @@
+#pragma once
+
+// One direction of a relay between descriptors that may be shared with other programs, so that none is made non-blocking
+// here: the loop polls, and moves what is ready.
+
+#include <poll.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::supervisor {
+
+/// Bytes one direction may hold.
+inline constexpr size_t kChannelBuffer = 16 * 1024;
+
+class ByteChannel {
+ public:
+  ByteChannel(int from, int to);
+
+  /// What to wait for; fd -1 where there is nothing.
+  [[nodiscard]] pollfd Interest() const;
+  /// Moves bytes if the poll's answer allows. False once the channel is done: the source ended or the sink broke.
+  [[nodiscard]] bool Move(short revents);
+  [[nodiscard]] int from() const { return from_; }
+  [[nodiscard]] int to() const { return to_; }
+
+ private:
+  [[nodiscard]] bool Fill();
+  [[nodiscard]] bool Empty();
+
+  int from_;
+  int to_;
+  bool from_datagrams_ = false;
+  bool to_socket_ = false;
+  bool to_terminal_ = false;
+  std::array<char, kChannelBuffer> buffer_{};
+  size_t start_ = 0;
+  size_t end_ = 0;
+};
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,178 @@
+#include "supervisor/io/launch_relay.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "supervisor/io/launch_child.h"
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
+constexpr size_t kFixedPolls = 2;  // status and signals
+
+// A sink that is gone must not end the supervisor.
+class PipeSignalIgnored {
+ public:
+  PipeSignalIgnored() {
+    ::sigaction(SIGPIPE, nullptr, &saved_);
+    struct sigaction ignore{};
+    ignore.sa_handler = SIG_IGN;
+    if (saved_.sa_handler == SIG_DFL) ::sigaction(SIGPIPE, &ignore, nullptr);
+  }
+  PipeSignalIgnored(const PipeSignalIgnored&) = delete;
+  PipeSignalIgnored& operator=(const PipeSignalIgnored&) = delete;
+  ~PipeSignalIgnored() { ::sigaction(SIGPIPE, &saved_, nullptr); }
+
+ private:
+  struct sigaction saved_{};
+};
+
+int MillisecondsUntil(SteadyTime when) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - SystemClock().Steady()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+}
+
+void SignalProcess(const RunningCommand& command, int signal) {
+  ::syscall(SYS_pidfd_send_signal, command.pidfd, signal, nullptr, 0);
+}
+
+// The command leads its group; its own children of the same job get the signal as they would from a terminal.
+void SignalGroup(const RunningCommand& command, int signal) {
+  if (::kill(-command.pid, signal) != 0) SignalProcess(command, signal);
+}
+
+}  // namespace
+
+LaunchRelay::LaunchRelay(StandardStreams streams, UniqueFd terminal)
+    : streams_(std::move(streams)), master_(std::move(terminal)) {
+  for (const Pump& pump : streams_.pumps) channels_.push_back(std::make_unique<ByteChannel>(pump.from, pump.to));
+  if (!master_) return;
+  terminal_.emplace(streams_.kinds);
+  terminal_->CopyTo(master_.get());
+  channels_.push_back(std::make_unique<ByteChannel>(master_.get(), terminal_->output()));
+}
+
+void LaunchRelay::CloseWorkloadEnds() {
+  for (UniqueFd& end : streams_.replacement) end.Reset();
+}
+
+void LaunchRelay::AddTerminalInput() {
+  if (!terminal_) return;
+  terminal_->Enter();
+  const bool reading = std::ranges::any_of(channels_, [&](const auto& channel) { return channel->to() == master_.get(); });
+  if (terminal_->input() >= 0 && !reading) channels_.push_back(std::make_unique<ByteChannel>(terminal_->input(), master_.get()));
+}
+
+CommandEnd LaunchRelay::Run(const RunningCommand& command) {
+  const PipeSignalIgnored no_pipe_signal;
+  CommandEnd end;
+  if (!signals_.Open(kForwarded)) return end;
+  AddTerminalInput();
+  std::optional<SteadyTime> deadline = command.deadline;
+  while (true) {
+    std::optional<int> status;
+    const int events = PollOnce(command, deadline ? MillisecondsUntil(*deadline) : -1, status);
+    if (events < 0) break;  // the sandbox is gone
+    if (status && WIFSTOPPED(*status)) {
+      if (terminal_) StopWith(command);
+    } else if (status) {
+      end.status = status;
+      break;
+    }
+    if (!deadline || MillisecondsUntil(*deadline) > 0) continue;
+    if (end.timed_out) break;  // the grace is over too
+    end.timed_out = true;
+    SignalGroup(command, SIGTERM);
+    SignalGroup(command, SIGCONT);
+    deadline = SystemClock().Steady() + kTimeoutGrace;
+  }
+  return end;
+}
+
+// One poll. -1: init closed its status pipe. A status that was read is put in `status`.
+int LaunchRelay::PollOnce(const RunningCommand& command, int timeout_ms, std::optional<int>& status) {
+  std::vector<pollfd> polls = {{.fd = command.status, .events = POLLIN, .revents = 0},
+                               {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+  for (const auto& channel : channels_) polls.push_back(channel->Interest());
+  const int ready = ::poll(polls.data(), polls.size(), timeout_ms);
+  if (ready < 0) return errno == EINTR ? 0 : -1;
+  MoveChannels(polls, kFixedPolls);
+  if (polls[1].revents != 0)
+    for (const int signal : signals_.Take()) Forward(command, signal);
+  if (polls[0].revents == 0) return ready;
+  CommandStatus message;
+  const ssize_t got = ::read(command.status, &message, sizeof message);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return ready;
+  if (got != sizeof message) return -1;
+  status = message.status;
+  return ready;
+}
+
+void LaunchRelay::MoveChannels(const std::vector<pollfd>& ready, size_t first) {
+  for (size_t i = channels_.size(); i-- > 0;) {
+    if (channels_[i]->Move(ready[first + i].revents)) continue;
+    // A pump's end closes with its channel: the workload sees the end of input, or SIGPIPE.
+    for (Pump& pump : streams_.pumps)
+      if (pump.owned.valid() && (pump.owned.get() == channels_[i]->from() || pump.owned.get() == channels_[i]->to()))
+        pump.owned.Reset();
+    channels_.erase(channels_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void LaunchRelay::Forward(const RunningCommand& command, int signal) {
+  switch (signal) {
+    case SIGHUP:
+    case SIGINT:
+    case SIGQUIT:
+      SignalGroup(command, signal);
+      break;
+    case SIGWINCH:
+      if (terminal_) terminal_->CopySizeTo(master_.get());
+      SignalProcess(command, signal);
+      break;
+    case SIGTSTP:
+      StopWith(command);
+      break;
+    case SIGCONT:
+      AddTerminalInput();
+      if (terminal_) terminal_->CopySizeTo(master_.get());
+      SignalGroup(command, SIGCONT);
+      break;
+    default:
+      SignalProcess(command, signal);
+  }
+}
+
+// Stops the workload's group and then this process, as one job. Both go on with the SIGCONT that this process gets.
+void LaunchRelay::StopWith(const RunningCommand& command) {
+  SignalGroup(command, SIGSTOP);
+  if (terminal_) {
+    terminal_->Leave();
+    std::erase_if(channels_, [&](const auto& channel) { return channel->to() == master_.get(); });
+  }
+  ::kill(::getpid(), SIGSTOP);
+}
+
+void LaunchRelay::Drain() {
+  const PipeSignalIgnored no_pipe_signal;
+  // Input has no reader any more.
+  std::erase_if(channels_, [&](const auto& channel) { return channel->from() == 0; });
+  const SteadyTime until = SystemClock().Steady() + kDrainLimit;
+  while (!channels_.empty() && MillisecondsUntil(until) > 0) {
+    std::vector<pollfd> polls;
+    for (const auto& channel : channels_) polls.push_back(channel->Interest());
+    if (::poll(polls.data(), polls.size(), MillisecondsUntil(until)) < 0 && errno != EINTR) break;
+    MoveChannels(polls, 0);
+  }
+  if (terminal_) terminal_->Leave();
+}
+
+}  // namespace sluice::supervisor
