@@ -181,6 +181,8 @@ Result<Answer> AskSocket(const Asker& asker, std::string_view path) {
 Result<Answer> Ask(const Asker& asker, std::string_view question) {
   std::string_view rest = question;
   const std::string_view first = NextWord(&rest);
+  if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)
+    return Fail(Code::kInvalid, fmt::format("`{}` of what? A question is `METHOD URL`", first));
   if (rest.empty()) return AskUrl(asker, "GET", first);
   if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);
   if (first == "udp") return AskConnect(asker, rest, policy::Transport::kUdp);

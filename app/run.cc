@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <expected>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -177,16 +178,22 @@ int LaunchExitCode(const Error& error) {
 }
 
 // From here on the workload may run. The watcher goes before the sandbox it tells.
-int Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec, Sandbox& sandbox, policy::CurrentPolicy& policy,
-              audit::Writer& writer) {
+std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec, Sandbox& sandbox,
+                                                     policy::CurrentPolicy& policy) {
   auto watcher = PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
-  if (!watcher) return Report(watcher.error());
-  if (auto launched = sandbox.Launch(spec); !launched) return LaunchExitCode(launched.error());
+  if (!watcher) return std::unexpected(Report(watcher.error()));
+  if (auto launched = sandbox.Launch(spec); !launched) return std::unexpected(LaunchExitCode(launched.error()));
   Announce(options, *policy.Get());
-  const supervisor::ExitStatus status = sandbox.Wait();
-  const audit::Totals totals = writer.totals();
+  return sandbox.Wait();
+}
+
+// Everything is recorded and every denial line is out by now.
+int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, std::unique_ptr<audit::Writer> writer) {
+  const audit::Totals totals = writer->totals();
+  const bool recorded = writer->healthy();
+  writer.reset();
   if (!options.quiet) LogInfo("{} · {} allowed · {} denied", DescribeExit(status), totals.allowed, totals.denied);
-  if (!writer.healthy()) {
+  if (!recorded) {
     LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
     return kExitFault;
   }
@@ -239,7 +246,9 @@ int Run(const RunOptions& options) {
   auto trust = PrepareTrust((*sandbox)->AuthorityPem());
   if (!trust) return Report(trust.error());
   if (auto added = AddEnvironment(options, *trust, &*spec); !added) return Report(added.error());
-  return Supervise(options, *spec, **sandbox, policy, **writer);
+  const auto status = Supervise(options, *spec, **sandbox, policy);
+  sandbox->reset();
+  return status ? Conclude(options, *status, *std::move(writer)) : status.error();
 }
 
 }  // namespace sluice::app

@@ -72,6 +72,7 @@ Result<void> Sandbox::Launch(const supervisor::LaunchSpec& spec) {
   supervisor::NotifierOptions notifier_options;
   notifier_options.workload_pid = workload_->pid();
   notifier_options.writable_trees = options_.writable_trees;
+  notifier_options.host_addresses = options_.engine.host_addresses;
   auto notifier = supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
   if (!notifier) return std::unexpected(notifier.error());
   notifier_ = *std::move(notifier);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 namespace sluice::dns {
@@ -10,6 +11,9 @@ namespace {
 
 constexpr size_t kMaxKnownNames = 65536;
 constexpr size_t kMaxDomains = 4096;
+// What registries of countries put names below.
+constexpr std::array<std::string_view, 11> kSecondLevel = {"ac",  "co", "com", "edu", "go", "gov",
+                                                           "mil", "ne", "net", "or",  "org"};
 
 // A name written out in the rule's own text is no channel: the author spelled it.
 bool IsSpelledOut(std::string_view name, std::string_view rule_text) { return rule_text.find(name) != std::string_view::npos; }
@@ -57,7 +61,7 @@ std::optional<std::string> Limiter::JudgeNewName(std::string_view name, std::str
   if (IsSpelledOut(name, rule_text)) return std::nullopt;
   const size_t hash = std::hash<std::string_view>{}(name);
   if (known_.contains(hash)) return std::nullopt;
-  const std::string domain(CountingDomain(name));
+  const std::string domain(CountingDomain(name, rule_text));
   auto found = domains_.find(domain);
   if (found == domains_.end()) {
     // Forgetting them all gives each domain a fresh minute's worth: a bounded gift, and it needs 4096 domains.
@@ -76,12 +80,16 @@ std::optional<std::string> Limiter::JudgeUpstream(SteadyTime now) {
   return fmt::format("more than {} lookups a second", limits_.upstream_per_second);
 }
 
-std::string_view CountingDomain(std::string_view name) {
+std::string_view CountingDomain(std::string_view name, std::string_view rule_text) {
+  for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1))
+    if (rule_text.find(name.substr(dot)) != std::string_view::npos) return name.substr(dot + 1);
   const size_t last = name.rfind('.');
   if (last == std::string_view::npos || last == 0) return name;
   const size_t second = name.rfind('.', last - 1);
-  if (second == std::string_view::npos) return name;
-  if (last - second - 1 > 3 || second == 0) return name.substr(second + 1);
+  if (second == std::string_view::npos || second == 0) return name;
+  const bool country = name.size() - last == 3;
+  if (!country || std::ranges::find(kSecondLevel, name.substr(second + 1, last - second - 1)) == kSecondLevel.end())
+    return name.substr(second + 1);
   const size_t third = name.rfind('.', second - 1);
   return third == std::string_view::npos ? name : name.substr(third + 1);
 }

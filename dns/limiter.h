@@ -19,7 +19,7 @@ struct Limits {
   size_t wildcard_name = 128;        ///< octets of a name under a wildcard
   size_t wildcard_label = 40;        ///< octets of one of its labels
   size_t wildcard_labels = 8;        ///< labels beyond the rule's own
-  double new_names_per_minute = 60;  ///< under a wildcard, for one registered domain (its last two or three labels)
+  double new_names_per_minute = 60;  ///< under a wildcard, for one CountingDomain
   double upstream_per_second = 50;   ///< lookups that no cache answers, of one sandbox
   double upstream_burst = 200;
 };
@@ -55,8 +55,8 @@ class Limiter {
   std::unordered_map<std::string, TokenBucket> domains_;
 };
 
-/// The last two labels, or three where the second is as short as in "co.uk": without a public suffix list, near enough to count
-/// by.
-[[nodiscard]] std::string_view CountingDomain(std::string_view canonical_name);
+/// Whose names are counted together: the longest end of the name that the rule spells ("a.test" under `*.a.test`); under a bare
+/// wildcard the last two labels, or three where those two are like "co.uk". Without a public suffix list, near enough.
+[[nodiscard]] std::string_view CountingDomain(std::string_view canonical_name, std::string_view rule_text);
 
 }  // namespace sluice::dns

@@ -42,9 +42,12 @@ using RulePtr = std::unique_ptr<nftnl_rule, Freer<nftnl_rule_free>>;
 
 uint8_t NetlinkFamily(Family family) {
   switch (family) {
-    case Family::kInet: return NFPROTO_INET;
-    case Family::kIp: return NFPROTO_IPV4;
-    case Family::kIp6: return NFPROTO_IPV6;
+    case Family::kInet:
+      return NFPROTO_INET;
+    case Family::kIp:
+      return NFPROTO_IPV4;
+    case Family::kIp6:
+      return NFPROTO_IPV6;
   }
   return NFPROTO_UNSPEC;
 }
@@ -241,11 +244,16 @@ class BatchWriter {
 
 uint32_t NetlinkHook(Hook hook) {
   switch (hook) {
-    case Hook::kPrerouting: return NF_INET_PRE_ROUTING;
-    case Hook::kInput: return NF_INET_LOCAL_IN;
-    case Hook::kForward: return NF_INET_FORWARD;
-    case Hook::kOutput: return NF_INET_LOCAL_OUT;
-    case Hook::kPostrouting: return NF_INET_POST_ROUTING;
+    case Hook::kPrerouting:
+      return NF_INET_PRE_ROUTING;
+    case Hook::kInput:
+      return NF_INET_LOCAL_IN;
+    case Hook::kForward:
+      return NF_INET_FORWARD;
+    case Hook::kOutput:
+      return NF_INET_LOCAL_OUT;
+    case Hook::kPostrouting:
+      return NF_INET_POST_ROUTING;
   }
   return NF_INET_PRE_ROUTING;
 }
@@ -264,7 +272,8 @@ void AddChain(BatchWriter& writer, const Table& table, const Chain& chain) {
 
 Result<void> AddRule(BatchWriter& writer, const Table& table, const Chain& chain, const Rule& rule) {
   const std::string text = ToText(rule);
-  if (const std::string fault = Misplaced(rule); !fault.empty()) return Fail(Code::kInvalid, fmt::format("rule \"{}\": {}", text, fault));
+  if (const std::string fault = Misplaced(rule); !fault.empty())
+    return Fail(Code::kInvalid, fmt::format("rule \"{}\": {}", text, fault));
   const RulePtr object(nftnl_rule_alloc());
   nftnl_rule_set_str(object.get(), NFTNL_RULE_TABLE, table.name.c_str());
   nftnl_rule_set_str(object.get(), NFTNL_RULE_CHAIN, chain.name.c_str());
@@ -272,7 +281,8 @@ Result<void> AddRule(BatchWriter& writer, const Table& table, const Chain& chain
   RuleBuilder builder(object.get());
   for (const Expression& expression : rule) std::visit(builder, expression);
   if (!builder.complete()) return Fail(Code::kUnsupported, fmt::format("libnftnl cannot express rule \"{}\"", text));
-  writer.Object(NFT_MSG_NEWRULE, table.family, NLM_F_CREATE | NLM_F_APPEND, fmt::format("rule {} {}: {}", table.name, chain.name, text),
+  writer.Object(NFT_MSG_NEWRULE, table.family, NLM_F_CREATE | NLM_F_APPEND,
+                fmt::format("rule {} {}: {}", table.name, chain.name, text),
                 [&](nlmsghdr* header) { nftnl_rule_nlmsg_build_payload(header, object.get()); });
   return {};
 }

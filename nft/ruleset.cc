@@ -10,9 +10,12 @@ namespace {
 
 std::string_view Name(Family family) {
   switch (family) {
-    case Family::kInet: return "inet";
-    case Family::kIp: return "ip";
-    case Family::kIp6: return "ip6";
+    case Family::kInet:
+      return "inet";
+    case Family::kIp:
+      return "ip";
+    case Family::kIp6:
+      return "ip6";
   }
   return "?";
 }
@@ -24,18 +27,20 @@ std::string_view Name(Hook hook) {
 
 std::string_view Name(Protocol protocol) {
   switch (protocol) {
-    case Protocol::kIcmp: return "icmp";
-    case Protocol::kTcp: return "tcp";
-    case Protocol::kUdp: return "udp";
-    case Protocol::kIcmp6: return "ipv6-icmp";
+    case Protocol::kIcmp:
+      return "icmp";
+    case Protocol::kTcp:
+      return "tcp";
+    case Protocol::kUdp:
+      return "udp";
+    case Protocol::kIcmp6:
+      return "ipv6-icmp";
   }
   return "?";
 }
 
 // nft prints a full-length prefix as a bare address.
-std::string PrefixText(const Cidr& prefix) {
-  return prefix.length128() == 128 ? prefix.base().ToString() : prefix.ToString();
-}
+std::string PrefixText(const Cidr& prefix) { return prefix.length128() == 128 ? prefix.base().ToString() : prefix.ToString(); }
 
 struct Printer {
   std::string operator()(const DestinationIn& e) const {
@@ -51,9 +56,12 @@ struct Printer {
   std::string operator()(const TproxyTo& e) const { return fmt::format("tproxy to :{}", e.port); }
   std::string operator()(Reject e) const {
     switch (e) {
-      case Reject::kTcpReset: return "reject with tcp reset";
-      case Reject::kPortUnreachable: return "reject with icmpx type port-unreachable";
-      case Reject::kAdminProhibited: return "reject with icmpx type admin-prohibited";
+      case Reject::kTcpReset:
+        return "reject with tcp reset";
+      case Reject::kPortUnreachable:
+        return "reject with icmpx type port-unreachable";
+      case Reject::kAdminProhibited:
+        return "reject with icmpx type admin-prohibited";
     }
     return "?";
   }
@@ -74,8 +82,8 @@ std::string ToText(const Rule& rule) {
 std::string ToText(const Table& table) {
   std::string text = fmt::format("table {} {} {{\n", Name(table.family), table.name);
   for (const Chain& chain : table.chains) {
-    text += fmt::format("\tchain {} {{\n\t\ttype filter hook {} priority {}; policy {};\n", chain.name, Name(chain.hook), chain.priority,
-                        chain.policy == Policy::kAccept ? "accept" : "drop");
+    text += fmt::format("\tchain {} {{\n\t\ttype filter hook {} priority {}; policy {};\n", chain.name, Name(chain.hook),
+                        chain.priority, chain.policy == Policy::kAccept ? "accept" : "drop");
     for (const Rule& rule : chain.rules) text += fmt::format("\t\t{}\n", ToText(rule));
     text += "\t}\n";
   }

@@ -58,8 +58,8 @@ struct TproxyTo {
 enum class Reject : uint8_t { kTcpReset, kPortUnreachable, kAdminProhibited };
 enum class Verdict : uint8_t { kAccept, kDrop };
 
-using Expression =
-    std::variant<DestinationIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable, TproxyTo, Reject, Verdict>;
+using Expression = std::variant<DestinationIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable,
+                                TproxyTo, Reject, Verdict>;
 
 /// Expressions from left to right: all matches must hold for what follows to act.
 using Rule = std::vector<Expression>;

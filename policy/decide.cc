@@ -49,7 +49,6 @@ struct Layers {
   uint32_t https_allow = kNoIndex;
   uint32_t http_allow = kNoIndex;
   bool guard_passed = false;  ///< some allow of this connection may lead to the address
-  Closest closest;
 
   [[nodiscard]] uint32_t OpaqueTcp() const { return under_tcp_deny == kNoIndex ? transport_allow : kNoIndex; }
   [[nodiscard]] uint32_t OpaqueTls() const {
@@ -90,23 +89,42 @@ void AddDeny(const Rule& rule, uint32_t index, const ConnectionView& connection,
   if (IsInner(rule.verb) && rule.scheme != Scheme::kHttp) Keep(&layers->under_tls_deny, index);
 }
 
-void AddAllow(const Rule& rule, uint32_t index, const ConnectionView& connection, Layers* layers) {
-  if (rule.verb == Verb::kDns) return;
-  const bool udp = connection.query.transport == Transport::kUdp;
-  if ((rule.verb == Verb::kUdp) != udp) return;
-  const Misses misses = ConnectionMisses(rule, connection);
-  if (misses != 0) {
-    layers->closest.Offer(misses);
-    return;
-  }
+bool CarriedBy(const Rule& rule, Transport transport) {
+  return rule.verb != Verb::kDns && (rule.verb == Verb::kUdp) == (transport == Transport::kUdp);
+}
+
+// Whether the allow covers the connection.
+bool AddAllow(const Rule& rule, uint32_t index, const ConnectionView& connection, Layers* layers) {
+  if (!CarriedBy(rule, connection.query.transport)) return false;
+  if (!AllowCoversConnection(rule, connection)) return false;
   layers->guard_passed = true;
   if (rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) Keep(&layers->transport_allow, index);
   if (rule.verb == Verb::kTls) Keep(&layers->tls_allow, index);
   if (IsInner(rule.verb)) Keep(rule.scheme == Scheme::kHttp ? &layers->http_allow : &layers->https_allow, index);
+  return true;
 }
 
 ConnectDecision Deny(Reason reason, uint32_t rule = kNoIndex) { return {ConnectVerdict::kDeny, {false, reason, RuleRef{rule}, false}}; }
 ConnectDecision Allow(ConnectVerdict verdict, uint32_t rule) { return {verdict, {true, Reason::kAllowed, RuleRef{rule}, false}}; }
+
+// What the allow that came closest lacked. Only for denials: a second look at the candidates.
+Reason WhyNoAllow(const Snapshot::Compiled& compiled, const ConnectionView& connection) {
+  Closest closest;
+  ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
+    const Rule& rule = compiled.rules[i];
+    if (rule.allow && CarriedBy(rule, connection.query.transport)) closest.Offer(ConnectionMisses(rule, connection));
+  });
+  return closest.reason();
+}
+
+Reason WhyNoAllow(const Snapshot::Compiled& compiled, const ConnectionView& connection, const RequestView& request) {
+  Closest closest;
+  ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
+    const Rule& rule = compiled.rules[i];
+    if (rule.allow && IsInner(rule.verb)) closest.Offer(ConnectionMisses(rule, connection) | request.AllowMisses(rule));
+  });
+  return closest.reason();
+}
 
 ConnectDecision Judge(const Layers& layers) {
   if (layers.outer_deny != kNoIndex) return Deny(Reason::kDenyRule, layers.outer_deny);
@@ -118,7 +136,7 @@ ConnectDecision Judge(const Layers& layers) {
   if (layers.transport_allow != kNoIndex) return Deny(Reason::kDenyRule, layers.under_tcp_deny);
   if (layers.tls_allow != kNoIndex || layers.https_allow != kNoIndex)
     return Deny(Reason::kDenyRule, std::min(layers.tls_deny, layers.under_tls_deny));
-  return Deny(layers.closest.reason());
+  return Deny(Reason::kNoRule);
 }
 
 // `mode: audit` forwards what enforce would refuse, but never past the address guard (exact point 19).
@@ -146,9 +164,14 @@ ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcep
   Layers layers;
   ForEachCandidate(*compiled_, query, [&](uint32_t i) {
     const Rule& rule = compiled_->rules[i];
-    rule.allow ? AddAllow(rule, i, connection, &layers) : AddDeny(rule, i, connection, &layers);
+    if (rule.allow) {
+      AddAllow(rule, i, connection, &layers);
+    } else {
+      AddDeny(rule, i, connection, &layers);
+    }
   });
   ConnectDecision decision = Judge(layers);
+  if (decision.decision.reason == Reason::kNoRule) decision.decision.reason = WhyNoAllow(*compiled_, connection);
   if (decision.allowed() || compiled_->mode == Mode::kEnforce) return decision;
   if (GuardRefuses(layers, connection)) {
     decision.decision.reason = Reason::kPrivateAddress;
@@ -171,7 +194,6 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   const ConnectionView connection(query);
   const RequestView view(request);
   Layers layers;
-  Closest closest;
   uint32_t allow = kNoIndex;
   uint32_t deny = kNoIndex;
   ForEachCandidate(*compiled_, query, [&](uint32_t i) {
@@ -183,14 +205,7 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
         Keep(&deny, i);
       return;
     }
-    AddAllow(rule, i, connection, &layers);
-    if (!IsInner(rule.verb) || allow < i) return;
-    const Misses misses = ConnectionMisses(rule, connection) | view.AllowMisses(rule);
-    if (misses == 0) {
-      allow = i;
-    } else {
-      closest.Offer(misses);
-    }
+    if (AddAllow(rule, i, connection, &layers) && IsInner(rule.verb) && i < allow && view.AllowCovers(rule)) allow = i;
   });
   const bool tls = request.scheme == Scheme::kHttps;
   if (tls) Keep(&deny, layers.tls_deny);
@@ -198,13 +213,15 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   // An opaque tuple includes every inner one (exact point 5).
   uint32_t opaque = layers.OpaqueTcp();
   if (opaque == kNoIndex && tls) opaque = layers.OpaqueTls();
-  Decision decision{false, closest.reason(), RuleRef::kNone, false};
+  Decision decision;
   if (layers.outer_deny == kNoIndex && opaque != kNoIndex) {
     decision = {true, Reason::kAllowed, RuleRef{opaque}, false};
   } else if (deny != kNoIndex) {
     decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
   } else if (allow != kNoIndex) {
     decision = {true, Reason::kAllowed, RuleRef{allow}, false};
+  } else {
+    decision.reason = WhyNoAllow(*compiled_, connection, view);
   }
   if (decision.allowed || compiled_->mode == Mode::kEnforce) return decision;
   if (GuardRefuses(layers, connection)) {

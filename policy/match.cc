@@ -220,6 +220,11 @@ bool CoversPort(const Rule& rule, uint16_t port) {
   return std::any_of(rule.ports.begin(), rule.ports.end(), [&](const PortRange& r) { return port >= r.first && port <= r.last; });
 }
 
+bool AllowCoversConnection(const Rule& rule, const ConnectionView& connection) {
+  return CoversPort(rule, connection.query.port) && (!rule.until || connection.query.now < *rule.until) &&
+         AllowCoversProcess(rule, connection.query.process) && AllowCoversAddress(rule, connection);
+}
+
 Misses ConnectionMisses(const Rule& rule, const ConnectionView& connection) {
   Misses misses = 0;
   if (!CoversPort(rule, connection.query.port)) misses |= kMissPort;
@@ -235,6 +240,16 @@ bool IsMethodOverrideHeader(std::string_view name) {
 
 RequestView::RequestView(const RequestQuery& request) : request_(request) {
   for (const auto& header : request.headers) has_method_override_ |= IsMethodOverrideHeader(header.first);
+}
+
+bool RequestView::AllowCovers(const Rule& rule) const {
+  const CanonicalTarget& target = *request_.target;
+  // What fails most often first; the answer is that of AllowMisses.
+  if (!IsGit(rule.verb)) {
+    if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) return false;
+    if (!ListsMethod(rule, request_.method)) return false;
+  }
+  return AllowMisses(rule) == 0;
 }
 
 Misses RequestView::AllowMisses(const Rule& rule) const {

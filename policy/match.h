@@ -43,6 +43,8 @@ struct ConnectionView {
 [[nodiscard]] bool CoversPort(const Rule& rule, uint16_t port);
 
 /// Port, process, address and time of an allow whose host matches.
+[[nodiscard]] bool AllowCoversConnection(const Rule& rule, const ConnectionView& connection);
+/// The same, with all that stands against it.
 [[nodiscard]] Misses ConnectionMisses(const Rule& rule, const ConnectionView& connection);
 
 /// A request with what is worked out once, where a rule first needs it.
@@ -51,6 +53,8 @@ class RequestView {
   explicit RequestView(const RequestQuery& request);
 
   /// Scheme, method, path, query and headers of an inner allow.
+  [[nodiscard]] bool AllowCovers(const Rule& rule) const;
+  /// The same, with all that stands against it.
   [[nodiscard]] Misses AllowMisses(const Rule& rule) const;
   [[nodiscard]] bool DenyCovers(const Rule& rule) const;
   [[nodiscard]] bool has_method_override() const { return has_method_override_; }

@@ -44,7 +44,9 @@ Result<void> ReadList(const Node& node, std::string_view slot, std::vector<T>* o
   const auto nodes = ListOf(node, slot);
   if (!nodes) return std::unexpected(nodes.error());
   for (const Node* item : *nodes) {
-    auto text = ReadText(*item, slot);
+    // What looks like a number is an address all the same: no reader can take 10.0.0.1 for another one.
+    const bool address = slot == "ip" && item->kind == Node::Kind::kScalar;
+    auto text = address ? Result<std::string>(item->text) : ReadText(*item, slot);
     if (!text) return std::unexpected(text.error());
     auto value = parse(*text);
     if (!value) return MovedInto(*item, value.error());

@@ -178,7 +178,7 @@ Result<Glob> FileGlob(std::string_view text, std::string_view what) {
     const size_t end = std::min(text.find('/', at), text.size());
     const std::string_view segment = text.substr(at, end - at);
     if (segment == "." || segment == ".." || segment.empty())
-      return TextError("write the path without `//`, `.` and `..`", at, segment.size());
+      return TextError("write the path without `//`, `.` and `..`", at + 1, segment.size());
     at = end + 1;
   }
   return Glob::Path(text);

@@ -10,24 +10,80 @@ namespace sluice::supervisor {
 namespace {
 
 constexpr auto kPassed = std::to_array<std::string_view>({
-    "CARGO_HOME", "CI", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "CONDA_PREFIX", "DEBIAN_FRONTEND", "EDITOR", "FORCE_COLOR",
-    "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_NAME", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_NAME", "GIT_EDITOR", "GIT_PAGER", "GOPATH", "GOROOT",
-    "HOME", "JAVA_HOME", "LANG", "LANGUAGE", "LESS", "LINES", "LOGNAME", "LS_COLORS", "MAKEFLAGS", "MANPAGER", "NO_COLOR", "NVM_DIR",
-    "PAGER", "PATH", "PWD", "PYENV_ROOT", "RUSTUP_HOME", "SHELL", "SOURCE_DATE_EPOCH", "TERM", "TERM_PROGRAM", "TZ", "USER", "VIRTUAL_ENV",
+    "CARGO_HOME",
+    "CI",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLORTERM",
+    "COLUMNS",
+    "CONDA_PREFIX",
+    "DEBIAN_FRONTEND",
+    "EDITOR",
+    "FORCE_COLOR",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "GIT_EDITOR",
+    "GIT_PAGER",
+    "GOPATH",
+    "GOROOT",
+    "HOME",
+    "JAVA_HOME",
+    "LANG",
+    "LANGUAGE",
+    "LESS",
+    "LINES",
+    "LOGNAME",
+    "LS_COLORS",
+    "MAKEFLAGS",
+    "MANPAGER",
+    "NO_COLOR",
+    "NVM_DIR",
+    "PAGER",
+    "PATH",
+    "PWD",
+    "PYENV_ROOT",
+    "RUSTUP_HOME",
+    "SHELL",
+    "SOURCE_DATE_EPOCH",
+    "TERM",
+    "TERM_PROGRAM",
+    "TZ",
+    "USER",
+    "VIRTUAL_ENV",
     "VISUAL",
 });
 
 // Sockets and files that lead to credentials or to a session of the user's.
 constexpr auto kAgents = std::to_array<std::string_view>({
-    "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DISPLAY", "DOCKER_CONFIG", "DOCKER_HOST", "GNOME_KEYRING_CONTROL", "GPG_AGENT_INFO",
-    "GOOGLE_APPLICATION_CREDENTIALS", "KRB5CCNAME", "KUBECONFIG", "NETRC", "NOTIFY_SOCKET", "SSH_AGENT_PID", "SSH_AUTH_SOCK", "SSH_ASKPASS",
-    "SUDO_ASKPASS", "TMUX", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DBUS_SYSTEM_BUS_ADDRESS",
+    "DISPLAY",
+    "DOCKER_CONFIG",
+    "DOCKER_HOST",
+    "GNOME_KEYRING_CONTROL",
+    "GPG_AGENT_INFO",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "KRB5CCNAME",
+    "KUBECONFIG",
+    "NETRC",
+    "NOTIFY_SOCKET",
+    "SSH_AGENT_PID",
+    "SSH_AUTH_SOCK",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "TMUX",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
 });
 constexpr auto kCredentialPrefixes = std::to_array<std::string_view>({"AWS_", "AZURE_", "ARM_CLIENT_", "VAULT_", "OP_SESSION_"});
 // Anywhere in the name, and as a whole word of it (between underscores).
-constexpr auto kCredentialParts =
-    std::to_array<std::string_view>({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "PRIVATEKEY"});
-constexpr auto kCredentialWords = std::to_array<std::string_view>({"KEY", "KEYS", "AUTH", "PASS", "PWD", "PAT", "COOKIE", "JWT", "BEARER"});
+constexpr auto kCredentialParts = std::to_array<std::string_view>(
+    {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "PRIVATEKEY"});
+constexpr auto kCredentialWords =
+    std::to_array<std::string_view>({"KEY", "KEYS", "AUTH", "PASS", "PWD", "PAT", "COOKIE", "JWT", "BEARER"});
 
 std::string Upper(std::string_view text) {
   std::string upper(text);
@@ -60,9 +116,8 @@ bool CarriesPassword(std::string_view value) {
 
 bool IsName(std::string_view name) {
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;
-  return std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  });
+  return std::ranges::all_of(
+      name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; });
 }
 
 bool IsProxy(std::string_view upper) {

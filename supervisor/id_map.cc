@@ -34,7 +34,8 @@ std::optional<std::vector<IdRange>> ParseIdMap(std::string_view text) {
       if (!taken) return std::nullopt;
       number = *taken;
     }
-    if (line.find_first_not_of(" \t") != std::string_view::npos || numbers[2] == 0 || ranges.size() == kMaxIdRanges) return std::nullopt;
+    if (line.find_first_not_of(" \t") != std::string_view::npos || numbers[2] == 0 || ranges.size() == kMaxIdRanges)
+      return std::nullopt;
     ranges.push_back({numbers[0], numbers[2]});
   }
   if (ranges.empty()) return std::nullopt;

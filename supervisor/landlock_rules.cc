@@ -32,8 +32,10 @@ constexpr uint64_t AllFs(int abi) {
 
 Result<LandlockHandled> HandledBy(int abi) {
   if (abi < kRequiredLandlockAbi)
-    return Fail(Code::kUnsupported, fmt::format("this kernel's Landlock is ABI {}; {} is needed (Linux 6.7, CONFIG_SECURITY_LANDLOCK "
-                                                "and \"landlock\" in the lsm= list)", abi, kRequiredLandlockAbi));
+    return Fail(Code::kUnsupported,
+                fmt::format("this kernel's Landlock is ABI {}; {} is needed (Linux 6.7, CONFIG_SECURITY_LANDLOCK "
+                            "and \"landlock\" in the lsm= list)",
+                            abi, kRequiredLandlockAbi));
   LandlockHandled handled;
   handled.access_fs = AllFs(abi);
   handled.access_net = kConnectTcp;

@@ -24,8 +24,8 @@ struct LaunchSpec {
   std::vector<std::string> protect;     ///< files the workload must not write wherever they lie (policy, includes, audit, binary)
   std::vector<std::string> unix_sockets;                         ///< sockets a `unix` rule names, bound into the view
   std::vector<std::pair<std::string, std::string>> environment;  ///< complete: nothing else is passed
-  std::vector<FileOverlay> overlays;  ///< trust bundles, resolv.conf
-  std::string hostname = "sluice";    ///< also in the view's /etc/hosts, which Launch writes unless an overlay does
+  std::vector<FileOverlay> overlays;                             ///< trust bundles, resolv.conf
+  std::string hostname = "sluice";  ///< also in the view's /etc/hosts, which Launch writes unless an overlay does
   std::optional<std::chrono::milliseconds> timeout;
 };
 

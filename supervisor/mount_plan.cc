@@ -36,7 +36,8 @@ Result<void> CheckGrant(std::string_view path, std::string_view origin) {
     if (IsWithin(path, place)) return Fail(Code::kInvalid, fmt::format("{} {}: {} is the workload's own", origin, path, place));
   for (const auto place : kPrivatePlaces)
     if (path == place)
-      return Fail(Code::kInvalid, fmt::format("{} {}: {} is private to the workload; name a folder below it", origin, path, place));
+      return Fail(Code::kInvalid,
+                  fmt::format("{} {}: {} is private to the workload; name a folder below it", origin, path, place));
   return {};
 }
 
@@ -88,8 +89,10 @@ class Planner {
       plan_.steps.back().overlay = i;
     }
     if (plan_.steps.size() > kMaxMountSteps)
-      return Fail(Code::kExhausted, fmt::format("the view would need {} mounts, {} are allowed (many sockets or repositories in a "
-                                                "granted tree?)", plan_.steps.size(), kMaxMountSteps));
+      return Fail(Code::kExhausted,
+                  fmt::format("the view would need {} mounts, {} are allowed (many sockets or repositories in a "
+                              "granted tree?)",
+                              plan_.steps.size(), kMaxMountSteps));
     plan_.work_directory = spec_.work_directory;
     return std::move(plan_);
   }
@@ -98,7 +101,8 @@ class Planner {
   void Step(Kind kind, std::string target, std::string source = {}, Access access = Access::kReadOnly, uint32_t mode = 0755) {
     // Links and folders are made in the view's own root, never inside a tree of the host.
     if ((kind == Kind::kLink || kind == Kind::kFolder) && GrantOver(trees_, target) != nullptr) return;
-    plan_.steps.push_back({.kind = kind, .target = std::move(target), .source = std::move(source), .access = access, .mode = mode});
+    plan_.steps.push_back(
+        {.kind = kind, .target = std::move(target), .source = std::move(source), .access = access, .mode = mode});
   }
 
   void AddSystem() {
@@ -173,8 +177,10 @@ class Planner {
       const Tree* tree = GrantOver(trees_, entry.path);
       if (tree == nullptr || tree->access == Access::kReadOnly) continue;
       if (entry.kind == EntryKind::kAbsent)
-        return Fail(Code::kInvalid, fmt::format("{} must exist before the workload starts, else the workload could create it: it lies "
-                                                "in a tree the workload may write", entry.path));
+        return Fail(Code::kInvalid,
+                    fmt::format("{} must exist before the workload starts, else the workload could create it: it lies "
+                                "in a tree the workload may write",
+                                entry.path));
       if (trees_.contains(entry.path))
         return Fail(Code::kInvalid, fmt::format("{} must not be writable to the workload, but is granted to it", entry.path));
       PinAncestors(entry.path, pins);
@@ -197,7 +203,8 @@ class Planner {
   }
 
   void PinAncestors(std::string_view path, std::set<std::string>& pins) const {
-    for (std::string folder = Parent(path); folder != "/" && !trees_.contains(folder); folder = Parent(folder)) pins.insert(folder);
+    for (std::string folder = Parent(path); folder != "/" && !trees_.contains(folder); folder = Parent(folder))
+      pins.insert(folder);
   }
 
   void AddUnixSockets() {
@@ -215,25 +222,64 @@ class Planner {
 }  // namespace
 
 const std::vector<std::string>& SystemPaths() {
-  static const std::vector<std::string> kPaths = {
-      "/bin", "/etc", "/gnu/store", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/opt", "/sbin", "/sys/devices/system/cpu",
-      "/sys/devices/system/node", "/usr"};
+  static const std::vector<std::string> kPaths = {"/bin",
+                                                  "/etc",
+                                                  "/gnu/store",
+                                                  "/lib",
+                                                  "/lib32",
+                                                  "/lib64",
+                                                  "/libx32",
+                                                  "/nix/store",
+                                                  "/opt",
+                                                  "/sbin",
+                                                  "/sys/devices/system/cpu",
+                                                  "/sys/devices/system/node",
+                                                  "/usr"};
   return kPaths;
 }
 
 const std::vector<std::string>& SecretPaths() {
-  static const std::vector<std::string> kPaths = {
-      "/etc/gshadow", "/etc/gshadow-", "/etc/krb5.keytab", "/etc/shadow", "/etc/shadow-", "/etc/ssl/private",
-      "/etc/security/opasswd", "/etc/ssh/ssh_host_dsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key",
-      "/etc/ssh/ssh_host_rsa_key", "/etc/kubernetes", "/etc/docker/key.json", "/etc/rancher", "/etc/wireguard"};
+  static const std::vector<std::string> kPaths = {"/etc/gshadow",
+                                                  "/etc/gshadow-",
+                                                  "/etc/krb5.keytab",
+                                                  "/etc/shadow",
+                                                  "/etc/shadow-",
+                                                  "/etc/ssl/private",
+                                                  "/etc/security/opasswd",
+                                                  "/etc/ssh/ssh_host_dsa_key",
+                                                  "/etc/ssh/ssh_host_ecdsa_key",
+                                                  "/etc/ssh/ssh_host_ed25519_key",
+                                                  "/etc/ssh/ssh_host_rsa_key",
+                                                  "/etc/kubernetes",
+                                                  "/etc/docker/key.json",
+                                                  "/etc/rancher",
+                                                  "/etc/wireguard"};
   return kPaths;
 }
 
 const std::vector<std::string>& RunLaterHomePaths() {
-  static const std::vector<std::string> kPaths = {
-      ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".config/autostart", ".config/fish", ".config/git",
-      ".config/systemd", ".envrc", ".gitconfig", ".local/bin", ".pam_environment", ".profile", ".ssh", ".xprofile", ".xsession",
-      ".xsessionrc", ".zlogin", ".zprofile", ".zshenv", ".zshrc", "bin"};
+  static const std::vector<std::string> kPaths = {".bash_login",
+                                                  ".bash_logout",
+                                                  ".bash_profile",
+                                                  ".bashrc",
+                                                  ".config/autostart",
+                                                  ".config/fish",
+                                                  ".config/git",
+                                                  ".config/systemd",
+                                                  ".envrc",
+                                                  ".gitconfig",
+                                                  ".local/bin",
+                                                  ".pam_environment",
+                                                  ".profile",
+                                                  ".ssh",
+                                                  ".xprofile",
+                                                  ".xsession",
+                                                  ".xsessionrc",
+                                                  ".zlogin",
+                                                  ".zprofile",
+                                                  ".zshenv",
+                                                  ".zshrc",
+                                                  "bin"};
   return kPaths;
 }
 

@@ -24,10 +24,10 @@ struct HostEntry {
 
 /// What the plan needs to know of the host. All paths absolute and canonical but where a comment says otherwise.
 struct HostFacts {
-  std::vector<HostEntry> system;         ///< the entries of SystemPaths(), and of SecretPaths()
-  std::vector<HostEntry> protect;        ///< LaunchSpec::protect, resolved; kAbsent where nothing is there
-  std::vector<std::string> sockets;      ///< sockets and FIFOs found below granted trees
-  std::vector<HostEntry> run_later;      ///< found in writable trees, run by the user's own tools later (git hooks and the like)
+  std::vector<HostEntry> system;     ///< the entries of SystemPaths(), and of SecretPaths()
+  std::vector<HostEntry> protect;    ///< LaunchSpec::protect, resolved; kAbsent where nothing is there
+  std::vector<std::string> sockets;  ///< sockets and FIFOs found below granted trees
+  std::vector<HostEntry> run_later;  ///< found in writable trees, run by the user's own tools later (git hooks and the like)
 };
 
 /// Trees and links every program needs, bound read-only where the host has them.
@@ -41,17 +41,17 @@ enum class Access : uint8_t { kReadOnly, kWritable };
 
 struct MountStep {
   enum class Kind : uint8_t {
-    kBind,     ///< `source` of the host, recursive, with `access`
-    kDevice,   ///< a device node of the host
-    kScratch,  ///< an empty writable tmpfs, `mode`
-    kProc,     ///< a new read-only procfs of the pid namespace
+    kBind,       ///< `source` of the host, recursive, with `access`
+    kDevice,     ///< a device node of the host
+    kScratch,    ///< an empty writable tmpfs, `mode`
+    kProc,       ///< a new read-only procfs of the pid namespace
     kTerminals,  ///< a new devpts
-    kLink,     ///< a symbolic link to `source`
-    kFolder,   ///< an empty folder that mounts below it need; stays read-only
-    kPin,      ///< the folder bound onto itself, so that it cannot be renamed away
-    kLock,     ///< the file or folder bound onto itself read-only
-    kMask,     ///< hidden: nothing can be read of it or connected through it
-    kOverlay,  ///< read-only file with overlays[overlay].content
+    kLink,       ///< a symbolic link to `source`
+    kFolder,     ///< an empty folder that mounts below it need; stays read-only
+    kPin,        ///< the folder bound onto itself, so that it cannot be renamed away
+    kLock,       ///< the file or folder bound onto itself read-only
+    kMask,       ///< hidden: nothing can be read of it or connected through it
+    kOverlay,    ///< read-only file with overlays[overlay].content
   };
   Kind kind = Kind::kBind;
   std::string target;
@@ -63,9 +63,9 @@ struct MountStep {
 };
 
 struct MountPlan {
-  std::vector<MountStep> steps;               ///< in the order to be done
-  std::vector<std::string> writable;          ///< trees the workload may write: granted and scratch
-  std::vector<std::string> granted;           ///< trees of the host in the view, read-only or writable
+  std::vector<MountStep> steps;                ///< in the order to be done
+  std::vector<std::string> writable;           ///< trees the workload may write: granted and scratch
+  std::vector<std::string> granted;            ///< trees of the host in the view, read-only or writable
   std::vector<std::string> must_be_read_only;  ///< verified after mounting, before anything runs
   std::string work_directory;
 };

@@ -51,7 +51,8 @@ Result<void> ReadAnswer(mnl_socket* socket, const Batch& batch) {
     if (received < 0 && errno == EINTR) continue;
     if (received < 0) return FailErrno("no answer from nftables", errno == EAGAIN ? ETIMEDOUT : errno);
     int left = static_cast<int>(received);
-    for (auto* header = reinterpret_cast<nlmsghdr*>(buffer.data()); mnl_nlmsg_ok(header, left); header = mnl_nlmsg_next(header, &left)) {
+    for (auto* header = reinterpret_cast<nlmsghdr*>(buffer.data()); mnl_nlmsg_ok(header, left);
+         header = mnl_nlmsg_next(header, &left)) {
       if (header->nlmsg_type != NLMSG_ERROR || mnl_nlmsg_get_payload_len(header) < sizeof(nlmsgerr)) continue;
       const auto* answer = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
       if (answer->error != 0) return std::unexpected(Refused(batch, header->nlmsg_seq, -answer->error));

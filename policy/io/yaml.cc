@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 
+#include "policy/quoted.h"
+
 namespace sluice::policy {
 namespace {
 
@@ -146,7 +148,10 @@ class TreeBuilder {
       case FYET_DOCUMENT_START:
         if (++documents_ > 1) return text_.Fail("a second document; a policy is one", Start(event), Start(event) + 3);
         return false;
-      case FYET_ALIAS: return text_.Fail("an alias; write the value again", Start(event), End(event));
+      case FYET_ALIAS: {
+        const size_t name = Start(event);  // after the star
+        return text_.Fail("an alias; write the value again", name == 0 ? 0 : name - 1, name + 1);
+      }
       case FYET_MAPPING_START:
         return Enter(Node::Kind::kMapping, event, event->mapping_start.anchor, event->mapping_start.tag, event->mapping_start.mapping_start);
       case FYET_SEQUENCE_START:
@@ -161,10 +166,6 @@ class TreeBuilder {
 
   static size_t Start(fy_event* event) {
     const fy_mark* mark = fy_event_start_mark(event);
-    return mark == nullptr ? 0 : mark->input_pos;
-  }
-  static size_t End(fy_event* event) {
-    const fy_mark* mark = fy_event_end_mark(event);
     return mark == nullptr ? 0 : mark->input_pos;
   }
   static size_t TokenStart(fy_token* token, fy_event* event) {
@@ -214,11 +215,7 @@ class TreeBuilder {
     const size_t from = TokenStart(token, event);
     const fy_mark* end_mark = fy_token_end_mark(token);
     const size_t to = end_mark == nullptr ? from : end_mark->input_pos;
-    size_t length = 0;
-    const char* value = fy_token_get_text(token, &length);
-    if (value == nullptr) return text_.Fail("this value cannot be read", from, to);
-    node.text.assign(value, length);
-    const auto read = ReadStyle(fy_token_scalar_style(token), from, to, &node);
+    const auto read = ReadStyle(token, from, to, &node);
     if (!read) return std::unexpected(read.error());
     for (size_t i = 0; i < node.text.size();) {
       const Decoded c = DecodeUtf8(node.text, i);
@@ -229,31 +226,49 @@ class TreeBuilder {
     return Add(std::move(node));
   }
 
-  Result<void> ReadStyle(fy_scalar_style style, size_t from, size_t to, Node* node) {
-    const std::string_view raw = text_.bytes.substr(std::min(from, text_.bytes.size()), to > from ? to - from : 0);
-    const bool several_lines = raw.find('\n') != std::string_view::npos;
-    switch (style) {
+  Result<void> ReadStyle(fy_token* token, size_t from, size_t to, Node* node) {
+    const size_t size = text_.bytes.size();
+    const std::string_view raw = text_.bytes.substr(std::min(from, size), to > from ? to - from : 0);
+    switch (fy_token_scalar_style(token)) {
       case FYSS_PLAIN:
-        if (several_lines) return text_.Fail("a plain value over several lines; write it on one, or quote it", from, to);
+        if (raw.find('\n') != std::string_view::npos)
+          return text_.Fail("a plain value over several lines; write it on one, or quote it", from, to);
+        node->text = raw;
         node->span = text_.Span(from, to);
         return RefuseGluedComment(to);
-      case FYSS_SINGLE_QUOTED:
-      case FYSS_DOUBLE_QUOTED: {
-        node->style = Node::Style::kQuoted;
-        node->text_offset = 1;
-        // Depending on how the mark was set, it stands before or after the quote.
-        const size_t start = from > 0 && from < text_.bytes.size() && text_.bytes[from] != '\'' && text_.bytes[from] != '"' ? from - 1 : from;
-        if (several_lines) return text_.Fail("a quoted value over several lines; write it on one", start, to);
-        node->verbatim = text_.bytes.substr(start + 1, node->text.size()) == node->text;
-        node->span = text_.Span(start, std::max(to, start + node->text.size() + 2));
-        return {};
-      }
-      default:
-        node->style = Node::Style::kBlock;
-        node->verbatim = false;
-        node->span = PlaceOfNothing();
-        return {};
+      case FYSS_SINGLE_QUOTED: return ReadQuoted('\'', from, to, node);
+      case FYSS_DOUBLE_QUOTED: return ReadQuoted('"', from, to, node);
+      default: break;
     }
+    size_t length = 0;
+    const char* value = fy_token_get_text(token, &length);
+    if (value == nullptr) return text_.Fail("this value cannot be read", from, to);
+    node->text.assign(value, length);
+    node->style = Node::Style::kBlock;
+    node->verbatim = false;
+    node->span = PlaceOfNothing();
+    return {};
+  }
+
+  // The token's marks stand inside the quotes. Its text is decoded here and not by libfyaml, which leaks memory for a scalar
+  // with more than a few escapes (0.7.12).
+  Result<void> ReadQuoted(char quote, size_t from, size_t to, Node* node) {
+    const size_t size = text_.bytes.size();
+    if (from == 0 || from > to || to >= size || text_.bytes[from - 1] != quote || text_.bytes[to] != quote)
+      return text_.Fail("this quoted value cannot be read", from, to);
+    const std::string_view raw = text_.bytes.substr(from, to - from);
+    if (raw.find('\n') != std::string_view::npos) return text_.Fail("a quoted value over several lines; write it on one", from - 1, to);
+    auto decoded = quote == '"' ? DecodeDoubleQuoted(raw) : DecodeSingleQuoted(raw);
+    if (!decoded) {
+      const size_t at = from + decoded.error().span->column - 1;
+      return text_.Fail(decoded.error().message, at, at + decoded.error().span->length);
+    }
+    node->style = Node::Style::kQuoted;
+    node->text_offset = 1;
+    node->text = std::move(*decoded);
+    node->verbatim = raw == node->text;
+    node->span = text_.Span(from - 1, to + 1);
+    return {};
   }
 
   // For what has no text of its own on one line: the key that it belongs to.

@@ -21,7 +21,11 @@ int SocketType(int fd) {
 }  // namespace
 
 ByteChannel::ByteChannel(int from, int to)
-    : from_(from), to_(to), from_datagrams_(SocketType(from) == SOCK_DGRAM), to_socket_(SocketType(to) != 0), to_terminal_(::isatty(to) == 1) {}
+    : from_(from),
+      to_(to),
+      from_datagrams_(SocketType(from) == SOCK_DGRAM),
+      to_socket_(SocketType(to) != 0),
+      to_terminal_(::isatty(to) == 1) {}
 
 pollfd ByteChannel::Interest() const {
   if (start_ < end_) return {.fd = to_, .events = POLLOUT, .revents = 0};

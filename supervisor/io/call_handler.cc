@@ -138,12 +138,13 @@ CallHandler::Question CallHandler::Ask(WatchedCall& call, policy::Transport tran
   return question;
 }
 
-policy::ConnectQuery CallHandler::QueryOf(const Question& question) {
+policy::ConnectQuery CallHandler::QueryOf(const Question& question) const {
   policy::ConnectQuery query{.process = question.process.get(),
                              .host = question.host,
                              .port = question.destination.port,
                              .transport = question.transport,
-                             .now = SystemClock().Wall()};
+                             .now = SystemClock().Wall(),
+                             .host_addresses = setup_.host_addresses};
   const bool real = question.snapshot->settings().dns == policy::DnsMode::kReal;
   if (question.host.empty() || real) query.address = question.destination.address;
   return query;

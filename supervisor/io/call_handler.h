@@ -33,6 +33,7 @@ class CallHandler : private CaptureGate::Sink {
     int listener = -1;
     pid_t workload_pid = 0;
     std::vector<std::string> writable_trees;
+    std::vector<IpAddress> host_addresses;
     OwnAddresses own;
     /// Something was left waiting: Sweep within kSignalProbe, and again while busy().
     std::function<void()> wake_sweeper;
@@ -80,7 +81,7 @@ class CallHandler : private CaptureGate::Sink {
   [[nodiscard]] bool KnownToPolicy(const Question& question);
   [[nodiscard]] Question Ask(WatchedCall& call, policy::Transport transport);
   [[nodiscard]] policy::SnapshotPtr CurrentSnapshot() const;
-  [[nodiscard]] static policy::ConnectQuery QueryOf(const Question& question);
+  [[nodiscard]] policy::ConnectQuery QueryOf(const Question& question) const;
   [[nodiscard]] static policy::EventTarget TargetOf(const Question& question);
   void DenyConnect(WatchedCall call, const Question& question, const policy::ConnectDecision& decision);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);

@@ -23,7 +23,7 @@ namespace {
 constexpr int kStartTimeoutMs = 10'000;
 constexpr size_t kPassedCount = 5;
 
-// In the child, once its user namespace has maps: builds the namespace and sends what holds it.
+// In the child: builds the namespace and sends what holds it.
 Result<void> BuildAndSend(int socket) {
   if (auto done = ConfigureLoopback(); !done) return done;
   if (auto done = ConfigureSysctls(); !done) return done;
@@ -41,17 +41,16 @@ Result<void> RunChild(int socket) {
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return std::unexpected(NamespaceError("a user and network namespace", errno));
   // The supervisor is not dumpable, which its child inherits, and the maps of a process that is not dumpable are root's.
   if (::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
-  if (auto sent = Send(socket, Step::kGo); !sent) return sent;
+  // Building needs no ids. The maps, which only a live process's can be, come last.
+  if (auto sent = BuildAndSend(socket); !sent) return sent;
   if (auto go = Expect(socket, Step::kGo, kStartTimeoutMs); !go) return std::unexpected(go.error());
-  return BuildAndSend(socket);
+  return {};
 }
 
 Result<Capture> ReceiveCapture(int socket, pid_t child) {
-  if (auto started = Expect(socket, Step::kGo, kStartTimeoutMs); !started) return std::unexpected(started.error());
-  if (auto mapped = WriteIdentityMaps(child); !mapped) return std::unexpected(mapped.error());
-  if (auto sent = Send(socket, Step::kGo); !sent) return std::unexpected(sent.error());
   auto message = Expect(socket, Step::kCaptured, kStartTimeoutMs);
   if (!message) return std::unexpected(message.error());
+  if (auto mapped = WriteIdentityMaps(child); !mapped) return std::unexpected(mapped.error());
   if (message->fds.size() != kPassedCount) return Fail(Code::kInternal, "a capture came without its descriptors");
   Capture capture;
   capture.user_namespace = std::move(message->fds[0]);
@@ -80,7 +79,7 @@ Result<Capture> CreateCapture() {
   }
   handshake->second.Reset();
   auto capture = ReceiveCapture(handshake->first.get(), child);
-  if (!capture) ::kill(child, SIGKILL);
+  ::kill(child, SIGKILL);  // it has done its work, or failed
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   return capture;

@@ -35,7 +35,8 @@ class RouteSocket {
  public:
   Result<void> Open() {
     socket_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0) return FailErrno("cannot open a routing netlink socket", errno);
+    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0)
+      return FailErrno("cannot open a routing netlink socket", errno);
     return {};
   }
   nlmsghdr* Start(uint16_t type, uint16_t flags) {
@@ -49,7 +50,8 @@ class RouteSocket {
     if (mnl_socket_sendto(socket_.get(), header, header->nlmsg_len) < 0) return FailErrno(what, errno);
     const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
     if (got < 0) return FailErrno(what, errno);
-    if (mnl_cb_run(buffer_.data(), static_cast<size_t>(got), sequence_, mnl_socket_get_portid(socket_.get()), nullptr, nullptr) < 0)
+    if (mnl_cb_run(buffer_.data(), static_cast<size_t>(got), sequence_, mnl_socket_get_portid(socket_.get()), nullptr, nullptr) <
+        0)
       return FailErrno(what, errno);
     return {};
   }
@@ -156,7 +158,8 @@ Result<void> ConfigureSysctls() {
   if (!start) return std::unexpected(start.error());
   int port = 0;
   std::from_chars(start->data(), start->data() + start->size(), port);
-  if (port < kFirstUnprivilegedPort) return SetSysctl("ipv4/ip_unprivileged_port_start", fmt::format("{}", kFirstUnprivilegedPort));
+  if (port < kFirstUnprivilegedPort)
+    return SetSysctl("ipv4/ip_unprivileged_port_start", fmt::format("{}", kFirstUnprivilegedPort));
   return {};
 }
 

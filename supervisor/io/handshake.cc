@@ -47,8 +47,9 @@ Message Decode(const Wire& wire) {
   message.step = static_cast<Step>(wire.step);
   message.number = wire.number;
   if (message.step == Step::kFailed)
-    message.error = Error{static_cast<Code>(wire.code), std::string(wire.text.data(), std::min<size_t>(wire.text_size, wire.text.size())),
-                          wire.sys_errno, std::nullopt};
+    message.error =
+        Error{static_cast<Code>(wire.code), std::string(wire.text.data(), std::min<size_t>(wire.text_size, wire.text.size())),
+              wire.sys_errno, std::nullopt};
   return message;
 }
 
@@ -56,7 +57,8 @@ Message Decode(const Wire& wire) {
 
 Result<std::pair<UniqueFd, UniqueFd>> MakeHandshake() {
   std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return FailErrno("cannot create a socket pair", errno);
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return FailErrno("cannot create a socket pair", errno);
   std::pair<UniqueFd, UniqueFd> pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
   const int on = 1;
   if (::setsockopt(pair.first.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)

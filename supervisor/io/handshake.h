@@ -24,15 +24,14 @@ enum class Step : uint32_t {
   kCaptured,  ///< a capture's descriptors
   kInit,      ///< number: the sandbox's first process, in the sender's pid namespace
   kTerminal,  ///< one descriptor: the master of the workload's terminal
-  kReady,     ///< the command is about to install its filter
-  kFiltered,  ///< number: the notification descriptor in the command's table
+  kFiltered,  ///< from the command; number: the notification descriptor in the command's table
 };
 
 struct Message {
   Step step = Step::kFailed;
   int64_t number = 0;
-  Error error;                ///< when step is kFailed
-  pid_t sender = 0;           ///< in the receiver's pid namespace; 0 where SO_PASSCRED is off
+  Error error;       ///< when step is kFailed
+  pid_t sender = 0;  ///< in the receiver's pid namespace; 0 where SO_PASSCRED is off
   std::vector<UniqueFd> fds;
 };
 

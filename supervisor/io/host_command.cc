@@ -18,8 +18,8 @@ bool IsProgram(const std::string& path) {
 
 bool IsVisible(const LaunchSpec& spec, const std::string& path) {
   const auto covers = [&](const std::string& tree) { return IsWithin(path, tree); };
-  return covers(spec.work_directory) || std::ranges::any_of(spec.read_write, covers) || std::ranges::any_of(spec.read_only, covers) ||
-         std::ranges::any_of(SystemPaths(), covers);
+  return covers(spec.work_directory) || std::ranges::any_of(spec.read_write, covers) ||
+         std::ranges::any_of(spec.read_only, covers) || std::ranges::any_of(SystemPaths(), covers);
 }
 
 // A visible link to a hidden program: the program is what must be granted.

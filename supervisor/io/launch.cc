@@ -17,6 +17,7 @@
 #include "supervisor/io/launch_child.h"
 #include "supervisor/io/launch_facts.h"
 #include "supervisor/io/launch_relay.h"
+#include "supervisor/io/light_process.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/standard_streams.h"
 #include "supervisor/landlock_rules.h"
@@ -31,7 +32,8 @@ class Sandbox final : public Workload {
  public:
   ~Sandbox() override { KillAll(); }
 
-  Result<void> Start(const LaunchSpec& spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter, int abi) {
+  Result<void> Start(const LaunchSpec& spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter,
+                     int abi) {
     auto handshake = MakeHandshake();
     if (!handshake) return std::unexpected(handshake.error());
     std::array<int, 2> status{};
@@ -44,15 +46,15 @@ class Sandbox final : public Workload {
     plan.standard = streams->ForChild();
     plan.handshake = handshake->second.get();
     plan.status_pipe = status_writer.get();
-    const pid_t entry = ::fork();
-    if (entry < 0) return FailErrno("cannot fork", errno);
-    if (entry == 0) RunEntry(plan);
+    const auto entry =
+        StartProcess(AffordableMemory(), [](void* argument) { RunEntry(*static_cast<const SandboxPlan*>(argument)); }, &plan);
+    if (!entry) return std::unexpected(entry.error());
     handshake->second.Reset();
     status_writer.Reset();
     handshake_ = std::move(handshake->first);
     timeout_ = spec.timeout;
     auto followed = Follow(std::move(*streams));
-    while (::waitpid(entry, nullptr, 0) < 0 && errno == EINTR) {
+    while (::waitpid(*entry, nullptr, 0) < 0 && errno == EINTR) {
     }
     return followed;
   }
@@ -68,11 +70,13 @@ class Sandbox final : public Workload {
     if (answer && answer->step == Step::kFailed) return std::unexpected(answer->error);
     // The socket closed without a word: execve took place.
     if (!answer && answer.error().code == Code::kInternal) return {};
-    return answer ? Result<void>(Fail(Code::kInternal, "an unexpected start-up message")) : Result<void>(std::unexpected(answer.error()));
+    return answer ? Result<void>(Fail(Code::kInternal, "an unexpected start-up message"))
+                  : Result<void>(std::unexpected(answer.error()));
   }
 
   ExitStatus Wait() override {
-    const CommandEnd end = relay_->Run({.pid = command_, .pidfd = command_fd_.get(), .status = status_.get(), .deadline = deadline_});
+    const CommandEnd end =
+        relay_->Run({.pid = command_, .pidfd = command_fd_.get(), .status = status_.get(), .deadline = deadline_});
     KillAll();
     relay_->Drain();
     ExitStatus status{.code = 128 + SIGKILL, .signal = SIGKILL, .timed_out = end.timed_out};
@@ -97,17 +101,16 @@ class Sandbox final : public Workload {
     }
     relay_.emplace(std::move(streams), std::move(master));
     relay_->CloseWorkloadEnds();
-    auto ready = Expect(handshake_.get(), Step::kReady, kStartTimeoutMs);
-    if (!ready) return std::unexpected(ready.error());
-    command_ = ready->sender;
-    command_fd_ = OpenPidfd(command_);
-    if (!command_fd_) return FailErrno("cannot watch the command", errno);
     auto filtered = Expect(handshake_.get(), Step::kFiltered, kStartTimeoutMs);
     if (!filtered) return std::unexpected(filtered.error());
+    command_ = filtered->sender;
+    command_fd_ = OpenPidfd(command_);
+    if (!command_fd_) return FailErrno("cannot watch the command", errno);
     notify_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, command_fd_.get(), static_cast<int>(filtered->number), 0)));
     if (!notify_) {
       const int error = errno;
-      if (error == EPERM) return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
+      if (error == EPERM)
+        return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
       return FailErrno("cannot take the notification descriptor", error);
     }
     return {};
@@ -137,7 +140,8 @@ class Sandbox final : public Workload {
 void AddHosts(LaunchSpec& spec) {
   constexpr const char* kHosts = "/etc/hosts";
   if (std::ranges::find(spec.overlays, kHosts, &FileOverlay::path) != spec.overlays.end()) return;
-  spec.overlays.push_back({kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
+  spec.overlays.push_back(
+      {kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
 }
 
 // A command that was not found in the view may well be on the host.
@@ -149,7 +153,8 @@ Error WithHint(Error error, const LaunchSpec& resolved) {
 
 }  // namespace
 
-Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture, std::span<const sock_filter> filter) {
+Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
+                                                 std::span<const sock_filter> filter) {
   const int abi = LandlockAbi();
   if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
   auto resolved = ResolvePaths(spec);

@@ -22,12 +22,13 @@
 namespace sluice::supervisor {
 namespace {
 
-constexpr uint64_t kNamespaces =
-    CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+constexpr uint64_t kNamespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 
 Result<void> JoinCapture(const Capture& capture) {
-  if (::setns(capture.user_namespace.get(), CLONE_NEWUSER) != 0) return FailErrno("cannot enter the capture's user namespace", errno);
-  if (::setns(capture.network_namespace.get(), CLONE_NEWNET) != 0) return FailErrno("cannot enter the capture's network namespace", errno);
+  if (::setns(capture.user_namespace.get(), CLONE_NEWUSER) != 0)
+    return FailErrno("cannot enter the capture's user namespace", errno);
+  if (::setns(capture.network_namespace.get(), CLONE_NEWNET) != 0)
+    return FailErrno("cannot enter the capture's network namespace", errno);
   return {};
 }
 
@@ -58,7 +59,8 @@ Result<void> PrepareInit(const SandboxPlan& plan) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("prctl(PR_SET_PDEATHSIG)", errno);
   // Its own session: kill(0, …) of the workload must not reach the supervisor's process group.
   if (::setsid() < 0) return FailErrno("setsid", errno);
-  if (::sethostname(plan.spec->hostname.data(), plan.spec->hostname.size()) != 0) return FailErrno("cannot set the host name", errno);
+  if (::sethostname(plan.spec->hostname.data(), plan.spec->hostname.size()) != 0)
+    return FailErrno("cannot set the host name", errno);
   const mode_t mask = ::umask(022);
   auto entered = EnterView(*plan.mounts, plan.spec->overlays);
   ::umask(mask);
@@ -73,7 +75,7 @@ Result<void> StartCommand(const SandboxPlan& plan) {
   if (command < 0) return FailErrno("cannot fork", errno);
   if (command == 0) RunCommand(plan, standard);
   ::close(plan.handshake);
-  if (auto dropped = DropPrivileges(); !dropped) ::_exit(1);  // the command never gets its go-ahead from a dead sandbox
+  if (auto dropped = DropCapabilities(); !dropped) ::_exit(1);  // the command dies with the sandbox
   ::prctl(PR_SET_DUMPABLE, 0);
   sigset_t all;
   sigfillset(&all);
@@ -91,13 +93,15 @@ Result<void> StartCommand(const SandboxPlan& plan) {
 }
 
 Result<void> StartInit(const SandboxPlan& plan) {
-  // Dumpable, which the supervisor is not: the maps in /proc/<pid> of a process that is not are root's alone.
-  if (::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
+  // The maps in /proc/<pid> of a process that is not dumpable are root's alone. Where the supervisor is not, this is a copy of
+  // it.
+  if (::prctl(PR_GET_DUMPABLE) != 1 && ::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
   if (auto joined = JoinCapture(*plan.capture); !joined) return joined;
   std::array<int, 2> mapped{};
   if (::pipe2(mapped.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
   // CLONE_PARENT makes init the supervisor's child, so that the supervisor waits for it and its death signal is the supervisor's.
-  const auto init = static_cast<pid_t>(::syscall(SYS_clone, kNamespaces | CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  const auto init =
+      static_cast<pid_t>(::syscall(SYS_clone, kNamespaces | CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   if (init < 0) return std::unexpected(NamespaceError("the workload's namespaces", errno));
   if (init == 0) {
     ::close(mapped[1]);

@@ -30,7 +30,8 @@ Result<void> PlaceDescriptors(std::array<int, 3> standard, int handshake) {
   for (int& fd : standard) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kAbove);
   handshake = ::fcntl(handshake, F_DUPFD_CLOEXEC, kAbove);
   for (int fd = 0; fd <= 2; ++fd)
-    if (::dup2(standard[static_cast<size_t>(fd)], fd) != fd) return FailErrno(fmt::format("cannot set up descriptor {}", fd), errno);
+    if (::dup2(standard[static_cast<size_t>(fd)], fd) != fd)
+      return FailErrno(fmt::format("cannot set up descriptor {}", fd), errno);
   if (::dup3(handshake, kHandshake, O_CLOEXEC) != kHandshake) return FailErrno("cannot keep the start-up socket", errno);
   if (::close_range(kHandshake + 1, ~0U, 0) != 0) return FailErrno("cannot close inherited descriptors", errno);
   return {};
@@ -100,7 +101,8 @@ Result<int> InstallFilter(std::span<const sock_filter> filter) {
   sock_fprog program{};
   program.len = static_cast<unsigned short>(filter.size());
   program.filter = const_cast<sock_filter*>(filter.data());  // the kernel reads it
-  for (const unsigned long flags : {SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, SECCOMP_FILTER_FLAG_NEW_LISTENER}) {
+  for (const unsigned long flags :
+       {SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, SECCOMP_FILTER_FLAG_NEW_LISTENER}) {
     const auto fd = static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
     if (fd >= 0) return fd;
     if (errno != EINVAL) break;
@@ -153,7 +155,6 @@ Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, in
   auto command = FindCommand(*plan.spec);
   if (!command) return std::unexpected(command.error());
   ExecArguments arguments = MakeArguments(*plan.spec);
-  if (auto ready = Send(kHandshake, Step::kReady); !ready) return ready;
   auto listener = InstallFilter(plan.filter);
   if (!listener) return std::unexpected(listener.error());
   if (auto told = Send(kHandshake, Step::kFiltered, *listener); !told) return told;

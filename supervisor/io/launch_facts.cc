@@ -76,24 +76,10 @@ Result<void> RefuseReplaceableLinks(const LaunchSpec& resolved, const LaunchSpec
         const auto folder = Canonical(last == 0 ? "/" : prefix.substr(0, last));
         for (const std::string& tree : WritableTrees(resolved))
           if (folder && IsWithin(*folder, tree))
-            return Fail(Code::kInvalid, fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
+            return Fail(Code::kInvalid,
+                        fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
       }
       if (slash == std::string::npos) break;
-    }
-  }
-  return {};
-}
-
-// Another name of the same file would stay writable, whatever is mounted over this one.
-Result<void> RefuseHardLinks(const LaunchSpec& resolved) {
-  for (const std::string& path : resolved.protect) {
-    struct stat file{};
-    if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_nlink < 2) continue;
-    for (const std::string& tree : WritableTrees(resolved)) {
-      struct stat root{};
-      if (::stat(tree.c_str(), &root) == 0 && root.st_dev == file.st_dev)
-        return Fail(Code::kInvalid, fmt::format("{} has {} names (hard links), one of which may lie in {}, which the workload may write",
-                                                path, file.st_nlink, tree));
     }
   }
   return {};
@@ -116,7 +102,6 @@ Result<LaunchSpec> ResolvePaths(const LaunchSpec& spec) {
 
 Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given) {
   if (auto fine = RefuseReplaceableLinks(resolved, given); !fine) return std::unexpected(fine.error());
-  if (auto fine = RefuseHardLinks(resolved); !fine) return std::unexpected(fine.error());
   HostFacts facts;
   for (const std::string& path : SystemPaths()) facts.system.push_back(Look(path));
   for (const std::string& path : SecretPaths()) facts.system.push_back(Look(path));

@@ -40,7 +40,9 @@ int MillisecondsUntil(SteadyTime when) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
 }
 
-void SignalProcess(const RunningCommand& command, int signal) { ::syscall(SYS_pidfd_send_signal, command.pidfd, signal, nullptr, 0); }
+void SignalProcess(const RunningCommand& command, int signal) {
+  ::syscall(SYS_pidfd_send_signal, command.pidfd, signal, nullptr, 0);
+}
 
 // The command leads its group; its own children of the same job get the signal as they would from a terminal.
 void SignalGroup(const RunningCommand& command, int signal) {
@@ -49,7 +51,8 @@ void SignalGroup(const RunningCommand& command, int signal) {
 
 }  // namespace
 
-LaunchRelay::LaunchRelay(StandardStreams streams, UniqueFd terminal) : streams_(std::move(streams)), master_(std::move(terminal)) {
+LaunchRelay::LaunchRelay(StandardStreams streams, UniqueFd terminal)
+    : streams_(std::move(streams)), master_(std::move(terminal)) {
   for (const Pump& pump : streams_.pumps) channels_.push_back(std::make_unique<ByteChannel>(pump.from, pump.to));
   if (!master_) return;
   terminal_.emplace(streams_.kinds);
@@ -96,7 +99,8 @@ CommandEnd LaunchRelay::Run(const RunningCommand& command) {
 
 // One poll. -1: init closed its status pipe. A status that was read is put in `status`.
 int LaunchRelay::PollOnce(const RunningCommand& command, int timeout_ms, std::optional<int>& status) {
-  std::vector<pollfd> polls = {{.fd = command.status, .events = POLLIN, .revents = 0}, {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> polls = {{.fd = command.status, .events = POLLIN, .revents = 0},
+                               {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
   for (const auto& channel : channels_) polls.push_back(channel->Interest());
   const int ready = ::poll(polls.data(), polls.size(), timeout_ms);
   if (ready < 0) return errno == EINTR ? 0 : -1;
@@ -117,7 +121,8 @@ void LaunchRelay::MoveChannels(const std::vector<pollfd>& ready, size_t first) {
     if (channels_[i]->Move(ready[first + i].revents)) continue;
     // A pump's end closes with its channel: the workload sees the end of input, or SIGPIPE.
     for (Pump& pump : streams_.pumps)
-      if (pump.owned.valid() && (pump.owned.get() == channels_[i]->from() || pump.owned.get() == channels_[i]->to())) pump.owned.Reset();
+      if (pump.owned.valid() && (pump.owned.get() == channels_[i]->from() || pump.owned.get() == channels_[i]->to()))
+        pump.owned.Reset();
     channels_.erase(channels_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
@@ -126,18 +131,23 @@ void LaunchRelay::Forward(const RunningCommand& command, int signal) {
   switch (signal) {
     case SIGHUP:
     case SIGINT:
-    case SIGQUIT: SignalGroup(command, signal); break;
+    case SIGQUIT:
+      SignalGroup(command, signal);
+      break;
     case SIGWINCH:
       if (terminal_) terminal_->CopySizeTo(master_.get());
       SignalProcess(command, signal);
       break;
-    case SIGTSTP: StopWith(command); break;
+    case SIGTSTP:
+      StopWith(command);
+      break;
     case SIGCONT:
       AddTerminalInput();
       if (terminal_) terminal_->CopySizeTo(master_.get());
       SignalGroup(command, SIGCONT);
       break;
-    default: SignalProcess(command, signal);
+    default:
+      SignalProcess(command, signal);
   }
 }
 

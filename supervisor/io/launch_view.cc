@@ -68,14 +68,18 @@ class ViewBuilder {
         break;
       case Kind::kScratch: {
         const std::string mode = fmt::format("{:o}", step.mode);
-        made = NewFileSystem("tmpfs", {{"mode", mode.c_str()}, {"size", kScratchSize}, {"nr_inodes", kScratchInodes}}, kScratchAttributes);
+        made = NewFileSystem("tmpfs", {{"mode", mode.c_str()}, {"size", kScratchSize}, {"nr_inodes", kScratchInodes}},
+                             kScratchAttributes);
         break;
       }
-      case Kind::kProc: made = NewFileSystem("proc", {}, kSealedAttributes); break;
+      case Kind::kProc:
+        made = NewFileSystem("proc", {}, kSealedAttributes);
+        break;
       case Kind::kTerminals:
         made = NewFileSystem("devpts", {{"mode", "0620"}, {"ptmxmode", "0666"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
         break;
-      default: return {};  // made from the view itself
+      default:
+        return {};  // made from the view itself
     }
     if (!made) return std::unexpected(made.error());
     if (attributes != 0)
@@ -108,18 +112,25 @@ class ViewBuilder {
       case Kind::kDevice:
       case Kind::kScratch:
       case Kind::kProc:
-      case Kind::kTerminals: return PlaceSource(step, source.get());
+      case Kind::kTerminals:
+        return PlaceSource(step, source.get());
       case Kind::kLink:
         if (auto made = MakeFolders(step.target); !made) return made;
-        if (::symlink(step.source.c_str(), step.target.c_str()) != 0) return FailErrno(fmt::format("cannot link {}", step.target), errno);
+        if (::symlink(step.source.c_str(), step.target.c_str()) != 0)
+          return FailErrno(fmt::format("cannot link {}", step.target), errno);
         return {};
       case Kind::kFolder:
-        if (::mkdir(step.target.c_str(), 0755) != 0 && errno != EEXIST) return FailErrno(fmt::format("cannot create {}", step.target), errno);
+        if (::mkdir(step.target.c_str(), 0755) != 0 && errno != EEXIST)
+          return FailErrno(fmt::format("cannot create {}", step.target), errno);
         return {};
-      case Kind::kPin: return BindOnto(step.source, step.target, kTreeAttributes);
-      case Kind::kLock: return BindOnto(step.source, step.target, kTreeAttributes | MOUNT_ATTR_RDONLY);
-      case Kind::kMask: return Mask(step.target);
-      case Kind::kOverlay: return PlaceOverlay(step);
+      case Kind::kPin:
+        return BindOnto(step.source, step.target, kTreeAttributes);
+      case Kind::kLock:
+        return BindOnto(step.source, step.target, kTreeAttributes | MOUNT_ATTR_RDONLY);
+      case Kind::kMask:
+        return Mask(step.target);
+      case Kind::kOverlay:
+        return PlaceOverlay(step);
     }
     return {};
   }
@@ -137,7 +148,8 @@ class ViewBuilder {
     if (::lstat(target.c_str(), &about) == 0) return {};
     if (auto made = MakeFolders(target); !made) return made;
     if (folder) {
-      if (::mkdir(target.c_str(), 0755) != 0) return FailErrno(fmt::format("cannot create {} in the workload's view", target), errno);
+      if (::mkdir(target.c_str(), 0755) != 0)
+        return FailErrno(fmt::format("cannot create {} in the workload's view", target), errno);
       return {};
     }
     const UniqueFd file(::open(target.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644));
@@ -200,7 +212,8 @@ class ViewBuilder {
     ::rmdir(kMaskFolder.data());
     mount_attr change{};
     change.attr_set = MOUNT_ATTR_RDONLY;
-    if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0) return FailErrno("cannot seal the workload's root", errno);
+    if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0)
+      return FailErrno("cannot seal the workload's root", errno);
     for (const std::string& path : plan_.must_be_read_only) {
       const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
       if (file || (errno != EROFS && errno != EISDIR && errno != EACCES))
@@ -216,6 +229,8 @@ class ViewBuilder {
 
 }  // namespace
 
-Result<void> EnterView(const MountPlan& plan, const std::vector<FileOverlay>& overlays) { return ViewBuilder(plan, overlays).Run(); }
+Result<void> EnterView(const MountPlan& plan, const std::vector<FileOverlay>& overlays) {
+  return ViewBuilder(plan, overlays).Run();
+}
 
 }  // namespace sluice::supervisor

@@ -30,8 +30,10 @@ Result<UniqueFd> NewFileSystem(const char* type, std::initializer_list<std::pair
   if (!mount) {
     const int error = errno;
     if (error == EPERM)
-      return Fail(Code::kUnsupported, fmt::format("cannot mount a new {} in a user namespace (a container that hides parts of /proc "
-                                                  "prevents it)", type));
+      return Fail(Code::kUnsupported,
+                  fmt::format("cannot mount a new {} in a user namespace (a container that hides parts of /proc "
+                              "prevents it)",
+                              type));
     return FailErrno(fmt::format("cannot mount a {}", type), error);
   }
   return mount;

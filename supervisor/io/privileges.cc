@@ -22,19 +22,16 @@ namespace sluice::supervisor {
 namespace {
 
 // Each bit together with its lock (SECBIT_X_LOCKED is the next bit up).
-constexpr unsigned long kSecureBits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
-                                      SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+constexpr unsigned long kSecureBits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+                                      SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
+                                      SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
 
-Result<void> DropCapabilities() {
-  for (unsigned long capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability)
-    if (::prctl(PR_CAPBSET_DROP, capability) != 0) return FailErrno("cannot empty the bounding set", errno);
+Result<void> EmptyBoundingSet() {
+  for (unsigned long capability = 0; ::prctl(PR_CAPBSET_DROP, capability) == 0; ++capability) {
+  }
+  if (errno != EINVAL) return FailErrno("cannot empty the bounding set", errno);  // EINVAL: past the last capability
   if (::prctl(PR_SET_SECUREBITS, kSecureBits) != 0) return FailErrno("cannot lock the secure bits", errno);
   if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return FailErrno("cannot clear the ambient set", errno);
-  cap_t none = cap_init();
-  const int set = cap_set_proc(none);
-  const int error = errno;
-  cap_free(none);
-  if (set != 0) return FailErrno("cannot drop capabilities", error);
   return {};
 }
 
@@ -68,8 +65,18 @@ Result<void> AllowStandardFiles(int ruleset, int abi) {
 
 }  // namespace
 
+Result<void> DropCapabilities() {
+  cap_t none = cap_init();
+  const int set = cap_set_proc(none);
+  const int error = errno;
+  cap_free(none);
+  if (set != 0) return FailErrno("cannot drop capabilities", error);
+  return {};
+}
+
 Result<void> DropPrivileges() {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return FailErrno("cannot set no_new_privs", errno);
+  if (auto emptied = EmptyBoundingSet(); !emptied) return emptied;
   if (auto dropped = DropCapabilities(); !dropped) return dropped;
   LimitCores();
   // Keys of the user's session stay out of reach. A kernel without keyrings has none to hide.

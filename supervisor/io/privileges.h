@@ -10,6 +10,9 @@ namespace sluice::supervisor {
 /// no_new_privs, no capability in any set, secure bits locked, no core files, a session keyring of its own.
 [[nodiscard]] Result<void> DropPrivileges();
 
+/// No capability in the sets of this process; for one that executes nothing any more.
+[[nodiscard]] Result<void> DropCapabilities();
+
 /// The running kernel's Landlock ABI; 0 where it is off.
 [[nodiscard]] int LandlockAbi();
 

@@ -107,12 +107,9 @@ struct DiagRequest {
   inet_diag_req_v2 body;
 };
 
-// One exact lookup of the socket whose own end is `own`. For UDP the kernel looks as for an arriving datagram: the socket's
-// own end is the destination there (udp_dump_one).
-std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport transport, const Endpoint& own,
-                                     const Endpoint& peer) {
-  const Endpoint& source = transport == policy::Transport::kUdp ? peer : own;
-  const Endpoint& destination = transport == policy::Transport::kUdp ? own : peer;
+// One exact lookup. For UDP the kernel looks from the sender's side: the socket's own end is the destination.
+std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport transport, const Endpoint& client,
+                                     const Endpoint& server) {
   DiagRequest request{};
   request.header.nlmsg_len = sizeof request;
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
@@ -120,6 +117,9 @@ std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport tra
   request.body.sdiag_family = static_cast<uint8_t>(family);
   request.body.sdiag_protocol = transport == policy::Transport::kTcp ? IPPROTO_TCP : IPPROTO_UDP;
   request.body.idiag_states = ~uint32_t{0};
+  const bool udp = transport == policy::Transport::kUdp;
+  const Endpoint& source = udp ? server : client;
+  const Endpoint& destination = udp ? client : server;
   request.body.id.idiag_sport = htons(source.port);
   request.body.id.idiag_dport = htons(destination.port);
   PutAddress(source.address, family, request.body.id.idiag_src);

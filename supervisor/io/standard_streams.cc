@@ -16,8 +16,8 @@
 namespace sluice::supervisor {
 namespace {
 
-constexpr long kPidFsMagic = 0x50494446;  // linux/magic.h from 6.13 on
-constexpr unsigned kMemoryMajor = 1;      // Documentation/admin-guide/devices.txt
+constexpr long kPidFsMagic = 0x50494446;                              // linux/magic.h from 6.13 on
+constexpr unsigned kMemoryMajor = 1;                                  // Documentation/admin-guide/devices.txt
 constexpr std::array<unsigned, 5> kHarmlessMinors = {3, 5, 7, 8, 9};  // null zero full random urandom
 
 Result<StandardKind> Refuse(int fd, const char* what) {
@@ -30,21 +30,25 @@ Result<StandardKind> ClassifyFile(int fd) {
   switch (about.f_type) {
     case NSFS_MAGIC:
     case kPidFsMagic:
-    case BPF_FS_MAGIC: return Refuse(fd, "a kernel object");
+    case BPF_FS_MAGIC:
+      return Refuse(fd, "a kernel object");
     case PROC_SUPER_MAGIC:
     case SYSFS_MAGIC:
     case CGROUP_SUPER_MAGIC:
     case CGROUP2_SUPER_MAGIC:
     case DEBUGFS_MAGIC:
     case TRACEFS_MAGIC:
-    case SECURITYFS_MAGIC: return StandardKind::kPumped;
-    default: return StandardKind::kPassed;
+    case SECURITYFS_MAGIC:
+      return StandardKind::kPumped;
+    default:
+      return StandardKind::kPassed;
   }
 }
 
 StandardKind ClassifyDevice(int fd, dev_t device) {
   if (::isatty(fd) == 1) return StandardKind::kTerminal;
-  const bool harmless = major(device) == kMemoryMajor && std::ranges::find(kHarmlessMinors, minor(device)) != kHarmlessMinors.end();
+  const bool harmless =
+      major(device) == kMemoryMajor && std::ranges::find(kHarmlessMinors, minor(device)) != kHarmlessMinors.end();
   return harmless ? StandardKind::kPassed : StandardKind::kPumped;
 }
 
@@ -71,13 +75,19 @@ Result<StandardKind> ClassifyStandard(int fd) {
   struct stat about{};
   if (::fstat(fd, &about) != 0) return FailErrno(fmt::format("cannot look at descriptor {}", fd), errno);
   switch (about.st_mode & S_IFMT) {
-    case S_IFIFO: return StandardKind::kPassed;
-    case S_IFREG: return ClassifyFile(fd);
-    case S_IFCHR: return ClassifyDevice(fd, about.st_rdev);
+    case S_IFIFO:
+      return StandardKind::kPassed;
+    case S_IFREG:
+      return ClassifyFile(fd);
+    case S_IFCHR:
+      return ClassifyDevice(fd, about.st_rdev);
     case S_IFSOCK:
-    case S_IFBLK: return StandardKind::kPumped;
-    case S_IFDIR: return Refuse(fd, "a folder");
-    default: return Refuse(fd, "a kernel object");
+    case S_IFBLK:
+      return StandardKind::kPumped;
+    case S_IFDIR:
+      return Refuse(fd, "a folder");
+    default:
+      return Refuse(fd, "a kernel object");
   }
 }
 

@@ -22,9 +22,27 @@ namespace {
 // git runs these, or runs what they name, when the user next types a command in the repository.
 bool IsGitControl(std::string_view name) { return name == "hooks" || name == "config" || name == "config.worktree"; }
 
+// A protected file that has more than one name: another one, in a granted tree, would stay writable whatever is mounted over it.
+struct Linked {
+  std::string path;
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
+std::vector<Linked> FilesOfSeveralNames(const std::vector<std::string>& protect) {
+  std::vector<Linked> linked;
+  for (const std::string& path : protect) {
+    struct stat file{};
+    if (::stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) && file.st_nlink > 1)
+      linked.push_back({path, file.st_dev, file.st_ino});
+  }
+  return linked;
+}
+
 class Scanner {
  public:
-  Scanner(HostFacts& facts, std::set<std::string> roots) : facts_(facts), roots_(std::move(roots)), buffer_(64 * 1024) {}
+  Scanner(HostFacts& facts, const LaunchSpec& resolved, std::set<std::string> roots)
+      : facts_(facts), linked_(FilesOfSeveralNames(resolved.protect)), roots_(std::move(roots)), buffer_(64 * 1024) {}
 
   Result<void> Walk(const std::string& root) {
     std::vector<std::string> pending = {root};
@@ -67,17 +85,37 @@ class Scanner {
   Result<void> See(int fd, const std::string& folder, std::string_view name, uint8_t type, std::vector<std::string>& pending) {
     if (name == "." || name == "..") return {};
     if (++seen_ > kMaxScannedEntries)
-      return Fail(Code::kExhausted, fmt::format("the granted trees hold more than {} entries, too many to look for sockets in; grant a "
-                                                "smaller tree (reached {})", kMaxScannedEntries, folder));
+      return Fail(Code::kExhausted,
+                  fmt::format("the granted trees hold more than {} entries, too many to look for sockets in; grant a "
+                              "smaller tree (reached {})",
+                              kMaxScannedEntries, folder));
     if (type == DT_UNKNOWN) type = TypeOf(fd, name);
+    if (type == DT_REG && !linked_.empty()) {
+      if (auto alone = RefuseSecondName(fd, folder, name); !alone) return alone;
+    }
     if (type == DT_REG && !IsGitControl(name)) return {};
     if (type == DT_LNK) return {};
     std::string path = folder + "/" + std::string(name);
     if (type == DT_SOCK || type == DT_FIFO) return Found(facts_.sockets, std::move(path));
     if (IsGitControl(name) && InGitFolder(folder))
-      return Found(facts_.run_later, HostEntry{.path = std::move(path), .kind = type == DT_DIR ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
+      return Found(
+          facts_.run_later,
+          HostEntry{.path = std::move(path), .kind = type == DT_DIR ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
     // A granted tree below this one is walked on its own.
     if (type == DT_DIR && !roots_.contains(path)) pending.push_back(std::move(path));
+    return {};
+  }
+
+  Result<void> RefuseSecondName(int fd, const std::string& folder, std::string_view name) const {
+    struct stat about{};
+    if (::fstatat(fd, name.data(), &about, AT_SYMLINK_NOFOLLOW) != 0) return {};
+    for (const Linked& file : linked_) {
+      if (about.st_dev != file.device || about.st_ino != file.inode) continue;
+      const std::string path = fmt::format("{}/{}", folder, name);
+      if (path != file.path)
+        return Fail(Code::kInvalid, fmt::format("{} is the same file as {} (a hard link), which the workload must not write: remove one of them", path,
+                                                file.path));
+    }
     return {};
   }
 
@@ -96,13 +134,15 @@ class Scanner {
   template <class T>
   static Result<void> Found(std::vector<T>& list, T item) {
     if (list.size() == kMaxFound)
-      return Fail(Code::kExhausted, fmt::format("more than {} sockets, or more than {} git controls, in the granted trees", kMaxFound, kMaxFound));
+      return Fail(Code::kExhausted,
+                  fmt::format("more than {} sockets, or more than {} git controls, in the granted trees", kMaxFound, kMaxFound));
     list.push_back(std::move(item));
     return {};
   }
 
   HostFacts& facts_;
-  std::set<std::string> roots_;
+  const std::vector<Linked> linked_;
+  const std::set<std::string> roots_;
   std::vector<char> buffer_;
   size_t seen_ = 0;
 };
@@ -114,7 +154,8 @@ void LookAtHome(const LaunchSpec& spec, HostFacts& facts) {
     const std::string path = home->second + "/" + name;
     struct stat about{};
     if (::lstat(path.c_str(), &about) != 0 || S_ISLNK(about.st_mode)) continue;
-    facts.run_later.push_back({.path = path, .kind = S_ISDIR(about.st_mode) ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
+    facts.run_later.push_back(
+        {.path = path, .kind = S_ISDIR(about.st_mode) ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
   }
 }
 
@@ -124,7 +165,7 @@ Result<void> ScanTrees(const LaunchSpec& resolved, HostFacts& facts) {
   std::set<std::string> roots(resolved.read_write.begin(), resolved.read_write.end());
   roots.insert(resolved.read_only.begin(), resolved.read_only.end());
   roots.insert(resolved.work_directory);
-  Scanner scanner(facts, roots);
+  Scanner scanner(facts, resolved, roots);
   for (const std::string& root : roots)
     if (auto walked = scanner.Walk(root); !walked) return walked;
   LookAtHome(resolved, facts);

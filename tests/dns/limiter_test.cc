@@ -53,11 +53,16 @@ TEST(LimiterTest, UpstreamLookupsMayBurstButNotFlow) {
   EXPECT_EQ(passed, 250);
 }
 
-TEST(LimiterTest, DomainsAreCountedByWhatOneCanRegister) {
-  EXPECT_EQ(CountingDomain("a.b.example.org"), "example.org");
-  EXPECT_EQ(CountingDomain("a.example.co.uk"), "example.co.uk");
-  EXPECT_EQ(CountingDomain("example.org"), "example.org");
-  EXPECT_EQ(CountingDomain("db"), "db");
+TEST(LimiterTest, DomainsAreCountedByWhatTheRuleSpellsOrOneCanRegister) {
+  EXPECT_EQ(CountingDomain("n.x.io", "GET *.x.io/**"), "x.io");
+  EXPECT_EQ(CountingDomain("n.m.x.io", "GET **.x.io/**"), "x.io");
+  EXPECT_EQ(CountingDomain("n.m.x.io", "GET *.*.io"), "io");
+  EXPECT_EQ(CountingDomain("a.b.example.org", "GET **"), "example.org");
+  EXPECT_EQ(CountingDomain("n.x.io", "GET **"), "x.io");
+  EXPECT_EQ(CountingDomain("a.example.co.uk", "GET **"), "example.co.uk");
+  EXPECT_EQ(CountingDomain("a.b.t.co", "GET **"), "t.co");
+  EXPECT_EQ(CountingDomain("example.org", "GET **"), "example.org");
+  EXPECT_EQ(CountingDomain("db", "GET **"), "db");
 }
 
 }  // namespace

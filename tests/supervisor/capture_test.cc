@@ -90,7 +90,8 @@ TEST_F(CaptureTest, HandsOverDescriptorsOfOneNamespace) {
 }
 
 TEST_F(CaptureTest, TheAcceptedSocketsOwnNameIsTheDestination) {
-  for (const auto& destination : {At("140.82.121.6", 443), At("2606:4700::1111", 8443), At("198.18.0.7", 22), At("10.1.2.3", 1)}) {
+  for (const auto& destination :
+       {At("140.82.121.6", 443), At("2606:4700::1111", 8443), At("198.18.0.7", 22), At("10.1.2.3", 1)}) {
     const int code = RunInside(capture_, [&] { return ConnectErrno(destination); });
     EXPECT_EQ(code, 0) << destination.ToString();
     ASSERT_TRUE(WaitFor(capture_.listener.get(), POLLIN)) << destination.ToString();
@@ -101,7 +102,8 @@ TEST_F(CaptureTest, TheAcceptedSocketsOwnNameIsTheDestination) {
 }
 
 TEST_F(CaptureTest, TheSourceIsNeverTheDestination) {
-  for (const auto& [destination, source] : {std::pair{At("140.82.121.6", 443), kCaptureV4}, std::pair{At("2606:4700::1111", 443), kCaptureV6}}) {
+  for (const auto& [destination, source] :
+       {std::pair{At("140.82.121.6", 443), kCaptureV4}, std::pair{At("2606:4700::1111", 443), kCaptureV6}}) {
     EXPECT_EQ(RunInside(capture_,
                         [&] {
                           UniqueFd socket;
@@ -120,19 +122,21 @@ TEST_F(CaptureTest, DialsOfTheListenerItselfAreReset) {
 }
 
 TEST_F(CaptureTest, LoopbackIsTheWorkloadsOwn) {
-  EXPECT_EQ(RunInside(capture_,
-                      [] {
-                        for (const char* own : {"127.0.0.1", "::1", "192.0.0.8"}) {
-                          sockaddr_storage address{};
-                          const size_t length = At(own, 0).ToSockaddr(&address);
-                          const UniqueFd server(::socket(address.ss_family, SOCK_STREAM, 0));
-                          if (::bind(server.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length)) != 0) return 1;
-                          if (::listen(server.get(), 1) != 0) return 2;
-                          if (ConnectErrno(NameOf(server.get())) != 0) return 3;
-                        }
-                        return 0;
-                      }),
-            0);
+  EXPECT_EQ(
+      RunInside(capture_,
+                [] {
+                  for (const char* own : {"127.0.0.1", "::1", "192.0.0.8"}) {
+                    sockaddr_storage address{};
+                    const size_t length = At(own, 0).ToSockaddr(&address);
+                    const UniqueFd server(::socket(address.ss_family, SOCK_STREAM, 0));
+                    if (::bind(server.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length)) != 0)
+                      return 1;
+                    if (::listen(server.get(), 1) != 0) return 2;
+                    if (ConnectErrno(NameOf(server.get())) != 0) return 3;
+                  }
+                  return 0;
+                }),
+      0);
 }
 
 TEST_F(CaptureTest, DatagramsToPort53OfAnyAddressReachTheResolverAndTheAnswerComesBack) {
@@ -147,7 +151,8 @@ TEST_F(CaptureTest, DatagramsToPort53OfAnyAddressReachTheResolverAndTheAnswerCom
         if (::send(socket.get(), "question", 8, 0) != 8) return 2;
         if (!WaitFor(socket.get(), POLLIN)) return 3;
         std::array<char, 16> answer{};
-        return ::recv(socket.get(), answer.data(), answer.size(), 0) == 6 ? 0 : 4;  // connected: only the asked address can answer
+        return ::recv(socket.get(), answer.data(), answer.size(), 0) == 6 ? 0
+                                                                          : 4;  // connected: only the asked address can answer
       }));
     ASSERT_TRUE(WaitFor(capture_.dns_udp.get(), POLLIN)) << destination.ToString();
     // Answers as a resolver does: the destination of the question, from the packet info, is the source of the answer.
@@ -219,8 +224,8 @@ TEST_F(CaptureTest, WithoutItsSupervisorEveryConnectIsRefusedEvenWhenTheWorkload
                         any.sin6_port = htons(8443);
                         if (::bind(server.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return 1;
                         if (::listen(server.get(), 8) != 0) return 2;
-                        for (const auto& to : {At("140.82.121.6", 443), At("140.82.121.6", 8443), At("2606:4700::1111", 8443),
-                                               At("8.8.8.8", 53)})
+                        for (const auto& to :
+                             {At("140.82.121.6", 443), At("140.82.121.6", 8443), At("2606:4700::1111", 8443), At("8.8.8.8", 53)})
                           if (ConnectErrno(to) != ECONNREFUSED) return 3;
                         return ConnectErrno(At("127.0.0.1", 8443)) == 0 ? 0 : 4;
                       }),
@@ -245,7 +250,8 @@ TEST(CaptureRootless, WorksAsAnOrdinaryUser) {
   constexpr uid_t kOrdinary = 65534;
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::geteuid() == 0 && (::setresgid(kOrdinary, kOrdinary, kOrdinary) != 0 || ::setresuid(kOrdinary, kOrdinary, kOrdinary) != 0))
+    if (::geteuid() == 0 &&
+        (::setresgid(kOrdinary, kOrdinary, kOrdinary) != 0 || ::setresuid(kOrdinary, kOrdinary, kOrdinary) != 0))
       ::_exit(100);
     auto capture = CreateCapture();
     if (!capture) {

@@ -11,18 +11,27 @@ using testing::IsEmpty;
 using testing::Pair;
 
 TEST(Environment, PassesWhatProgramsNeedAndNothingElse) {
-  const auto chosen = ChooseEnvironment({{"PATH", "/bin"}, {"HOME", "/root"}, {"LC_ALL", "C"}, {"FOO", "bar"}, {"LD_PRELOAD", "/x.so"}, {"BASH_FUNC_x%%", "()"}}, {});
+  const auto chosen = ChooseEnvironment(
+      {{"PATH", "/bin"}, {"HOME", "/root"}, {"LC_ALL", "C"}, {"FOO", "bar"}, {"LD_PRELOAD", "/x.so"}, {"BASH_FUNC_x%%", "()"}},
+      {});
   ASSERT_TRUE(chosen.has_value());
   EXPECT_THAT(chosen->variables, ElementsAre(Pair("HOME", "/root"), Pair("LC_ALL", "C"), Pair("PATH", "/bin")));
   EXPECT_THAT(chosen->credentials, IsEmpty());
 }
 
 TEST(Environment, NamesTheCredentialsItDrops) {
-  const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "x"}, {"AWS_PROFILE", "p"}, {"SSH_AUTH_SOCK", "/run/a"}, {"API_KEY", "k"}, {"MONKEY", "m"}, {"my_password", "p"}, {"LC_SECRET", "s"}},
+  const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "x"},
+                                         {"AWS_PROFILE", "p"},
+                                         {"SSH_AUTH_SOCK", "/run/a"},
+                                         {"API_KEY", "k"},
+                                         {"MONKEY", "m"},
+                                         {"my_password", "p"},
+                                         {"LC_SECRET", "s"}},
                                         {});
   ASSERT_TRUE(chosen.has_value());
   EXPECT_THAT(chosen->variables, IsEmpty());
-  EXPECT_THAT(chosen->credentials, ElementsAre("API_KEY", "AWS_PROFILE", "GITHUB_TOKEN", "LC_SECRET", "SSH_AUTH_SOCK", "my_password"));
+  EXPECT_THAT(chosen->credentials,
+              ElementsAre("API_KEY", "AWS_PROFILE", "GITHUB_TOKEN", "LC_SECRET", "SSH_AUTH_SOCK", "my_password"));
 }
 
 TEST(Environment, FindsPasswordsInUrls) {
@@ -34,7 +43,8 @@ TEST(Environment, FindsPasswordsInUrls) {
 }
 
 TEST(Environment, DropsProxiesInAnySpelling) {
-  const auto chosen = ChooseEnvironment({{"http_proxy", "http://u:p@x"}, {"HTTPS_PROXY", "x"}, {"no_proxy", "x"}, {"npm_config_https_proxy", "x"}}, {});
+  const auto chosen = ChooseEnvironment(
+      {{"http_proxy", "http://u:p@x"}, {"HTTPS_PROXY", "x"}, {"no_proxy", "x"}, {"npm_config_https_proxy", "x"}}, {});
   ASSERT_TRUE(chosen.has_value());
   EXPECT_THAT(chosen->variables, IsEmpty());
   EXPECT_THAT(chosen->proxies, ElementsAre("HTTPS_PROXY", "http_proxy", "no_proxy", "npm_config_https_proxy"));
@@ -44,7 +54,8 @@ TEST(Environment, AnAdditionWinsOverEverything) {
   const std::vector<std::string> additions = {"GITHUB_TOKEN", "PATH=/x", "EMPTY=", "ABSENT", "URL=a=b"};
   const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "t"}, {"PATH", "/bin"}}, additions);
   ASSERT_TRUE(chosen.has_value());
-  EXPECT_THAT(chosen->variables, ElementsAre(Pair("EMPTY", ""), Pair("GITHUB_TOKEN", "t"), Pair("PATH", "/x"), Pair("URL", "a=b")));
+  EXPECT_THAT(chosen->variables,
+              ElementsAre(Pair("EMPTY", ""), Pair("GITHUB_TOKEN", "t"), Pair("PATH", "/x"), Pair("URL", "a=b")));
   EXPECT_THAT(chosen->credentials, IsEmpty());
 }
 

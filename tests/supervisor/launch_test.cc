@@ -67,7 +67,9 @@ TEST(Launch, TheEnvironmentIsTheSpecsAndNothingElse) {
 TEST(Launch, TheWorkDirectoryIsTheHostsAndScratchIsNot) {
   const TemporaryFolder folder;
   folder.Write("in", "from outside");
-  const auto ran = RunSpec(SpecFor({"sh", "-c", "pwd; cat in; echo inside > out; echo x > /tmp/scratch; echo x > ~/home; echo x > /dev/shm/x; ls /tmp"}, folder.path()));
+  const auto ran = RunSpec(SpecFor(
+      {"sh", "-c", "pwd; cat in; echo inside > out; echo x > /tmp/scratch; echo x > ~/home; echo x > /dev/shm/x; ls /tmp"},
+      folder.path()));
   EXPECT_EQ(ran.status.code, 0);
   EXPECT_THAT(ran.output, HasSubstr(folder.path() + "\nfrom outside"));
   EXPECT_EQ(folder.Read("out"), "inside\n");
@@ -87,7 +89,8 @@ TEST(Launch, ReadOnlyTreesCannotBeWritten) {
   const TemporaryFolder folder;
   const TemporaryFolder data;
   data.Write("f", "content");
-  LaunchSpec spec = SpecFor({"sh", "-c", "cat $0/f; echo x > $0/f; echo x > $0/g; rm $0/f; touch /usr/x /etc/x /x", data.path()}, folder.path());
+  LaunchSpec spec = SpecFor({"sh", "-c", "cat $0/f; echo x > $0/f; echo x > $0/g; rm $0/f; touch /usr/x /etc/x /x", data.path()},
+                            folder.path());
   spec.read_only = {data.path()};
   const auto ran = RunSpec(spec);
   EXPECT_NE(ran.status.code, 0);
@@ -109,8 +112,12 @@ TEST(Launch, NestedGrantsEachHoldTheirOwn) {
 
 TEST(Launch, OverlaysReplaceFilesForTheWorkloadAlone) {
   const TemporaryFolder folder;
-  LaunchSpec spec = SpecFor({"sh", "-c", "cat /etc/resolv.conf /run/new/file /etc/ssl/certs/ca-certificates.crt; echo x > /etc/resolv.conf"}, folder.path());
-  spec.overlays = {{"/etc/resolv.conf", "nameserver 127.0.0.53\n"}, {"/run/new/file", "new\n"}, {"/etc/ssl/certs/ca-certificates.crt", std::string(300'000, 'c')}};
+  LaunchSpec spec =
+      SpecFor({"sh", "-c", "cat /etc/resolv.conf /run/new/file /etc/ssl/certs/ca-certificates.crt; echo x > /etc/resolv.conf"},
+              folder.path());
+  spec.overlays = {{"/etc/resolv.conf", "nameserver 127.0.0.53\n"},
+                   {"/run/new/file", "new\n"},
+                   {"/etc/ssl/certs/ca-certificates.crt", std::string(300'000, 'c')}};
   const auto ran = RunSpec(spec);
   EXPECT_EQ(ran.error, "");
   EXPECT_NE(ran.status.code, 0) << "an overlay is read-only";
@@ -173,21 +180,24 @@ TEST(Launch, ATimeoutLetsAWorkloadEndByItself) {
 TEST(Launch, ForwardsSignals) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const TemporaryFolder folder;
-    const auto ran = RunSpec(SpecFor({"sh", "-c", "trap 'exit 11' TERM INT USR1; : > ready; while :; do sleep 0.02; done"}, folder.path()),
-                             [&](Workload&) {
-                               std::thread([signal, path = folder.path()] {
-                                 while (::access((path + "/ready").c_str(), F_OK) != 0) std::this_thread::sleep_for(5ms);
-                                 std::this_thread::sleep_for(20ms);
-                                 ::kill(::getpid(), signal);
-                               }).detach();
-                             });
+    const auto ran =
+        RunSpec(SpecFor({"sh", "-c", "trap 'exit 11' TERM INT USR1; : > ready; while :; do sleep 0.02; done"}, folder.path()),
+                [&](Workload&) {
+                  std::thread([signal, path = folder.path()] {
+                    while (::access((path + "/ready").c_str(), F_OK) != 0) std::this_thread::sleep_for(5ms);
+                    std::this_thread::sleep_for(20ms);
+                    ::kill(::getpid(), signal);
+                  }).detach();
+                });
     EXPECT_EQ(ran.status.code, 11) << signal;
   }
 }
 
 TEST(Launch, DoesNotLeaveWhatTheCommandStartedBehind) {
   const TemporaryFolder folder;
-  const auto ran = RunSpec(SpecFor({"sh", "-c", "setsid sh -c 'while :; do date > tick; sleep 0.01; done' > /dev/null 2>&1 & sleep 0.1; exit 3"}, folder.path()));
+  const auto ran = RunSpec(
+      SpecFor({"sh", "-c", "setsid sh -c 'while :; do date > tick; sleep 0.01; done' > /dev/null 2>&1 & sleep 0.1; exit 3"},
+              folder.path()));
   EXPECT_EQ(ran.status.code, 3);
   const std::string name = folder.path() + "/tick";
   ::unlink(name.c_str());
@@ -205,9 +215,13 @@ TEST(Launch, RefusesGrantsThatWouldOpenTheView) {
 
 TEST(Launch, RealProgramsWork) {
   const TemporaryFolder folder;
-  LaunchSpec spec = SpecFor({"sh", "-ec", "python3 -c 'import os,subprocess,tempfile; print(subprocess.check_output([\"id\",\"-u\"]), tempfile.mkstemp())'; "
-                                          "git init -q r; cd r; git config user.email a@b; git config user.name n; echo x > f; git add f; git commit -qm m; git log --oneline; "
-                                          "git clone -q . ../c; ls ../c"}, folder.path());
+  LaunchSpec spec =
+      SpecFor({"sh", "-ec",
+               "python3 -c 'import os,subprocess,tempfile; print(subprocess.check_output([\"id\",\"-u\"]), tempfile.mkstemp())'; "
+               "git init -q r; cd r; git config user.email a@b; git config user.name n; echo x > f; git add f; git commit -qm m; "
+               "git log --oneline; "
+               "git clone -q . ../c; ls ../c"},
+              folder.path());
   const auto ran = RunSpec(spec);
   EXPECT_EQ(ran.status.code, 0) << ran.output;
 }

@@ -93,7 +93,8 @@ inline Outcome RunSpec(const LaunchSpec& spec, const std::function<void(Workload
   ::lseek(file.get(), 0, SEEK_SET);
   std::array<char, 4096> piece{};
   ssize_t got = 0;
-  while ((got = ::read(file.get(), piece.data(), piece.size())) > 0) outcome.output.append(piece.data(), static_cast<size_t>(got));
+  while ((got = ::read(file.get(), piece.data(), piece.size())) > 0)
+    outcome.output.append(piece.data(), static_cast<size_t>(got));
   return outcome;
 }
 

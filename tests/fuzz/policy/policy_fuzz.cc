@@ -14,6 +14,7 @@ using namespace sluice;
 using namespace sluice::policy;
 
 constexpr std::string_view kHosts[] = {"api.github.com", "a.test", "x.a.test", "db", "xn--bcher-kva.example", ""};
+constexpr uint16_t kPorts[] = {443, 80, 5432};
 constexpr std::string_view kPaths[] = {"/", "/repos/a/b", "/octo/hello.git/info/refs?service=git-upload-pack", "/a%2Fb;c?x=1&y=%41"};
 constexpr std::string_view kAddresses[] = {"1.1.1.1", "10.1.2.3", "169.254.169.254", "fd00::1", "2606:4700::1"};
 
@@ -49,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const std::string_view host : kHosts) {
     const NameQuery name{nullptr, host, 1, WallTime{}};
     (void)snapshot.AdviseName(name, snapshot.DecideName(name));
-    for (const uint16_t port : {443, 80, 5432}) {
+    for (const uint16_t port : kPorts) {
       ConnectQuery connect;
       connect.host = host;
       connect.port = port;

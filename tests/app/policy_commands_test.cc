@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/explain.h"
+#include "app/lint.h"
+
+namespace sluice::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+class PolicyCommands : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "commands-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  template <class F>
+  Outcome Capture(F run) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    Outcome outcome;
+    outcome.code = run();
+    outcome.out = ::testing::internal::GetCapturedStdout();
+    outcome.err = ::testing::internal::GetCapturedStderr();
+    return outcome;
+  }
+  Outcome LintOf(std::vector<std::string> files, OutputFormat format = OutputFormat::kText) {
+    return Capture([&] { return RunLint({std::move(files), format}); });
+  }
+  Outcome Explain(const std::string& question, ExplainOptions options = {}) {
+    options.file = Write("policy.yaml",
+                         "version: 1\nrules:\n  - allow: GET api.github.com/repos/**\n  - allow: git fetch-pack github.com/octo/*\n"
+                         "  - allow: tcp db.test:5432\n    ip: [10.0.0.0/8]\n  - allow: GET n.test\n    by: [/usr/bin/node]\n    until: 2026-12-31\n"
+                         "  - deny: GET api.github.com/repos/secret/**\n  - allow: unix /run/a.sock\n");
+    options.question = question;
+    return Capture([&] { return RunExplain(options); });
+  }
+  std::string folder_;
+};
+
+TEST_F(PolicyCommands, LintSaysOkWithRulesAndDigest) {
+  const auto file = Write("p.yaml", "version: 1\nrules:\n  - allow: GET a.test\n");
+  const Outcome o = LintOf({file});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.out, MatchesRegex(file + ": ok, 1 rule \\(digest [0-9a-f]{4}…\\)\n"));
+}
+
+TEST_F(PolicyCommands, LintExitsByTheWorstThatItFound) {
+  const auto warned = Write("w.yaml", "version: 1\nrules:\n  - allow: GET http://a.test\n");
+  const auto wrong = Write("e.yaml", "version: 1\nrules:\n  - allow: tls a.test\n  - deny: POST a.test\n");
+  const auto broken = Write("b.yaml", "version: 1\nrules:\n  - allow: gti a\n");
+  EXPECT_EQ(LintOf({warned}).code, 0);
+  EXPECT_THAT(LintOf({warned}).out, HasSubstr("w.yaml:3:12: warning: "));
+  EXPECT_EQ(LintOf({warned, wrong}).code, 1);
+  EXPECT_THAT(LintOf({wrong}).out, HasSubstr("[opaque-allow-meets-deny]"));
+  const Outcome o = LintOf({wrong, broken, warned});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("b.yaml:3:12: error: unknown verb `gti`; did you mean `git`?\n 3 |   - allow: gti a\n   |            ^^^\n"));
+  EXPECT_EQ(LintOf({folder_ + "/none.yaml"}).code, 2);
+}
+
+TEST_F(PolicyCommands, LintSpeaksJson) {
+  const auto wrong = Write("e.yaml", "version: 1\nrules:\n  - allow: tls a.test\n  - deny: POST a.test\n");
+  const auto broken = Write("b.yaml", "version: 2\n");
+  const auto json = nlohmann::json::parse(LintOf({wrong, broken}, OutputFormat::kJson).out);
+  EXPECT_EQ(json["files"][0]["findings"][0]["code"], "opaque-allow-meets-deny");
+  EXPECT_EQ(json["files"][0]["findings"][0]["other"]["line"], 4);
+  EXPECT_EQ(json["files"][1]["loads"], false);
+  EXPECT_EQ(json["files"][1]["error"]["column"], 10);
+}
+
+TEST_F(PolicyCommands, ExplainNamesTheDecidingRule) {
+  const Outcome allowed = Explain("GET https://api.github.com/repos/a/b");
+  EXPECT_EQ(allowed.code, 0);
+  EXPECT_THAT(allowed.out, StartsWith("allowed  GET https://api.github.com/repos/a/b   inspected\n  by       allow: GET api.github.com/repos/**   "));
+  EXPECT_THAT(allowed.out, HasSubstr("policy.yaml:3\n"));
+  EXPECT_EQ(Explain("api.github.com/repos/a").code, 0);
+  const Outcome denied = Explain("GET https://api.github.com/repos/secret/x");
+  EXPECT_EQ(denied.code, 1);
+  EXPECT_THAT(denied.out, HasSubstr("deny_rule"));
+  EXPECT_THAT(denied.out, HasSubstr("deny: GET api.github.com/repos/secret/**"));
+}
+
+TEST_F(PolicyCommands, ExplainSaysWhatIsMissing) {
+  const Outcome o = Explain("POST https://api.github.com/x");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, HasSubstr("no rule allows POST to api.github.com; nearest: GET api.github.com/repos/** (policy.yaml:3)"));
+  EXPECT_THAT(o.out, HasSubstr("allow it - allow: POST api.github.com/x\n"));
+  ExplainOptions json;
+  json.format = OutputFormat::kJson;
+  const auto parsed = nlohmann::json::parse(Explain("POST https://api.github.com/x", json).out);
+  EXPECT_EQ(parsed["allowed"], false);
+  EXPECT_EQ(parsed["code"], "no_rule");
+  EXPECT_EQ(parsed["suggest"], "POST api.github.com/x");
+  EXPECT_EQ(parsed["nearest_rule"]["line"], 3);
+}
+
+TEST_F(PolicyCommands, ExplainTakesEveryKindOfQuestion) {
+  EXPECT_EQ(Explain("git fetch-pack github.com/octo/hello").code, 0);
+  EXPECT_EQ(Explain("git upload-pack github.com/octo/hello.git").code, 0);
+  const Outcome push = Explain("git receive-pack github.com/octo/hello");
+  EXPECT_EQ(push.code, 1);
+  EXPECT_THAT(push.out, HasSubstr("allow it - allow: git receive-pack github.com/octo/hello\n"));
+  EXPECT_EQ(Explain("tcp db.test:5432").code, 0);
+  EXPECT_EQ(Explain("connect db.test:5433").code, 1);
+  EXPECT_EQ(Explain("dns api.github.com").code, 0);
+  EXPECT_EQ(Explain("dns api.github.com TXT").code, 1);
+  EXPECT_EQ(Explain("dns other.test").code, 1);
+  EXPECT_EQ(Explain("unix /run/a.sock").code, 0);
+  EXPECT_EQ(Explain("unix /run/b.sock").code, 1);
+  for (const char* bad : {"", "GET", "tcp db.test", "dns 1.2.3.4", "git push github.com/x", "git fetch-pack github.com", "GET ftp://a.test/",
+                          "GET https://a.test/\\", "GET https://a b", "unix run/x", "dns a.test XX"})
+    EXPECT_EQ(Explain(bad).code, 2) << bad;
+}
+
+TEST_F(PolicyCommands, ExplainTakesProcessTimeAndAddress) {
+  ExplainOptions node;
+  node.by = "/usr/bin/node";
+  node.at = "2026-12-01";
+  EXPECT_EQ(Explain("GET n.test", node).code, 0);
+  EXPECT_THAT(Explain("GET n.test").out, HasSubstr("without --by"));
+  node.at = "2027-01-01";
+  const Outcome late = Explain("GET n.test", node);
+  EXPECT_EQ(late.code, 1);
+  EXPECT_THAT(late.out, HasSubstr("expired"));
+  ExplainOptions inside;
+  inside.ip = "10.1.2.3";
+  EXPECT_EQ(Explain("tcp db.test:5432", inside).code, 0);
+  const Outcome guarded = Explain("GET https://api.github.com/repos/a", inside);
+  EXPECT_EQ(guarded.code, 1);
+  EXPECT_THAT(guarded.out, HasSubstr("private_ip"));
+  inside.ip = "10.1";
+  EXPECT_EQ(Explain("tcp db.test:5432", inside).code, 2);
+  node.at = "soon";
+  EXPECT_EQ(Explain("GET n.test", node).code, 2);
+}
+
+}  // namespace
+}  // namespace sluice::app

@@ -1,0 +1,95 @@
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "tests/policy/support.h"
+
+namespace sluice::policy {
+namespace {
+
+using ::testing::HasSubstr;
+
+Advice AdviceOn(const SnapshotPtr& s, Request request) {
+  const Decision denied = s->DecideRequest(request.Get());
+  EXPECT_FALSE(denied.allowed);
+  return s->AdviseRequest(request.Get(), denied);
+}
+
+bool SuggestionAllows(const std::string& suggest, Request request) {
+  LoadOptions options;
+  options.extra_allows = {suggest};
+  const auto s = LoadRules(options);
+  EXPECT_TRUE(s) << suggest << ": " << s.error().message;
+  return s && (*s)->DecideRequest(request.Get()).allowed;
+}
+
+TEST(Advice, NamesTheNearestRuleAndTheSmallestThatWouldDo) {
+  const auto s = Loaded("version: 1\nrules:\n  - allow: GET other.test\n  - allow: GET api.github.com/repos/**\n");
+  const Advice advice = AdviceOn(s, {"POST", To("api.github.com", 443), "/repos/a?b=c"});
+  EXPECT_EQ(advice.nearest, RuleRef{1});
+  EXPECT_EQ(advice.suggest, "POST api.github.com/repos/a");
+  EXPECT_EQ(advice.explanation, "no rule allows POST to api.github.com; nearest: GET api.github.com/repos/** (p.yaml:4)");
+  const Advice nothing = AdviceOn(s, {"GET", To("x.test", 8443), "/y"});
+  EXPECT_EQ(nothing.nearest, RuleRef::kNone);
+  EXPECT_EQ(nothing.suggest, "GET x.test:8443/y");
+  EXPECT_EQ(nothing.explanation, "no rule allows GET to x.test");
+}
+
+TEST(Advice, SuggestsNothingAgainstADenyOrTheGuard) {
+  const auto s = Loaded(WithRules("  - allow: http a.test\n  - deny: POST a.test/admin\n"));
+  const Advice deny = AdviceOn(s, {"POST", To("a.test", 443), "/admin"});
+  EXPECT_EQ(deny.suggest, "");
+  EXPECT_EQ(deny.explanation, "POST to a.test is refused by deny: POST a.test/admin (p.yaml:4)");
+  const Advice guard = AdviceOn(s, {"GET", To("a.test", 443, "10.1.2.3"), "/"});
+  EXPECT_EQ(guard.suggest, "");
+  EXPECT_THAT(guard.explanation, HasSubstr("special (private); a rule would need ip: [10.1.2.3]"));
+  EXPECT_EQ(AdviceOn(s, {"TRACE", To("a.test", 443), "/"}).suggest, "");
+  EXPECT_THAT(AdviceOn(s, {"GET", To("a.test", 443), "/x;y"}).explanation, HasSubstr("it would need the key `path-params: true`"));
+}
+
+TEST(Advice, SpeaksGit) {
+  const auto s = Loaded(WithRules("  - allow: git fetch-pack github.com/octo/*\n"));
+  Request push("GET", To("github.com", 443), "/octo/hello.git/info/refs?service=git-receive-pack");
+  const Advice advice = AdviceOn(s, push);
+  EXPECT_EQ(advice.suggest, "git receive-pack github.com/octo/hello");
+  EXPECT_THAT(advice.explanation, HasSubstr("no rule allows git receive-pack of github.com/octo/hello.git"));
+  EXPECT_TRUE(SuggestionAllows(advice.suggest, push));
+}
+
+TEST(Advice, ForConnectionsAndNames) {
+  const auto s = Loaded(WithRules("  - allow: GET a.test\n"));
+  const auto connect = [&](ConnectQuery query) { return s->AdviseConnect(query, s->DecideConnect(query)); };
+  EXPECT_EQ(connect(To("a.test", 8080)).suggest, "tcp a.test:8080");
+  EXPECT_EQ(connect(To("a.test", 8080)).nearest, RuleRef{0});
+  EXPECT_EQ(connect(To("b.test", 443)).suggest, "GET b.test");
+  EXPECT_EQ(connect(To("", 80, "1.1.1.1")).suggest, "GET http://1.1.1.1");
+  EXPECT_EQ(connect(To("", 9, "2606:4700::1")).suggest, "tcp [2606:4700::1]:9");
+  EXPECT_EQ(connect(To("", 9, "127.0.0.1")).suggest, "");
+  EXPECT_EQ(connect(To("", 80, "169.254.169.254")).suggest, "");
+  const NameQuery name{nullptr, "b.test", 1, kNow};
+  EXPECT_EQ(s->AdviseName(name, s->DecideName(name)).suggest, "dns b.test");
+  const NameQuery mx{nullptr, "b.test", 15, kNow};
+  EXPECT_EQ(s->AdviseName(mx, s->DecideName(mx)).suggest, "");
+}
+
+// A suggestion is pasted between single quotes, and must grant what was asked and nothing that a star would add.
+TEST(Advice, SuggestionsAreShellSafeAndSufficient) {
+  std::mt19937 random(9);
+  const std::string_view pieces[] = {"/", "a", "*", "**", "'", "$(x)", "`y`", "%27", "%2A", "!", "&", "(", "[", "{", "\"", "|", "%20", "~", "@", ":", "=", ",", "+", "%C3%BC", "%25"};
+  const auto empty = Loaded("version: 1\n");
+  for (int i = 0; i < 4000; ++i) {
+    std::string path = "/";
+    for (size_t n = random() % 8; n > 0; --n) path += pieces[random() % std::size(pieces)];
+    const bool cleartext = random() % 4 == 0;
+    const Request request(random() % 2 == 0 ? "POST" : "GET", To("a.test", random() % 3 == 0 ? 8080 : 443), path,
+                          cleartext ? Scheme::kHttp : Scheme::kHttps);
+    const Advice advice = AdviceOn(empty, request);
+    ASSERT_FALSE(advice.suggest.empty()) << path;
+    for (const char c : advice.suggest) ASSERT_TRUE(isalnum(static_cast<unsigned char>(c)) || std::string_view(" -._~/:@%+,=").contains(c)) << advice.suggest;
+    ASSERT_TRUE(SuggestionAllows(advice.suggest, request)) << path << " by " << advice.suggest;
+    ASSERT_EQ(advice.suggest.find('*'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::policy

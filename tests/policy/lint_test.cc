@@ -1,0 +1,81 @@
+#include <gmock/gmock.h>
+
+#include "policy/overlap.h"
+#include "tests/policy/support.h"
+
+namespace sluice::policy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Codes(const std::string& rules) {
+  std::vector<std::string> codes;
+  for (const Finding& finding : Lint(*Loaded(WithRules(rules)), kNow)) codes.push_back(finding.code);
+  return codes;
+}
+
+TEST(Lint, FindsWhatIsWorthARemark) {
+  EXPECT_THAT(Codes("  - allow: GET a.test\n  - deny: GET a.test/x\n"), IsEmpty());
+  EXPECT_THAT(Codes("  - allow: GET http://a.test\n"), ElementsAre("cleartext"));
+  EXPECT_THAT(Codes("  - allow: git receive-pack a.test/x\n"), ElementsAre("push"));
+  EXPECT_THAT(Codes("  - allow: GET a.test\n    until: 2026-01-01\n"), ElementsAre("expired"));
+  EXPECT_THAT(Codes("  - allow: tcp a.test:50-60\n"), ElementsAre("port-53"));
+  EXPECT_THAT(Codes("  - allow: GET a.test\n  - allow: GET A.test:443\n    note: again\n"), ElementsAre("duplicate"));
+}
+
+TEST(Lint, SeesRulesThatADenyEmpties) {
+  for (const char* deny : {"dns a.test", "dns **", "dns *.test", "tcp a.test", "tls a.test:443", "GET,POST a.test", "http a.test/**", "http **"})
+    EXPECT_THAT(Codes("  - allow: GET a.test/x\n  - deny: " + std::string(deny) + "\n"), ElementsAre("shadowed")) << deny;
+  for (const char* deny : {"dns b.test", "tcp a.test:80", "HEAD a.test", "GET a.test/y", "GET http://a.test", "udp a.test", "git fetch-pack a.test"})
+    EXPECT_THAT(Codes("  - allow: GET a.test/x\n  - deny: " + std::string(deny) + "\n"), IsEmpty()) << deny;
+  EXPECT_THAT(Codes("  - allow: GET a.test/x\n  - deny: http a.test\n    by: [/usr/bin/x]\n"), IsEmpty());
+}
+
+TEST(Lint, CallsAnOpaqueAllowThatMeetsAnInnerDenyAnError) {
+  const auto findings = Lint(*Loaded(WithRules("  - allow: tls *.test\n  - deny: POST a.test/admin\n")), kNow);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].code, "opaque-allow-meets-deny");
+  EXPECT_EQ(findings[0].severity, Finding::Severity::kError);
+  EXPECT_EQ(findings[0].span.line, 3u);
+  EXPECT_EQ(findings[0].other.line, 4u);
+  EXPECT_THAT(findings[0].message, HasSubstr("p.yaml:4"));
+  EXPECT_THAT(Codes("  - allow: tcp a.test:5432\n  - deny: POST a.test\n"), IsEmpty());
+  EXPECT_THAT(Codes("  - allow: tcp a.test:5432\n  - deny: POST a.test:5000-6000\n"), ElementsAre("opaque-allow-meets-deny"));
+  EXPECT_THAT(Codes("  - allow: tls a.test\n  - deny: POST b.test\n"), IsEmpty());
+  EXPECT_THAT(Codes("  - allow: tls a.test\n    by: [/usr/bin/a*]\n  - deny: POST a.test\n    by: [/usr/bin/b]\n"), IsEmpty());
+  EXPECT_THAT(Codes("  - allow: tls a.test\n    by: [/usr/bin/a*]\n  - deny: POST a.test\n    by: [/usr/**]\n"), ElementsAre("opaque-allow-meets-deny"));
+}
+
+TEST(Lint, SeesAVerbLeftHalfWorking) {
+  EXPECT_THAT(Codes("  - allow: git fetch-pack a.test/o/*\n  - deny: POST a.test\n"), ElementsAre("half-working"));
+  EXPECT_THAT(Codes("  - allow: git fetch-pack a.test/o/*\n  - deny: POST a.test/o/r.git/**\n"), ElementsAre("half-working"));
+  EXPECT_THAT(Codes("  - allow: git fetch-pack a.test/o/*\n  - deny: POST a.test/p/**\n"), IsEmpty());
+  EXPECT_THAT(Codes("  - allow: git fetch-pack a.test/o/*\n  - deny: DELETE a.test\n"), IsEmpty());
+}
+
+// An effective opaque allow that a deny voids at some point is always found: no silent loss.
+TEST(Overlap, OfGlobsIsSymmetricAndExactOnExamples) {
+  struct Case {
+    const char* a;
+    const char* b;
+    bool overlap;
+  };
+  for (const Case& c : std::initializer_list<Case>{{"/a/**", "/**/b", true},
+                                                   {"/a/*", "/*/b", true},
+                                                   {"/a/*", "/b/**", false},
+                                                   {"/a*c", "/ab*", true},
+                                                   {"/a*", "/*/b", false},
+                                                   {"/x", "/x", true},
+                                                   {"/**", "/anything/else", true},
+                                                   {"/*a", "/*b", false}}) {
+    const Glob a = *Glob::Path(c.a);
+    const Glob b = *Glob::Path(c.b);
+    EXPECT_EQ(GlobsOverlap(a, b), c.overlap) << c.a << " " << c.b;
+    EXPECT_EQ(GlobsOverlap(b, a), c.overlap) << c.b << " " << c.a;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::policy
