@@ -288,6 +288,27 @@ TEST_F(ServerTest, TcpQueriesArePipelinedAndAnsweredAsTheyAreReady) {
   EXPECT_EQ(order, (std::vector<uint16_t>{2, 1}));
 }
 
+TEST_F(ServerTest, AHalfClosedTcpConnectionStillGetsItsAnswers) {
+  ResolverHarness resolver(With({"GET api.test/**"}));
+  const UniqueFd fd = resolver.ConnectTcp();
+  for (int i = 0; i < 3; ++i) SendFrame(fd.get(), Encode(AskMessage("api.test", i == 1 ? Type::kAaaa : Type::kA)));
+  shutdown(fd.get(), SHUT_WR);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ReceiveFrame(fd.get())) << i;
+  EXPECT_FALSE(ReceiveFrame(fd.get())) << "then it is closed";
+}
+
+TEST_F(ServerTest, AuditModeAnswersAndSaysWhatItWouldDeny) {
+  ResolverHarness resolver(
+      {.allows = {}, .yaml = "version: 1\nmode: audit\nrules:\n  - allow: GET api.test\n", .upstream = {stub_.endpoint()}});
+  const auto answer = resolver.Ask(AskMessage("other.test", Type::kA));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->answers.size(), 1u);
+  const auto events = resolver.events().decisions();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(events[0].decision.audit_only);
+  EXPECT_NE(events[0].advice.suggest, "");
+}
+
 TEST_F(ServerTest, TcpBoundsHold) {
   ResolverHarness resolver(With({"GET api.test/**"}));
   std::vector<UniqueFd> connections;
