@@ -58,7 +58,8 @@ Result<policy::Authority> ReadAuthority(std::string_view text) {
   const size_t colon = text.rfind(':');
   const auto pattern = policy::ParseHostPattern(text.substr(0, colon));
   if (pattern && pattern->kind == policy::HostPattern::Kind::kName) {
-    const std::string ascii = pattern->text + std::string(colon == std::string_view::npos ? std::string_view{} : text.substr(colon));
+    const std::string ascii =
+        pattern->text + std::string(colon == std::string_view::npos ? std::string_view{} : text.substr(colon));
     if (auto authority = policy::ParseAuthority(ascii)) return std::move(*authority);
   }
   return Fail(Code::kInvalid, fmt::format("`{}` is not a host or host:port", text));
@@ -95,20 +96,22 @@ Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Tra
   return answer;
 }
 
-Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::string_view method, const policy::CanonicalTarget& target,
-                  std::span<const policy::HeaderView> headers) {
+Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::string_view method,
+                  const policy::CanonicalTarget& target, std::span<const policy::HeaderView> headers) {
   place.query.host = place.host;
   const bool cleartext = scheme == policy::Scheme::kHttp;
   const std::string port = place.query.port == (cleartext ? 80 : 443) ? "" : fmt::format(":{}", place.query.port);
   Answer answer;
-  answer.asked = fmt::format("{} {}://{}{}{}", method, cleartext ? "http" : "https", PlaceText(place), port, target.ForUpstream());
+  answer.asked =
+      fmt::format("{} {}://{}{}{}", method, cleartext ? "http" : "https", PlaceText(place), port, target.ForUpstream());
   const policy::RequestQuery request{place.query, scheme, method, &target, headers};
   answer.decision = asker.snapshot->DecideRequest(request);
   const auto connect = asker.snapshot->DecideConnect(place.query);
   if (answer.decision.allowed && connect.allowed()) {
     answer.carried = connect.verdict == ConnectVerdict::kInspect ? "inspected" : "opaque";
   }
-  if (!answer.decision.allowed || answer.decision.audit_only) answer.advice = asker.snapshot->AdviseRequest(request, answer.decision);
+  if (!answer.decision.allowed || answer.decision.audit_only)
+    answer.advice = asker.snapshot->AdviseRequest(request, answer.decision);
   return answer;
 }
 
@@ -158,7 +161,8 @@ Result<Answer> AskGit(const Asker& asker, std::string_view verb, std::string_vie
 Result<Answer> AskName(const Asker& asker, std::string_view text) {
   const std::string_view word = NextWord(&text);
   const auto authority = ReadAuthority(word);
-  if (!authority || authority->name.empty() || authority->port) return Fail(Code::kInvalid, fmt::format("`{}` is not a name", word));
+  if (!authority || authority->name.empty() || authority->port)
+    return Fail(Code::kInvalid, fmt::format("`{}` is not a name", word));
   const uint16_t type = text.empty() ? policy::kDnsA : policy::DnsTypeNumber(text);
   if (type == 0) return Fail(Code::kInvalid, fmt::format("unknown record type `{}`", text));
   const policy::NameQuery query{asker.who(), authority->name, type, asker.now};
@@ -252,7 +256,11 @@ void PrintText(const Asker& asker, const Answer& answer) {
 }
 
 nlohmann::json RuleJson(const policy::RuleInfo& rule) {
-  return {{"id", rule.id}, {"effect", rule.allow ? "allow" : "deny"}, {"text", rule.text}, {"file", rule.span.file}, {"line", rule.span.line}};
+  return {{"id", rule.id},
+          {"effect", rule.allow ? "allow" : "deny"},
+          {"text", rule.text},
+          {"file", rule.span.file},
+          {"line", rule.span.line}};
 }
 
 void PrintJson(const Asker& asker, const Answer& answer) {

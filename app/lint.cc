@@ -17,20 +17,21 @@ using Severity = policy::Finding::Severity;
 
 std::string_view SeverityText(Severity severity) {
   switch (severity) {
-    case Severity::kError: return "error";
-    case Severity::kWarning: return "warning";
-    case Severity::kNote: break;
+    case Severity::kError:
+      return "error";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      break;
   }
   return "note";
 }
 
-nlohmann::json SpanJson(const SourceSpan& span) {
-  return {{"file", span.file}, {"line", span.line}, {"column", span.column}};
-}
+nlohmann::json SpanJson(const SourceSpan& span) { return {{"file", span.file}, {"line", span.line}, {"column", span.column}}; }
 
 struct FileReport {
   std::string file;
-  Error error;                    ///< where `snapshot` is null
+  Error error;  ///< where `snapshot` is null
   policy::SnapshotPtr snapshot;
   std::vector<policy::Finding> findings;
   [[nodiscard]] bool has_errors() const {
@@ -62,7 +63,8 @@ void PrintText(const FileReport& report) {
     fmt::print("{}:{}:{}: {}: {} [{}]\n", f.span.file, f.span.line, f.span.column, SeverityText(f.severity), f.message, f.code);
   const size_t rules = report.snapshot->rules().size();
   if (report.has_errors()) return;
-  fmt::print("{}: ok, {} rule{} (digest {}…)\n", report.file, rules, rules == 1 ? "" : "s", report.snapshot->digest().substr(0, 4));
+  fmt::print("{}: ok, {} rule{} (digest {}…)\n", report.file, rules, rules == 1 ? "" : "s",
+             report.snapshot->digest().substr(0, 4));
 }
 
 nlohmann::json ToJson(const FileReport& report) {

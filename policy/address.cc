@@ -21,20 +21,13 @@ constexpr Entry4 kV4[] = {
     {0xa83f8110, 32, "metadata service"},  // 168.63.129.16
     {0x646464c8, 32, "metadata service"},  // 100.100.100.200
     {0xc00000c0, 32, "metadata service"},  // 192.0.0.192
-    {0x00000000, 8, "unspecified"},
-    {0x7f000000, 8, "loopback"},
-    {0x0a000000, 8, "private"},
-    {0xac100000, 12, "private"},
-    {0xc0a80000, 16, "private"},
-    {0x64400000, 10, "carrier-grade NAT"},
-    {0xa9fe0000, 16, "link-local"},
-    {0xc0000000, 24, "protocol assignments"},
-    {0xc0000200, 24, "documentation"},
-    {0xc6336400, 24, "documentation"},
-    {0xcb007100, 24, "documentation"},
-    {0xc0586300, 24, "6to4 relay"},
-    {0xc6120000, 15, "benchmark"},
-    {0xe0000000, 4, "multicast"},
+    {0x00000000, 8, "unspecified"},       {0x7f000000, 8, "loopback"},
+    {0x0a000000, 8, "private"},           {0xac100000, 12, "private"},
+    {0xc0a80000, 16, "private"},          {0x64400000, 10, "carrier-grade NAT"},
+    {0xa9fe0000, 16, "link-local"},       {0xc0000000, 24, "protocol assignments"},
+    {0xc0000200, 24, "documentation"},    {0xc6336400, 24, "documentation"},
+    {0xcb007100, 24, "documentation"},    {0xc0586300, 24, "6to4 relay"},
+    {0xc6120000, 15, "benchmark"},        {0xe0000000, 4, "multicast"},
     {0xf0000000, 4, "reserved"},
 };
 

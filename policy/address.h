@@ -10,7 +10,7 @@
 namespace sluice::policy {
 
 struct SpecialRange {
-  Cidr range;       ///< a prefix unlocks the address only if it lies wholly inside this
+  Cidr range;        ///< a prefix unlocks the address only if it lies wholly inside this
   const char* name;  ///< "private", "metadata service", …
 };
 

@@ -59,11 +59,16 @@ std::string DenySentence(const Snapshot& snapshot, RuleRef ref, std::string_view
 // What the nearest rule lacks, where that is one thing.
 std::string_view Lack(Misses misses) {
   switch (misses) {
-    case kMissBinary: return ", but not for this program";
-    case kMissExpired: return ", which has expired";
-    case kMissQuery: return ", with another query";
-    case kMissHeader: return ", with other headers";
-    default: return "";
+    case kMissBinary:
+      return ", but not for this program";
+    case kMissExpired:
+      return ", which has expired";
+    case kMissQuery:
+      return ", with another query";
+    case kMissHeader:
+      return ", with other headers";
+    default:
+      return "";
   }
 }
 
@@ -76,11 +81,15 @@ std::string NearestText(const Snapshot& snapshot, const NearestRule& nearest) {
 std::string GuardSentence(const ConnectionView& connection, std::string_view what) {
   const std::string address = connection.query.address ? connection.query.address->ToString() : "an address";
   const char* name = connection.special ? connection.special->name : nullptr;
+  if (connection.query.host.empty() && name != nullptr)
+    return fmt::format("{} goes to a special address ({}); a rule would have to write it out: {}", what, name, address);
   const std::string kind = name == nullptr ? "outside the rule's `ip:`" : fmt::format("special ({})", name);
   return fmt::format("{} leads to {}, which is {}; a rule would need ip: [{}]", what, address, kind, address);
 }
 
-bool IsGuarded(const ConnectionView& connection, Reason reason) { return reason == Reason::kPrivateAddress || connection.special; }
+bool IsGuarded(const ConnectionView& connection, Reason reason) {
+  return reason == Reason::kPrivateAddress || connection.special;
+}
 
 }  // namespace
 
@@ -95,7 +104,8 @@ Advice Snapshot::AdviseConnect(const ConnectQuery& query, const ConnectDecision&
   });
   if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
   const std::string host = HostText(query);
-  const std::string what = fmt::format("{} {}:{}", query.transport == Transport::kUdp ? "UDP to" : "a connection to", host, query.port);
+  const std::string what =
+      fmt::format("{} {}:{}", query.transport == Transport::kUdp ? "UDP to" : "a connection to", host, query.port);
   if (denied.decision.reason == Reason::kDenyRule) {
     advice.explanation = DenySentence(*this, denied.decision.rule, what);
     return advice;
@@ -152,8 +162,8 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
   const CanonicalTarget& target = *request.target;
   if (target.has_encoded_slash || target.has_path_params || view.has_method_override()) {
     advice.explanation += fmt::format("; it would need the key `{}: true`", target.has_encoded_slash ? "encoded-slash"
-                                                                            : target.has_path_params  ? "path-params"
-                                                                                                      : "method-override");
+                                                                            : target.has_path_params ? "path-params"
+                                                                                                     : "method-override");
     return advice;
   }
   const bool cleartext = request.scheme == Scheme::kHttp;

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <set>
 
 #include "policy/compiled.h"
@@ -17,9 +16,9 @@ void InsertGlob(LabelNode* root, const HostPattern& host, uint32_t index, bool a
       node = next.get();
       continue;
     }
-    auto edge = std::find_if(node->globs.begin(), node->globs.end(), [&](const LabelNode::Edge& e) { return e.label == label; });
-    if (edge == node->globs.end()) edge = node->globs.insert(edge, {label, std::make_unique<LabelNode>()});
-    node = edge->node.get();
+    const auto [place, fresh] = node->glob_index.try_emplace(label.text(), node->globs.size());
+    if (fresh) node->globs.push_back({label, std::make_unique<LabelNode>()});
+    node = node->globs[place->second].node.get();
   }
   if (host.deep && allow) node->allow_below = node->deep_allow = true;
   (host.deep ? node->deep : node->here).push_back(index);
@@ -38,7 +37,9 @@ void Index(Snapshot::Compiled* compiled, uint32_t index) {
   }
   if (rule.allow && rule.host.kind != HostPattern::Kind::kAddress) compiled->any_allow_name = true;
   switch (rule.host.kind) {
-    case HostPattern::Kind::kAny: compiled->any.push_back(index); break;
+    case HostPattern::Kind::kAny:
+      compiled->any.push_back(index);
+      break;
     case HostPattern::Kind::kName:
       compiled->names[rule.host.text].push_back(index);
       if (rule.allow) AddAncestors(compiled, rule.host.text);

@@ -35,9 +35,10 @@ struct LabelNode {
     std::unique_ptr<LabelNode> node;
   };
   std::vector<Edge> globs;
-  RuleList here;             ///< hosts that end exactly here
-  RuleList deep;             ///< hosts "**." before this suffix
-  bool deep_allow = false;   ///< `deep` holds an allow
+  std::unordered_map<std::string, size_t, StringHash, std::equal_to<>> glob_index;  ///< a label's text to its place in globs
+  RuleList here;                                                                    ///< hosts that end exactly here
+  RuleList deep;                                                                    ///< hosts "**." before this suffix
+  bool deep_allow = false;                                                          ///< `deep` holds an allow
   bool allow_below = false;  ///< some allow's host is longer than this suffix
 };
 

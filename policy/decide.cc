@@ -11,15 +11,24 @@ constexpr uint32_t kNoIndex = 0xffffffff;
 
 Reason ReasonOf(Misses misses) {
   switch (misses) {
-    case kMissPort: return Reason::kPort;
-    case kMissPath: return Reason::kPath;
-    case kMissMethod: return Reason::kMethod;
-    case kMissQuery: return Reason::kQuery;
-    case kMissHeader: return Reason::kHeader;
-    case kMissBinary: return Reason::kBinary;
-    case kMissAddress: return Reason::kPrivateAddress;
-    case kMissExpired: return Reason::kExpired;
-    default: return Reason::kNoRule;
+    case kMissPort:
+      return Reason::kPort;
+    case kMissPath:
+      return Reason::kPath;
+    case kMissMethod:
+      return Reason::kMethod;
+    case kMissQuery:
+      return Reason::kQuery;
+    case kMissHeader:
+      return Reason::kHeader;
+    case kMissBinary:
+      return Reason::kBinary;
+    case kMissAddress:
+      return Reason::kPrivateAddress;
+    case kMissExpired:
+      return Reason::kExpired;
+    default:
+      return Reason::kNoRule;
   }
 }
 
@@ -51,9 +60,7 @@ struct Layers {
   bool guard_passed = false;  ///< some allow of this connection may lead to the address
 
   [[nodiscard]] uint32_t OpaqueTcp() const { return under_tcp_deny == kNoIndex ? transport_allow : kNoIndex; }
-  [[nodiscard]] uint32_t OpaqueTls() const {
-    return tls_deny == kNoIndex && under_tls_deny == kNoIndex ? tls_allow : kNoIndex;
-  }
+  [[nodiscard]] uint32_t OpaqueTls() const { return tls_deny == kNoIndex && under_tls_deny == kNoIndex ? tls_allow : kNoIndex; }
 };
 
 void Keep(uint32_t* slot, uint32_t index) { *slot = std::min(*slot, index); }
@@ -104,7 +111,9 @@ bool AddAllow(const Rule& rule, uint32_t index, const ConnectionView& connection
   return true;
 }
 
-ConnectDecision Deny(Reason reason, uint32_t rule = kNoIndex) { return {ConnectVerdict::kDeny, {false, reason, RuleRef{rule}, false}}; }
+ConnectDecision Deny(Reason reason, uint32_t rule = kNoIndex) {
+  return {ConnectVerdict::kDeny, {false, reason, RuleRef{rule}, false}};
+}
 ConnectDecision Allow(ConnectVerdict verdict, uint32_t rule) { return {verdict, {true, Reason::kAllowed, RuleRef{rule}, false}}; }
 
 // What the allow that came closest lacked. Only for denials: a second look at the candidates.
@@ -187,7 +196,8 @@ ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcep
 
 Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   const ConnectQuery& query = request.connection;
-  if (query.port == 0 || request.target == nullptr || NeverForwarded(request.method)) return {false, Reason::kProtocol, RuleRef::kNone, false};
+  if (query.port == 0 || request.target == nullptr || NeverForwarded(request.method))
+    return {false, Reason::kProtocol, RuleRef::kNone, false};
   if (query.host.empty() && !query.address) return {};
   for (const auto& header : request.headers)
     if (header.first == "upgrade") return {false, Reason::kUnsupported, RuleRef::kNone, false};
@@ -241,7 +251,8 @@ NameDecision Snapshot::DecideName(const NameQuery& query) const noexcept {
     const Rule& rule = compiled_->rules[i];
     const auto lists = [&](uint16_t type) { return std::find(rule.types.begin(), rule.types.end(), type) != rule.types.end(); };
     if (!rule.allow) {
-      if (rule.verb == Verb::kDns && (rule.types.empty() || lists(query.type)) && DenyCoversProcess(rule, query.process)) Keep(&deny, i);
+      if (rule.verb == Verb::kDns && (rule.types.empty() || lists(query.type)) && DenyCoversProcess(rule, query.process))
+        Keep(&deny, i);
       return;
     }
     Misses misses = 0;

@@ -36,9 +36,9 @@ struct DecisionEvent {
   EventTarget target;
   ProcessPtr process;
   Decision decision;
-  Advice advice;         ///< only for denials (and audit_only)
-  SnapshotPtr snapshot;  ///< what decided
-  std::string detail;    ///< for a person, such as "SNI is b.test, the connection is to a.test"
+  Advice advice;          ///< only for denials (and audit_only)
+  SnapshotPtr snapshot;   ///< what decided
+  std::string detail;     ///< for a person, such as "SNI is b.test, the connection is to a.test"
   std::string denial_id;  ///< "d-7": the same in the body, the reason phrase, stderr and here; set by the producer for denials
 };
 
@@ -50,8 +50,8 @@ struct ExchangeEvent {
   ProcessPtr process;
   RuleRef rule = RuleRef::kNone;
   SnapshotPtr snapshot;
-  int status = 0;             ///< HTTP status sent downstream; 0 for a relay
-  uint64_t bytes_up = 0;      ///< body or relay bytes toward the upstream
+  int status = 0;         ///< HTTP status sent downstream; 0 for a relay
+  uint64_t bytes_up = 0;  ///< body or relay bytes toward the upstream
   uint64_t bytes_down = 0;
   std::chrono::microseconds duration{};
   std::string error;  ///< what ended it early; empty when it ended well

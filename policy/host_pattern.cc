@@ -14,8 +14,8 @@ constexpr size_t kMaxName = 253;
 constexpr size_t kMaxLabel = 63;
 
 std::unexpected<Error> HostError(std::string message, size_t column, size_t length = 1) {
-  return std::unexpected(
-      Error{Code::kInvalid, std::move(message), 0, SourceSpan{"", 1, static_cast<uint32_t>(column + 1), static_cast<uint32_t>(length)}});
+  return std::unexpected(Error{Code::kInvalid, std::move(message), 0,
+                               SourceSpan{"", 1, static_cast<uint32_t>(column + 1), static_cast<uint32_t>(length)}});
 }
 
 bool IsAscii(std::string_view text) {
@@ -55,13 +55,14 @@ bool LosesCharacter(std::string_view label) {
 
 Result<std::string> NonAsciiLabel(std::string_view label, size_t column) {
   if (label.find('*') != std::string_view::npos)
-    return HostError(fmt::format("`*` cannot stand in the non-ASCII label `{}`; write its xn-- form or the whole label", label), column,
-                     label.size());
+    return HostError(fmt::format("`*` cannot stand in the non-ASCII label `{}`; write its xn-- form or the whole label", label),
+                     column, label.size());
   std::string why = "not a valid label";
   const std::string result = ToALabel(std::string(label), &why);
   if (result.empty() || !result.starts_with("xn--") || !IsPlainLabel(result) || LosesCharacter(label))
-    return HostError(fmt::format("`{}` is not a host label in any script ({})", label, result.empty() ? why : "it maps to other characters"),
-                     column, label.size());
+    return HostError(
+        fmt::format("`{}` is not a host label in any script ({})", label, result.empty() ? why : "it maps to other characters"),
+        column, label.size());
   return result;
 }
 
@@ -112,7 +113,8 @@ Result<HostPattern> ParseHostPattern(std::string_view text) {
   if (const auto cidr = Cidr::Parse(text)) return AddressPattern(*cidr);
   if (const size_t slash = text.find('/'); slash != std::string_view::npos) {
     if (const auto base = IpAddress::Parse(text.substr(0, slash)))
-      return HostError(fmt::format("`{}` is not a prefix: bits are set after its length, or the length is out of range", text), 0, text.size());
+      return HostError(fmt::format("`{}` is not a prefix: bits are set after its length, or the length is out of range", text), 0,
+                       text.size());
   }
   const std::string_view whole = text;
   if (text.ends_with('.')) text.remove_suffix(1);
@@ -133,7 +135,8 @@ Result<HostPattern> ParseHostPattern(std::string_view text) {
     at = dot + 1;
   }
   if (canonical.size() > kMaxName) return HostError("a host is at most 253 characters", 0, whole.size());
-  if (EndsInNumber(canonical)) return HostError(fmt::format("`{}` would be read as an address by some program", whole), 0, whole.size());
+  if (EndsInNumber(canonical))
+    return HostError(fmt::format("`{}` would be read as an address by some program", whole), 0, whole.size());
   host.kind = literal ? HostPattern::Kind::kName : HostPattern::Kind::kGlob;
   host.text = std::move(canonical);
   if (literal) host.labels.clear();

@@ -10,7 +10,7 @@
 namespace sluice::policy {
 namespace {
 
-constexpr size_t kMaxPairs = 2'000'000;  // comparisons of an allow with a deny, over the whole policy
+constexpr size_t kMaxWork = 500'000;  // comparisons of patterns, over the whole policy
 
 class Linter {
  public:
@@ -48,25 +48,38 @@ class Linter {
     if (!rule.allow) return;
     if (rule.until && now_ >= *rule.until) Add(Severity::kWarning, "expired", index, fmt::format("{} has expired", Text(index)));
     if (rule.verb == Verb::kHttp && rule.scheme == Scheme::kHttp)
-      Add(Severity::kWarning, "cleartext", index, fmt::format("{} sends requests in the clear, and answers can be forged", Text(index)));
+      Add(Severity::kWarning, "cleartext", index,
+          fmt::format("{} sends requests in the clear, and answers can be forged", Text(index)));
     if (rule.verb == Verb::kGitReceivePack)
       Add(Severity::kNote, "push", index, fmt::format("{} lets every branch of those repositories be written", Text(index)));
     if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && PortsOverlap(rule.ports, {{53, 53}}))
-      Add(Severity::kWarning, "port-53", index, fmt::format("{} has no effect on port 53, which belongs to the resolver", Text(index)));
+      Add(Severity::kWarning, "port-53", index,
+          fmt::format("{} has no effect on port 53, which belongs to the resolver", Text(index)));
   }
 
   void Duplicate(uint32_t index, const Rule& rule) {
     const auto [it, fresh] = seen_.try_emplace(CanonicalText(rule), index);
-    if (!fresh) Add(Severity::kWarning, "duplicate", index, fmt::format("{} is the rule at {} again", Text(index), Place(it->second)), it->second);
+    if (!fresh)
+      Add(Severity::kWarning, "duplicate", index, fmt::format("{} is the rule at {} again", Text(index), Place(it->second)),
+          it->second);
+  }
+
+  void TooLarge(uint32_t index) {
+    if (too_large_) return;
+    too_large_ = true;
+    Add(Severity::kWarning, "not-compared", index,
+        "the policy is too large to compare each allow with each deny: from here on they are not");
   }
 
   void AgainstDenies(uint32_t index, const Rule& allow) {
     for (uint32_t j = 0; j < compiled_.rules.size(); ++j) {
       const Rule& deny = compiled_.rules[j];
       if (deny.allow || deny.verb == Verb::kUnix || allow.verb == Verb::kUnix) continue;
-      if (++pairs_ > kMaxPairs) return;
+      work_ += 1 + allow.by.size() * deny.by.size() + allow.paths.size() * deny.paths.size();
+      if (work_ > kMaxWork) return TooLarge(index);
       if (Shadows(deny, allow)) {
-        Add(Severity::kWarning, "shadowed", index, fmt::format("{} grants nothing: {} at {} refuses all of it", Text(index), Text(j), Place(j)), j);
+        Add(Severity::kWarning, "shadowed", index,
+            fmt::format("{} grants nothing: {} at {} refuses all of it", Text(index), Text(j), Place(j)), j);
         continue;
       }
       if (OpaqueMeetsDeny(allow, deny))
@@ -103,47 +116,60 @@ class Linter {
     if (deny.paths.empty() || allow.paths.empty()) return true;
     for (const Glob& path : deny.paths)
       for (const Glob& repo : allow.paths)
-        if (GlobOverlapsSuffixed(path, repo, suffix) || GlobOverlapsSuffixed(path, repo, fmt::format(".git{}", suffix))) return true;
+        if (GlobOverlapsSuffixed(path, repo, suffix) || GlobOverlapsSuffixed(path, repo, fmt::format(".git{}", suffix)))
+          return true;
     return false;
   }
 
   // Whether the deny refuses every tuple of the allow. Only where that is plain to see.
   static bool Shadows(const Rule& deny, const Rule& allow) {
-    if (!deny.by.empty() || !deny.ip.empty() || !deny.query.empty() || !deny.headers.empty() || !HostCovers(deny, allow)) return false;
+    if (!deny.by.empty() || !deny.ip.empty() || !deny.query.empty() || !deny.headers.empty() || !HostCovers(deny, allow))
+      return false;
     if (deny.verb == Verb::kDns) return deny.types.empty() && allow.host.kind != HostPattern::Kind::kAny;
     if (allow.verb == Verb::kDns || !PortsCover(deny, allow)) return false;
     switch (deny.verb) {
-      case Verb::kUdp: return allow.verb == Verb::kUdp;
-      case Verb::kTcp: return allow.verb != Verb::kUdp;
-      case Verb::kTls: return allow.verb == Verb::kTls || (IsInner(allow.verb) && allow.scheme == Scheme::kHttps);
-      case Verb::kHttp: return IsInner(allow.verb) && (!deny.scheme || deny.scheme == allow.scheme) && MethodsCover(deny, allow) && PathsCover(deny, allow);
+      case Verb::kUdp:
+        return allow.verb == Verb::kUdp;
+      case Verb::kTcp:
+        return allow.verb != Verb::kUdp;
+      case Verb::kTls:
+        return allow.verb == Verb::kTls || (IsInner(allow.verb) && allow.scheme == Scheme::kHttps);
+      case Verb::kHttp:
+        return IsInner(allow.verb) && (!deny.scheme || deny.scheme == allow.scheme) && MethodsCover(deny, allow) &&
+               PathsCover(deny, allow);
       case Verb::kGitFetchPack:
-      case Verb::kGitReceivePack: return allow.verb == deny.verb && PathsCover(deny, allow);
-      default: return false;
+      case Verb::kGitReceivePack:
+        return allow.verb == deny.verb && PathsCover(deny, allow);
+      default:
+        return false;
     }
   }
 
   static bool HostCovers(const Rule& deny, const Rule& allow) {
-    if (deny.host.kind == HostPattern::Kind::kAny || deny.host == allow.host) return deny.verb != Verb::kDns || allow.host.kind != HostPattern::Kind::kAddress;
+    if (deny.host.kind == HostPattern::Kind::kAny || deny.host == allow.host)
+      return deny.verb != Verb::kDns || allow.host.kind != HostPattern::Kind::kAddress;
     return allow.host.kind == HostPattern::Kind::kName && HostMatchesName(deny.host, allow.host.text, false);
   }
   static bool PortsCover(const Rule& deny, const Rule& allow) {
     if (deny.ports.empty()) return true;
     return std::all_of(allow.ports.begin(), allow.ports.end(), [&](const PortRange& a) {
-      return std::any_of(deny.ports.begin(), deny.ports.end(), [&](const PortRange& d) { return d.first <= a.first && a.last <= d.last; });
+      return std::any_of(deny.ports.begin(), deny.ports.end(),
+                         [&](const PortRange& d) { return d.first <= a.first && a.last <= d.last; });
     });
   }
   static bool MethodsCover(const Rule& deny, const Rule& allow) {
     if (deny.methods.empty()) return true;
-    const auto lists = [&](std::string_view m) { return std::find(deny.methods.begin(), deny.methods.end(), m) != deny.methods.end(); };
+    const auto lists = [&](std::string_view m) {
+      return std::find(deny.methods.begin(), deny.methods.end(), m) != deny.methods.end();
+    };
     if (IsGit(allow.verb)) return lists("GET") && lists("POST");
-    return !allow.methods.empty() && std::all_of(allow.methods.begin(), allow.methods.end(), [&](const std::string& m) {
-      return lists(m) || (m == "HEAD" && lists("GET"));
-    });
+    return !allow.methods.empty() && std::all_of(allow.methods.begin(), allow.methods.end(),
+                                                 [&](const std::string& m) { return lists(m) || (m == "HEAD" && lists("GET")); });
   }
   static bool PathsCover(const Rule& deny, const Rule& allow) {
     if (deny.paths.empty()) return true;
-    if (allow.paths.empty() || IsGit(allow.verb) != IsGit(deny.verb)) return std::any_of(deny.paths.begin(), deny.paths.end(), CoversAll);
+    if (allow.paths.empty() || IsGit(allow.verb) != IsGit(deny.verb))
+      return std::any_of(deny.paths.begin(), deny.paths.end(), CoversAll);
     return std::all_of(allow.paths.begin(), allow.paths.end(), [&](const Glob& a) {
       return std::any_of(deny.paths.begin(), deny.paths.end(),
                          [&](const Glob& d) { return CoversAll(d) || d == a || (a.is_literal() && d.Matches(a.text())); });
@@ -156,7 +182,8 @@ class Linter {
   const WallTime now_;
   std::vector<Finding> findings_;
   std::unordered_map<std::string, uint32_t> seen_;
-  size_t pairs_ = 0;
+  size_t work_ = 0;
+  bool too_large_ = false;
 };
 
 }  // namespace

@@ -68,7 +68,8 @@ void ForEachPair(std::string_view query, F f) {
     if (pair.empty()) continue;
     const size_t equals = pair.find('=');
     const std::string_view key = DecodeQuery(pair.substr(0, equals), &key_buffer);
-    const std::string_view value = equals == std::string_view::npos ? std::string_view{} : DecodeQuery(pair.substr(equals + 1), &value_buffer);
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view{} : DecodeQuery(pair.substr(equals + 1), &value_buffer);
     if (!f(key, value)) return;
   }
 }
@@ -203,7 +204,8 @@ bool DenyCoversProcess(const Rule& rule, const Process* process) {
 bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection) {
   if (!connection.query.address) return true;
   const IpAddress& address = *connection.query.address;
-  if (!rule.ip.empty() && std::none_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return Holds(c, address); })) return false;
+  if (!rule.ip.empty() && std::none_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return Holds(c, address); }))
+    return false;
   if (!connection.special) return true;
   const auto unlocks = [&](const Cidr& c) { return Holds(c, address) && connection.special->range.Contains(c); };
   return (rule.host.cidr && unlocks(*rule.host.cidr)) || std::any_of(rule.ip.begin(), rule.ip.end(), unlocks);
@@ -342,7 +344,8 @@ std::optional<GitRequest> ReadGitRequest(const RequestQuery& request) {
   const std::string_view query = request.target->query;
   for (const Verb verb : {Verb::kGitFetchPack, Verb::kGitReceivePack}) {
     const std::string_view service = Service(verb);
-    if (path.ends_with(kInfoRefs) && path.size() > kInfoRefs.size() && query.starts_with("service=") && query.substr(8) == service)
+    if (path.ends_with(kInfoRefs) && path.size() > kInfoRefs.size() && query.starts_with("service=") &&
+        query.substr(8) == service)
       return GitRequest{verb, path.substr(0, path.size() - kInfoRefs.size())};
     if (path.ends_with(service) && path.size() > service.size() + 1 && path[path.size() - service.size() - 1] == '/')
       return GitRequest{verb, path.substr(0, path.size() - service.size() - 1)};

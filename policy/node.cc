@@ -14,8 +14,8 @@ bool AllIn(std::string_view text, std::string_view set) { return text.find_first
 // A superset of the core schema of 1.2 and of the type repository of 1.1: integers in four bases, with underscores and in base
 // sixty, floats, dates. A word that merely looks like one costs its author two quotes.
 bool IsAmbiguousPlain(std::string_view text) {
-  static constexpr std::string_view kWords[] = {"",   "~",   "null", "true", "false", "yes", "no",  "on",   "off",
-                                                "y",  "n",   "<<",   "=",    ".inf",  ".nan", "+.inf", "-.inf"};
+  static constexpr std::string_view kWords[] = {"",  "~", "null", "true", "false", "yes",  "no",    "on",   "off",
+                                                "y", "n", "<<",   "=",    ".inf",  ".nan", "+.inf", "-.inf"};
   std::string lower(text);
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);

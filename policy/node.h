@@ -20,9 +20,9 @@ struct Node {
 
   Kind kind = Kind::kScalar;
   Style style = Style::kPlain;
-  std::string text;      ///< kScalar
+  std::string text;          ///< kScalar
   uint32_t text_offset = 0;  ///< bytes from the span's column to the text: 1 after a quote
-  bool verbatim = true;  ///< the text stands in the file as it is, so that columns inside it are columns of the file
+  bool verbatim = true;      ///< the text stands in the file as it is, so that columns inside it are columns of the file
   std::vector<Node> items;
   std::vector<Member> members;  ///< keys are scalars and differ
   SourceSpan span;

@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kSegment = 256;
 constexpr int kAny = 257;
-using Symbols = std::vector<int>;  // a byte, or one of the wildcards
+constexpr size_t kMaxCells = 16 * 1024;  // longer pairs are taken to overlap
+using Symbols = std::vector<int>;        // a byte, or one of the wildcards
 
 Symbols Expand(const std::vector<Glob::Token>& tokens) {
   Symbols out;
@@ -26,6 +27,7 @@ bool Stretches(int wild, int over) { return wild == kAny || over == kSegment || 
 
 // Which pairs of positions can both be reached by one text; row by row, so the cost is the product of the lengths.
 bool SymbolsOverlap(const Symbols& a, const Symbols& b) {
+  if (a.size() * b.size() > kMaxCells) return true;
   std::vector<std::vector<bool>> reach(a.size() + 1, std::vector<bool>(b.size() + 1, false));
   reach[0][0] = true;
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -108,7 +110,8 @@ bool PortsOverlap(const std::vector<PortRange>& a, const std::vector<PortRange>&
 }
 
 bool ConnectionsOverlap(const Rule& allow, const Rule& deny) {
-  return HostsOverlap(allow.host, deny.host) && ProcessesOverlap(allow, deny) && PrefixesOverlap(Addresses(allow), Addresses(deny));
+  return HostsOverlap(allow.host, deny.host) && ProcessesOverlap(allow, deny) &&
+         PrefixesOverlap(Addresses(allow), Addresses(deny));
 }
 
 }  // namespace sluice::policy

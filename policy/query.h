@@ -34,7 +34,7 @@ struct Process {
   uint64_t start_time = 0;  ///< clock ticks since boot, field 22 of /proc/PID/stat
   uint32_t uid = 0;
   Executable exe;
-  std::string comm;                  ///< for people only: the workload chooses it
+  std::string comm;                   ///< for people only: the workload chooses it
   std::vector<Executable> ancestors;  ///< parent first, up to the workload's first process; at most 16
 };
 using ProcessPtr = std::shared_ptr<const Process>;
@@ -66,15 +66,17 @@ struct NameQuery {
 
 /// A path in the form that is compared and sent. Made by CanonicalizeTarget only.
 struct CanonicalTarget {
-  std::string path;             ///< begins with '/'; unreserved decoded, hex upper-case, dot segments and doubled slashes gone
-  std::string query;            ///< verbatim, without '?'; empty with has_query for a bare '?'
+  std::string path;   ///< begins with '/'; unreserved decoded, hex upper-case, dot segments and doubled slashes gone
+  std::string query;  ///< verbatim, without '?'; empty with has_query for a bare '?'
   bool has_query = false;
   bool has_encoded_slash = false;  ///< %2F survives in path: only allows with encoded-slash match
   bool has_path_params = false;    ///< ';' in path: only allows with path-params match
-  std::string matched{};           ///< path with the escapes of :@!$&'()*+,= decoded, as rules compare it; empty where that is path
+  std::string matched{};  ///< path with the escapes of :@!$&'()*+,= decoded, as rules compare it; empty where that is path
   std::vector<std::string> wide_readings{};  ///< other ways a server may read %2F and ';', for denies; mostly empty
   /// What rules compare.
-  [[nodiscard]] std::string_view ForMatching() const { return matched.empty() ? std::string_view(path) : std::string_view(matched); }
+  [[nodiscard]] std::string_view ForMatching() const {
+    return matched.empty() ? std::string_view(path) : std::string_view(matched);
+  }
   /// What is sent upstream: path, and '?' with the query.
   [[nodiscard]] std::string ForUpstream() const;
 };

@@ -6,8 +6,8 @@ namespace sluice::policy {
 namespace {
 
 std::unexpected<Error> QuoteError(std::string message, size_t at, size_t length) {
-  return std::unexpected(
-      Error{Code::kInvalid, std::move(message), 0, SourceSpan{"", 1, static_cast<uint32_t>(at + 1), static_cast<uint32_t>(length)}});
+  return std::unexpected(Error{Code::kInvalid, std::move(message), 0,
+                               SourceSpan{"", 1, static_cast<uint32_t>(at + 1), static_cast<uint32_t>(length)}});
 }
 
 void AppendUtf8(std::string* out, uint32_t c) {
@@ -35,7 +35,8 @@ Result<std::string> DecodeSingleQuoted(std::string_view raw) {
   std::string out;
   out.reserve(raw.size());
   for (size_t i = 0; i < raw.size(); ++i) {
-    if (raw[i] == '\'' && (i + 1 == raw.size() || raw[++i] != '\'')) return QuoteError("a quote inside quotes is written twice", i, 1);
+    if (raw[i] == '\'' && (i + 1 == raw.size() || raw[++i] != '\''))
+      return QuoteError("a quote inside quotes is written twice", i, 1);
     out += raw[i];
   }
   return out;

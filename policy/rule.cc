@@ -10,8 +10,9 @@ namespace sluice::policy {
 namespace {
 
 constexpr std::pair<std::string_view, uint16_t> kTypes[] = {
-    {"A", 1},    {"NS", 2},    {"CNAME", 5}, {"SOA", 6},     {"PTR", 12},  {"MX", 15},    {"TXT", 16},  {"AAAA", 28},  {"SRV", 33},
-    {"NAPTR", 35}, {"DS", 43}, {"SSHFP", 44}, {"DNSKEY", 48}, {"TLSA", 52}, {"SVCB", 64}, {"HTTPS", 65}, {"CAA", 257},
+    {"A", 1},       {"NS", 2},    {"CNAME", 5}, {"SOA", 6},    {"PTR", 12},  {"MX", 15},
+    {"TXT", 16},    {"AAAA", 28}, {"SRV", 33},  {"NAPTR", 35}, {"DS", 43},   {"SSHFP", 44},
+    {"DNSKEY", 48}, {"TLSA", 52}, {"SVCB", 64}, {"HTTPS", 65}, {"CAA", 257},
 };
 
 std::string PortsText(const std::vector<PortRange>& ports) {
@@ -64,14 +65,22 @@ std::vector<std::string> MatcherTexts(const std::vector<ValueMatcher>& matchers)
 
 std::string_view VerbText(Verb verb) {
   switch (verb) {
-    case Verb::kHttp: return "http";
-    case Verb::kGitFetchPack: return "git fetch-pack";
-    case Verb::kGitReceivePack: return "git receive-pack";
-    case Verb::kTls: return "tls";
-    case Verb::kTcp: return "tcp";
-    case Verb::kUdp: return "udp";
-    case Verb::kDns: return "dns";
-    case Verb::kUnix: return "unix";
+    case Verb::kHttp:
+      return "http";
+    case Verb::kGitFetchPack:
+      return "git fetch-pack";
+    case Verb::kGitReceivePack:
+      return "git receive-pack";
+    case Verb::kTls:
+      return "tls";
+    case Verb::kTcp:
+      return "tcp";
+    case Verb::kUdp:
+      return "udp";
+    case Verb::kDns:
+      return "dns";
+    case Verb::kUnix:
+      return "unix";
   }
   return "";
 }
@@ -111,7 +120,8 @@ bool HostMatchesName(const HostPattern& host, std::string_view name, bool allow)
 std::string CompactText(const Rule& rule) {
   const std::string ports = HasDefaultPorts(rule) ? "" : ":" + PortsText(rule.ports);
   std::vector<std::string> paths = Texts(rule.paths, [](const Glob& g) { return g.text(); });
-  if (rule.verb == Verb::kUnix) return fmt::format("unix {}", paths.size() == 1 ? paths[0] : fmt::format("[{}]", fmt::join(paths, ", ")));
+  if (rule.verb == Verb::kUnix)
+    return fmt::format("unix {}", paths.size() == 1 ? paths[0] : fmt::format("[{}]", fmt::join(paths, ", ")));
   if (rule.verb == Verb::kDns) return fmt::format("dns {}", rule.host.text);
   std::string verb(VerbText(rule.verb));
   if (!rule.methods.empty()) verb = fmt::format("{}", fmt::join(rule.methods, ","));

@@ -70,8 +70,8 @@ struct Rule {
   std::vector<std::string> methods{};  ///< kHttp: sorted; empty is every method
   std::optional<Scheme> scheme{};      ///< inner verbs; nothing is both
   HostPattern host{};
-  std::vector<PortRange> ports{};   ///< sorted, apart; empty is every port
-  std::vector<Glob> paths{};        ///< path, repo (lower-case, without ".git") or socket; empty is every one
+  std::vector<PortRange> ports{};  ///< sorted, apart; empty is every port
+  std::vector<Glob> paths{};       ///< path, repo (lower-case, without ".git") or socket; empty is every one
   std::vector<ExecutablePattern> by{};
   std::vector<ExecutablePattern> under{};
   std::vector<Cidr> ip{};

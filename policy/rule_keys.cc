@@ -11,8 +11,9 @@
 namespace sluice::policy {
 namespace {
 
-constexpr std::array<std::string_view, 15> kKeys = {"allow",   "deny",  "by", "under",         "ip",          "query",           "query-keys", "headers",
-                                                    "until",   "note",  "id", "encoded-slash", "path-params", "method-override", "types"};
+constexpr std::array<std::string_view, 15> kKeys = {"allow", "deny",          "by",          "under",           "ip",
+                                                    "query", "query-keys",    "headers",     "until",           "note",
+                                                    "id",    "encoded-slash", "path-params", "method-override", "types"};
 constexpr std::array<std::string_view, 6> kLaterKeys = {"with", "via", "refs", "fields", "operation", "tool"};
 constexpr std::array<std::string_view, 7> kTargetKeys = {"verb", "methods", "scheme", "host", "ports", "path", "repo"};
 
@@ -33,7 +34,8 @@ Result<std::vector<const Node*>> ListOf(const Node& node, std::string_view slot)
   } else {
     return NodeError(node, fmt::format("`{}` is a value or a list", slot));
   }
-  if (nodes.empty()) return NodeError(node, fmt::format("`{}` is an empty list, which matches nothing; leave the key out or fill it", slot));
+  if (nodes.empty())
+    return NodeError(node, fmt::format("`{}` is an empty list, which matches nothing; leave the key out or fill it", slot));
   if (nodes.size() > kMaxList) return NodeError(node, fmt::format("`{}` has more than {} entries", slot, kMaxList));
   return nodes;
 }
@@ -69,7 +71,8 @@ std::unexpected<Error> TextError(std::string message, std::string_view text) {
 
 Result<Cidr> ParseIp(const std::string& text) {
   if (const auto cidr = Cidr::Parse(text)) return *cidr;
-  return TextError(fmt::format("`{}` is not an address or a prefix without bits after its length (10.1.0.0/16, fd00::/8)", text), text);
+  return TextError(fmt::format("`{}` is not an address or a prefix without bits after its length (10.1.0.0/16, fd00::/8)", text),
+                   text);
 }
 
 Result<uint16_t> ParseType(const std::string& text) {
@@ -78,7 +81,8 @@ Result<uint16_t> ParseType(const std::string& text) {
 }
 
 Result<void> ReadMatchers(const Node& node, std::string_view slot, std::vector<ValueMatcher>* out) {
-  if (node.kind != Node::Kind::kMapping) return NodeError(node, fmt::format("`{}` is a map, as in `{{ tag: [v1*, v2*] }}`", slot));
+  if (node.kind != Node::Kind::kMapping)
+    return NodeError(node, fmt::format("`{}` is a map, as in `{{ tag: [v1*, v2*] }}`", slot));
   if (node.members.empty()) return NodeError(node, fmt::format("`{}` is empty; leave the key out or fill it", slot));
   for (const auto& [key, value] : node.members) {
     auto name = ReadText(key, slot);
@@ -104,7 +108,8 @@ Result<std::string> JoinedMethods(const Node& node) {
   if (!read) return std::unexpected(read.error());
   std::string joined;
   for (const std::string& method : methods) joined += (joined.empty() ? "" : ",") + method;
-  if (joined.find(' ') != std::string::npos || !std::any_of(joined.begin(), joined.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
+  if (joined.find(' ') != std::string::npos ||
+      !std::any_of(joined.begin(), joined.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
     return NodeError(node, "`methods` lists upper-case methods, as in `[GET, POST]`");
   return joined;
 }
@@ -195,7 +200,9 @@ Result<void> RefuseInDeny(const Node& key, const Rule& rule) {
 Result<void> ReadFlagKey(const Node& key, const Node& value, Rule* rule) {
   const auto flag = ReadFlag(value, key.text);
   if (!flag) return std::unexpected(flag.error());
-  (key.text == "encoded-slash" ? rule->encoded_slash : key.text == "path-params" ? rule->path_params : rule->method_override) = *flag;
+  (key.text == "encoded-slash" ? rule->encoded_slash
+   : key.text == "path-params" ? rule->path_params
+                               : rule->method_override) = *flag;
   return {};
 }
 
@@ -209,7 +216,8 @@ Result<void> ReadKey(const Node& key, const Node& value, Rule* rule) {
   if (word == "query") return ReadMatchers(value, word, &rule->query);
   if (word == "headers") return ReadMatchers(value, word, &rule->headers);
   if (word == "query-keys")
-    return ReadList(value, word, &rule->query_keys.emplace(), [](std::string text) { return Result<std::string>(std::move(text)); });
+    return ReadList(value, word, &rule->query_keys.emplace(),
+                    [](std::string text) { return Result<std::string>(std::move(text)); });
   if (word == "types") {
     rule->types.clear();
     return ReadList(value, word, &rule->types, ParseType);
@@ -247,12 +255,14 @@ std::unexpected<Error> MovedInto(const Node& node, Error error) {
 
 Result<std::string> ReadText(const Node& node, std::string_view slot) {
   if (node.kind != Node::Kind::kScalar)
-    return NodeError(node, fmt::format("a text is expected for `{}`, not a {}", slot, node.kind == Node::Kind::kMapping ? "map" : "list"));
+    return NodeError(
+        node, fmt::format("a text is expected for `{}`, not a {}", slot, node.kind == Node::Kind::kMapping ? "map" : "list"));
   if (node.style == Node::Style::kPlain && IsAmbiguousPlain(node.text)) {
     if (node.text.empty()) return NodeError(node, fmt::format("`{}` has no value", slot));
     return NodeError(node, fmt::format("`{0}` is not a text to every YAML reader; write '{0}' in quotes", node.text));
   }
-  if (node.style == Node::Style::kBlock && slot != "note") return NodeError(node, fmt::format("`{}` is written on one line", slot));
+  if (node.style == Node::Style::kBlock && slot != "note")
+    return NodeError(node, fmt::format("`{}` is written on one line", slot));
   if (slot != "note" && node.text.find('\n') != std::string::npos) return NodeError(node, "a line end inside a text");
   return node.text;
 }
@@ -263,7 +273,8 @@ Result<Rule> ReadRule(const Node& node, const std::string& label) {
   for (const auto& member : node.members) {
     const std::string& word = member.key.text;
     if (Contains(kLaterKeys, word)) return NodeError(member.key, fmt::format("`{}` is not in this version", word));
-    if (!Contains(kKeys, word)) return NodeError(member.key, fmt::format("unknown key `{}` in a rule{}", word, DidYouMean(word, kKeys)));
+    if (!Contains(kKeys, word))
+      return NodeError(member.key, fmt::format("unknown key `{}` in a rule{}", word, DidYouMean(word, kKeys)));
     if (word != "allow" && word != "deny") continue;
     if (target != nullptr) return NodeError(member.key, "a rule is one `allow` or one `deny`");
     target = &member;

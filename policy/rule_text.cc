@@ -13,14 +13,15 @@ namespace {
 
 constexpr std::string_view kVerbs[] = {"http", "git", "tls", "tcp", "udp", "dns", "unix"};
 constexpr std::string_view kLaterVerbs[] = {"ws", "grpc", "graphql", "jsonrpc", "mcp"};
-constexpr std::string_view kMethods[] = {"GET",  "HEAD",     "POST",      "PUT",   "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE",
-                                         "COPY", "LOCK",     "MKCOL",     "MOVE",  "PURGE",  "QUERY", "REPORT",  "SEARCH",  "UNLOCK",
-                                         "BIND", "PROPFIND", "PROPPATCH", "UNBIND"};
+constexpr std::string_view kMethods[] = {"GET",    "HEAD",   "POST", "PUT",      "DELETE",    "PATCH", "OPTIONS", "CONNECT",
+                                         "TRACE",  "COPY",   "LOCK", "MKCOL",    "MOVE",      "PURGE", "QUERY",   "REPORT",
+                                         "SEARCH", "UNLOCK", "BIND", "PROPFIND", "PROPPATCH", "UNBIND"};
 constexpr std::string_view kGitVerbs[] = {"fetch-pack", "upload-pack", "receive-pack"};
 
 std::unexpected<Error> TextError(std::string message, size_t column, size_t length = 1) {
-  return std::unexpected(Error{Code::kInvalid, std::move(message), 0,
-                               SourceSpan{"", 1, static_cast<uint32_t>(column), static_cast<uint32_t>(std::max<size_t>(length, 1))}});
+  return std::unexpected(
+      Error{Code::kInvalid, std::move(message), 0,
+            SourceSpan{"", 1, static_cast<uint32_t>(column), static_cast<uint32_t>(std::max<size_t>(length, 1))}});
 }
 
 // Moves an error inside a piece to the text that the piece was cut from.
@@ -56,11 +57,13 @@ bool HasLower(std::string_view text) {
 }
 
 std::unexpected<Error> UnknownVerb(std::string_view word, size_t column) {
-  if (Contains(kLaterVerbs, word)) return TextError(fmt::format("the verb `{}` is not in this version", word), column, word.size());
+  if (Contains(kLaterVerbs, word))
+    return TextError(fmt::format("the verb `{}` is not in this version", word), column, word.size());
   std::string hint;
   if (Contains(kMethods, Upper(word))) {
     hint = fmt::format("; methods are upper-case: `{}`", Upper(word));
-  } else if (const std::string lower = LowerCase(word); lower != word && (Contains(kVerbs, lower) || Contains(kLaterVerbs, lower))) {
+  } else if (const std::string lower = LowerCase(word);
+             lower != word && (Contains(kVerbs, lower) || Contains(kLaterVerbs, lower))) {
     hint = fmt::format("; verbs are lower-case: `{}`", lower);
   } else {
     hint = DidYouMean(word, kVerbs);
@@ -107,7 +110,8 @@ Result<void> ReadVerb(Effect effect, const Piece& piece, Rule* rule) {
       std::string hint = DidYouMean(sub, kGitVerbs);
       if (sub == "clone" || sub == "fetch" || sub == "pull") hint = "; did you mean `git fetch-pack`?";
       if (sub == "push") hint = "; did you mean `git receive-pack`?";
-      return TextError(fmt::format("after `git` stands fetch-pack or receive-pack, not `{}`{}", sub, hint), piece.column, verb.size());
+      return TextError(fmt::format("after `git` stands fetch-pack or receive-pack, not `{}`{}", sub, hint), piece.column,
+                       verb.size());
     }
     return {};
   }
@@ -126,9 +130,10 @@ Result<void> ReadVerb(Effect effect, const Piece& piece, Rule* rule) {
 Result<uint16_t> ReadPort(std::string_view digits, size_t column) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || digits.size() > 5 || error != std::errc{} || end != digits.data() + digits.size() || value == 0 || value > 65535 ||
-      digits[0] == '0')
-    return TextError(fmt::format("`{}` is not a port; ports are 1 to 65535, as in `443,8000-8099`", digits), column, digits.size());
+  if (digits.empty() || digits.size() > 5 || error != std::errc{} || end != digits.data() + digits.size() || value == 0 ||
+      value > 65535 || digits[0] == '0')
+    return TextError(fmt::format("`{}` is not a port; ports are 1 to 65535, as in `443,8000-8099`", digits), column,
+                     digits.size());
   return static_cast<uint16_t>(value);
 }
 
@@ -148,7 +153,8 @@ Result<std::vector<PortRange>> ReadPorts(const Piece& piece) {
       if (!last) return std::unexpected(last.error());
       range.last = *last;
     }
-    if (range.last < range.first) return TextError(fmt::format("the range `{}` ends before it begins", item), piece.column + at, item.size());
+    if (range.last < range.first)
+      return TextError(fmt::format("the range `{}` ends before it begins", item), piece.column + at, item.size());
     ranges.push_back(range);
     at = comma + 1;
   }
@@ -194,7 +200,8 @@ Result<Glob> ReadPath(const Rule& rule, std::string_view text) {
   for (size_t i = 0; i + 2 < repo.size(); ++i)
     if (repo.compare(i, 3, "%2a") == 0) repo.replace(i, 3, "%2A");
   if (repo.ends_with(".git")) repo.resize(repo.size() - 4);
-  if (repo.size() < 2 || repo.ends_with('/')) return TextError("name a repository, such as `/octo/hello` or `/octo/*`", 1, text.size());
+  if (repo.size() < 2 || repo.ends_with('/'))
+    return TextError("name a repository, such as `/octo/hello` or `/octo/*`", 1, text.size());
   return Glob::Path(repo);
 }
 
@@ -206,13 +213,15 @@ Result<void> ReadHost(const RulePieces& pieces, Rule* rule) {
     if (pieces.host) return TextError("`unix` takes a path and no host", pieces.host->column, pieces.host->text.size());
     return {};
   }
-  if (!pieces.host) return TextError(fmt::format("`{}` needs a host", VerbText(rule->verb)), pieces.verb.column, pieces.verb.text.size());
+  if (!pieces.host)
+    return TextError(fmt::format("`{}` needs a host", VerbText(rule->verb)), pieces.verb.column, pieces.verb.text.size());
   std::string_view text = pieces.host->text;
   uint32_t column = pieces.host->column;
   if (text.starts_with('[') && text.ends_with(']')) {
     text = text.substr(1, text.size() - 2);
     ++column;
-    if (text.find(':') == std::string_view::npos) return TextError("brackets are for IPv6 addresses", column - 1, text.size() + 2);
+    if (text.find(':') == std::string_view::npos)
+      return TextError("brackets are for IPv6 addresses", column - 1, text.size() + 2);
   } else if (std::count(text.begin(), text.end(), ':') > 1) {
     return TextError("write an IPv6 address in brackets: `[fd00::1]:443`", column, text.size());
   }
@@ -231,14 +240,17 @@ Result<void> ReadHost(const RulePieces& pieces, Rule* rule) {
 
 Result<void> ReadPathPieces(const RulePieces& pieces, Rule* rule) {
   if (!pieces.paths.empty() && !TakesPaths(rule->verb))
-    return TextError(fmt::format("`{}` takes no path", VerbText(rule->verb)), pieces.paths[0].column, pieces.paths[0].text.size());
-  if (rule->verb == Verb::kUnix && pieces.paths.empty()) return TextError("`unix` needs a path", pieces.verb.column, pieces.verb.text.size());
+    return TextError(fmt::format("`{}` takes no path", VerbText(rule->verb)), pieces.paths[0].column,
+                     pieces.paths[0].text.size());
+  if (rule->verb == Verb::kUnix && pieces.paths.empty())
+    return TextError("`unix` needs a path", pieces.verb.column, pieces.verb.text.size());
   for (const Piece& piece : pieces.paths) {
     // `GET 10.0.0.0/8` is a prefix that was meant, not a path.
     const std::string_view tail = std::string_view(piece.text).substr(piece.text.empty() ? 0 : 1);
     if (rule->verb == Verb::kHttp && rule->host.kind == HostPattern::Kind::kAddress && !tail.empty() && tail.size() <= 3 &&
         std::all_of(tail.begin(), tail.end(), [](char c) { return c >= '0' && c <= '9'; }))
-      return TextError("a prefix is a target of `tcp` and `udp`; here write a host and the key `ip:`", piece.column, piece.text.size());
+      return TextError("a prefix is a target of `tcp` and `udp`; here write a host and the key `ip:`", piece.column,
+                       piece.text.size());
     auto glob = ReadPath(*rule, piece.text);
     if (!glob) return Shifted(glob.error(), piece.column);
     rule->paths.push_back(std::move(*glob));
@@ -257,7 +269,8 @@ Result<void> ReadScheme(const RulePieces& pieces, Effect effect, Rule* rule) {
   } else if (piece.text == "https") {
     rule->scheme = Scheme::kHttps;
   } else {
-    return TextError(fmt::format("unknown scheme `{}`; it is https (the default) or http", piece.text), piece.column, piece.text.size());
+    return TextError(fmt::format("unknown scheme `{}`; it is https (the default) or http", piece.text), piece.column,
+                     piece.text.size());
   }
   return {};
 }
@@ -290,7 +303,8 @@ Result<RulePieces> CutCompact(std::string_view text) {
   pieces.verb = {std::string(verb), 1};
   Rule probe;
   if (space == std::string_view::npos) {
-    if (const auto known = ReadVerb(Effect::kDeny, pieces.verb, &probe); !known && text.find_first_of("./:") == std::string_view::npos)
+    if (const auto known = ReadVerb(Effect::kDeny, pieces.verb, &probe);
+        !known && text.find_first_of("./:") == std::string_view::npos)
       return std::unexpected(known.error());
     return TextError("a rule is `VERB TARGET`, such as `GET api.github.com/repos/**`", 1, text.size());
   }
@@ -304,7 +318,8 @@ Result<RulePieces> CutCompact(std::string_view text) {
     return pieces;
   }
   if (const size_t gap = target.find(' '); gap != std::string_view::npos)
-    return TextError(fmt::format("one target a rule, after one space; `{}` is too much", target.substr(gap)), column(gap), target.size() - gap);
+    return TextError(fmt::format("one target a rule, after one space; `{}` is too much", target.substr(gap)), column(gap),
+                     target.size() - gap);
   if (const size_t mark = target.find("://"); mark != std::string_view::npos && mark < target.find('/')) {
     pieces.scheme = Piece{std::string(target.substr(0, mark)), column(0)};
     at += mark + 3;

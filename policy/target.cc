@@ -22,7 +22,8 @@ int HexValue(char c) {
 }
 
 bool IsUnreserved(int c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' ||
+         c == '~';
 }
 
 void AppendEscape(std::string* out, int byte) {
@@ -178,7 +179,8 @@ Result<CanonicalTarget> CanonicalizeTarget(std::string_view raw) {
     }
     i += 2;
   }
-  if (!NormalizeSegments(decoded, AboveRoot::kRefuse, &target.path)) return Fail(Code::kProtocol, "the path climbs above its root");
+  if (!NormalizeSegments(decoded, AboveRoot::kRefuse, &target.path))
+    return Fail(Code::kProtocol, "the path climbs above its root");
   target.has_encoded_slash = target.path.find("%2F") != std::string::npos;
   target.has_path_params = target.path.find(';') != std::string::npos;
   if (target.path.find('%') != std::string::npos) target.matched = DecodeForMatching(target.path);

@@ -28,7 +28,8 @@ struct Authority {
   std::optional<IpAddress> address;
   std::optional<uint16_t> port;
 };
-/// "host", "host:443", "1.2.3.4", "[::1]:80". Refuses userinfo, escapes, empty ports, odd IPv4 spellings (0x7f.1, 127.1, 017700000001).
+/// "host", "host:443", "1.2.3.4", "[::1]:80". Refuses userinfo, escapes, empty ports, odd IPv4 spellings (0x7f.1, 127.1,
+/// 017700000001).
 [[nodiscard]] std::optional<Authority> ParseAuthority(std::string_view raw);
 
 /// A path of a rule in the form that is compared: as CanonicalizeTarget, but the escapes of :@!$&'()*+,= are decoded too, '*' is

@@ -9,9 +9,10 @@ namespace sluice::policy {
 namespace {
 
 std::unexpected<Error> Bad(std::string_view text) {
-  return std::unexpected(Error{
-      Code::kInvalid, fmt::format("`{}` is neither a date (2027-01-31) nor a timestamp with an offset (2027-01-31T18:00:00Z)", text), 0,
-      SourceSpan{"", 1, 1, static_cast<uint32_t>(text.size())}});
+  return std::unexpected(
+      Error{Code::kInvalid,
+            fmt::format("`{}` is neither a date (2027-01-31) nor a timestamp with an offset (2027-01-31T18:00:00Z)", text), 0,
+            SourceSpan{"", 1, 1, static_cast<uint32_t>(text.size())}});
 }
 
 // Reads `count` digits at `*at`; -1 where they are not there.
@@ -60,7 +61,8 @@ Result<WallTime> ParseUntil(std::string_view text) {
   const int offset_hour = Digits(text, &at, 2);
   const bool colon2 = Eat(text, &at, ':');
   const int offset_minute = Digits(text, &at, 2);
-  if (offset_hour < 0 || offset_hour > 23 || !colon2 || offset_minute < 0 || offset_minute > 59 || at != text.size()) return Bad(text);
+  if (offset_hour < 0 || offset_hour > 23 || !colon2 || offset_minute < 0 || offset_minute > 59 || at != text.size())
+    return Bad(text);
   const auto offset = hours{offset_hour} + minutes{offset_minute};
   return east ? local - offset : local + offset;
 }

@@ -49,7 +49,8 @@ class Allocations {
   const uint64_t before_;
 };
 
-void Request(benchmark::State& state, const SnapshotPtr& snapshot, const std::string& host, const char* path, const char* method) {
+void Request(benchmark::State& state, const SnapshotPtr& snapshot, const std::string& host, const char* path,
+             const char* method) {
   const auto target = CanonicalizeTarget(path);
   const HeaderView headers[] = {{"host", host}, {"user-agent", "curl/7.88.1"}, {"accept", "*/*"}, {"accept-encoding", "gzip"}};
   RequestQuery request;
@@ -76,7 +77,8 @@ void Connect(benchmark::State& state, const SnapshotPtr& snapshot, const std::st
 
 void RequestExactHosts(benchmark::State& state) {
   const auto count = static_cast<size_t>(state.range(0));
-  Request(state, Rules(count, "GET host{}.example.com/repos/**"), fmt::format("host{}.example.com", count / 2), "/repos/octo/hello/issues", "GET");
+  Request(state, Rules(count, "GET host{}.example.com/repos/**"), fmt::format("host{}.example.com", count / 2),
+          "/repos/octo/hello/issues", "GET");
 }
 BENCHMARK(RequestExactHosts)->Arg(10)->Arg(10000);
 
@@ -88,8 +90,8 @@ BENCHMARK(ConnectExactHosts)->Arg(10)->Arg(10000);
 
 void RequestWildcardHosts(benchmark::State& state) {
   const auto count = static_cast<size_t>(state.range(0));
-  Request(state, Rules(count, "GET **.zone{}.example.com/repos/**"),
-          fmt::format("a.b.zone{}.example.com", count / 2), "/repos/octo/hello", "GET");
+  Request(state, Rules(count, "GET **.zone{}.example.com/repos/**"), fmt::format("a.b.zone{}.example.com", count / 2),
+          "/repos/octo/hello", "GET");
 }
 BENCHMARK(RequestWildcardHosts)->Arg(10)->Arg(10000);
 
@@ -100,7 +102,8 @@ void RequestPathsOfOneHost(benchmark::State& state) {
 BENCHMARK(RequestPathsOfOneHost)->Arg(10)->Arg(100)->Arg(1000);
 
 void GitFetch(benchmark::State& state) {
-  Request(state, Rules(10, "git fetch-pack github.com/org{}/*"), "github.com", "/org7/hello.git/info/refs?service=git-upload-pack", "GET");
+  Request(state, Rules(10, "git fetch-pack github.com/org{}/*"), "github.com",
+          "/org7/hello.git/info/refs?service=git-upload-pack", "GET");
 }
 BENCHMARK(GitFetch);
 

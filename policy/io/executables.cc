@@ -38,10 +38,12 @@ Result<void> CheckOne(const std::string& path, const SourceSpan& span) {
   std::free(real);
   if (resolved != path)
     return std::unexpected(
-        Error{Code::kInvalid, fmt::format("`{}` is a symbolic link or lies behind one; write the real file `{}`", path, resolved), 0, span});
+        Error{Code::kInvalid, fmt::format("`{}` is a symbolic link or lies behind one; write the real file `{}`", path, resolved),
+              0, span});
   if (const std::string interpreter = Interpreter(path); !interpreter.empty())
     return std::unexpected(Error{
-        Code::kInvalid, fmt::format("`{}` is a script; the process that runs it is its interpreter (`{}`), so name that", path, interpreter), 0,
+        Code::kInvalid,
+        fmt::format("`{}` is a script; the process that runs it is its interpreter (`{}`), so name that", path, interpreter), 0,
         span});
   return {};
 }

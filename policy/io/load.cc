@@ -27,7 +27,7 @@ constexpr size_t kMaxRules = 100'000;
 
 // At most 1 MiB; a pipe or a device is not a policy.
 Result<std::string> ReadWhole(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
   struct stat info{};
   if (::fstat(fd.get(), &info) != 0) return FailErrno(fmt::format("cannot read {}", path), errno);
@@ -76,7 +76,8 @@ class Loader {
     if (role == FileRole::kTop) {
       root_ = Folder(real);
     } else if (!real.starts_with(root_)) {
-      return Misplaced(from, Error{Code::kInvalid, fmt::format("the include `{}` leads out of the policy's folder", from->path), 0, {}});
+      return Misplaced(
+          from, Error{Code::kInvalid, fmt::format("the include `{}` leads out of the policy's folder", from->path), 0, {}});
     }
     if (std::find(chain_.begin(), chain_.end(), real) != chain_.end())
       return Misplaced(from, Error{Code::kInvalid, fmt::format("the include `{}` leads back to itself", from->path), 0, {}});
@@ -106,7 +107,8 @@ class Loader {
       if (auto added = AddRule(std::move(rule)); !added) return added;
     }
     for (const IncludeName& include : document->includes) {
-      if (root_.empty()) return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
+      if (root_.empty())
+        return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
       if (auto added = Add(Folder(path) + include.path, FileRole::kIncluded, &include); !added) return added;
     }
     return {};
@@ -152,9 +154,10 @@ class Loader {
       return std::unexpected(Error{Code::kExhausted, fmt::format("more than {} rules", kMaxRules), 0, rule.span});
     const auto [it, fresh] = ids_.try_emplace(rule.id, rule.span);
     if (!fresh)
-      return std::unexpected(Error{Code::kInvalid,
-                                   fmt::format("the id `{}` is already that of the rule at {}:{}", rule.id, it->second.file, it->second.line),
-                                   0, rule.span});
+      return std::unexpected(
+          Error{Code::kInvalid,
+                fmt::format("the id `{}` is already that of the rule at {}:{}", rule.id, it->second.file, it->second.line), 0,
+                rule.span});
     source_.rules.push_back(std::move(rule));
     return {};
   }

@@ -26,7 +26,8 @@ struct LoadOptions {
 /// A policy held in memory; `name` is what its errors call it. It cannot include others.
 [[nodiscard]] Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name);
 
-/// "policy.yaml:7:12: unknown verb `gti`; did you mean `git`?", then the line, read again from the file, and a caret. `color`: ANSI.
+/// "policy.yaml:7:12: unknown verb `gti`; did you mean `git`?", then the line, read again from the file, and a caret. `color`:
+/// ANSI.
 [[nodiscard]] std::string RenderError(const Error& error, bool color);
 
 }  // namespace sluice::policy

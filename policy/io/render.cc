@@ -28,7 +28,8 @@ std::string Printable(std::string_view text) {
 }
 
 size_t Characters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 }  // namespace
@@ -39,14 +40,16 @@ std::string RenderError(const Error& error, bool color) {
   const char* off = color ? "\x1b[0m" : "";
   if (!error.span || error.span->line == 0) return fmt::format("{}error:{} {}", red, off, error.message);
   const SourceSpan& span = *error.span;
-  std::string text = fmt::format("{}{}:{}:{}:{} {}error:{} {}", bold, span.file, span.line, span.column, off, red, off, error.message);
+  std::string text =
+      fmt::format("{}{}:{}:{}:{} {}error:{} {}", bold, span.file, span.line, span.column, off, red, off, error.message);
   const std::string line = LineOf(span);
   const size_t column = span.column == 0 ? 0 : span.column - 1;
   if (line.empty() || column > line.size()) return text;
   // A long line is shown from a little before the place.
   const size_t from = column > kMaxShown / 2 ? column - kMaxShown / 2 : 0;
   const std::string_view shown = std::string_view(line).substr(from, kMaxShown);
-  const std::string_view marked = std::string_view(line).substr(column, std::min<size_t>(span.length, from + shown.size() - column));
+  const std::string_view marked =
+      std::string_view(line).substr(column, std::min<size_t>(span.length, from + shown.size() - column));
   const std::string number = fmt::format("{}", span.line);
   text += fmt::format("\n {} | {}\n {} | {}{}{}{}", number, Printable(shown), std::string(number.size(), ' '),
                       std::string(Characters(std::string_view(line).substr(from, column - from)), ' '), red,

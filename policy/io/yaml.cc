@@ -62,11 +62,11 @@ bool IsInvisible(uint32_t c) {
     uint32_t first, last;
   };
   static constexpr Range kRanges[] = {
-      {0x00, 0x09},     {0x0b, 0x1f},     {0x7f, 0xa0},     {0xad, 0xad},       {0x34f, 0x34f},     {0x61c, 0x61c},
-      {0x115f, 0x1160}, {0x1680, 0x1680}, {0x17b4, 0x17b5}, {0x180b, 0x180f},   {0x2000, 0x200f},   {0x2028, 0x202f},
-      {0x205f, 0x206f}, {0x2800, 0x2800}, {0x3000, 0x3000}, {0x3164, 0x3164},   {0xe000, 0xf8ff},   {0xfdd0, 0xfdef},
-      {0xfe00, 0xfe0f}, {0xfeff, 0xfeff}, {0xffa0, 0xffa0}, {0xfff0, 0xfffb},   {0xfffe, 0xffff},   {0x1d173, 0x1d17a},
-      {0xe0000, 0x10ffff},
+      {0x00, 0x09},     {0x0b, 0x1f},     {0x7f, 0xa0},     {0xad, 0xad},       {0x34f, 0x34f},
+      {0x61c, 0x61c},   {0x115f, 0x1160}, {0x1680, 0x1680}, {0x17b4, 0x17b5},   {0x180b, 0x180f},
+      {0x2000, 0x200f}, {0x2028, 0x202f}, {0x205f, 0x206f}, {0x2800, 0x2800},   {0x3000, 0x3000},
+      {0x3164, 0x3164}, {0xe000, 0xf8ff}, {0xfdd0, 0xfdef}, {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},
+      {0xffa0, 0xffa0}, {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0x1d173, 0x1d17a}, {0xe0000, 0x10ffff},
   };
   return std::any_of(std::begin(kRanges), std::end(kRanges), [&](const Range& r) { return c >= r.first && c <= r.last; });
 }
@@ -80,7 +80,8 @@ Result<void> CheckBytes(const Text& text) {
     const bool line_end = c.code_point == '\r' && i + 1 < bytes.size() && bytes[i + 1] == '\n';
     if (IsInvisible(c.code_point) && !line_end)
       return text.Fail(fmt::format("the invisible character U+{:04X}", c.code_point), i, i + c.size);
-    if (c.code_point == '%' && (i == 0 || bytes[i - 1] == '\n')) return text.Fail("a YAML directive; a policy has none", i, i + 1);
+    if (c.code_point == '%' && (i == 0 || bytes[i - 1] == '\n'))
+      return text.Fail("a YAML directive; a policy has none", i, i + 1);
     i += c.size;
   }
   return {};
@@ -143,23 +144,28 @@ class TreeBuilder {
     switch (event->type) {
       case FYET_NONE:
       case FYET_STREAM_START:
-      case FYET_DOCUMENT_END: return false;
-      case FYET_STREAM_END: return true;
+      case FYET_DOCUMENT_END:
+        return false;
+      case FYET_STREAM_END:
+        return true;
       case FYET_DOCUMENT_START:
         if (++documents_ > 1) return text_.Fail("a second document; a policy is one", Start(event), Start(event) + 3);
         return false;
       case FYET_ALIAS: {
         const size_t name = Start(event);  // after the star
-        return text_.Fail("an alias; write the value again", name == 0 ? 0 : name - 1, name + 1);
+        return text_.Fail("an alias; write the value again, or quote what begins with `*`", name == 0 ? 0 : name - 1, name + 1);
       }
       case FYET_MAPPING_START:
-        return Enter(Node::Kind::kMapping, event, event->mapping_start.anchor, event->mapping_start.tag, event->mapping_start.mapping_start);
+        return Enter(Node::Kind::kMapping, event, event->mapping_start.anchor, event->mapping_start.tag,
+                     event->mapping_start.mapping_start);
       case FYET_SEQUENCE_START:
         return Enter(Node::Kind::kSequence, event, event->sequence_start.anchor, event->sequence_start.tag,
                      event->sequence_start.sequence_start);
       case FYET_MAPPING_END:
-      case FYET_SEQUENCE_END: return Leave();
-      case FYET_SCALAR: return Scalar(event);
+      case FYET_SEQUENCE_END:
+        return Leave();
+      case FYET_SCALAR:
+        return Scalar(event);
     }
     return text_.Fail("an unknown YAML construct", 0, 0);
   }
@@ -205,7 +211,8 @@ class TreeBuilder {
   }
 
   Result<bool> Scalar(fy_event* event) {
-    if (auto plain = RefuseProperties(event->scalar.anchor, event->scalar.tag, event); !plain) return std::unexpected(plain.error());
+    if (auto plain = RefuseProperties(event->scalar.anchor, event->scalar.tag, event); !plain)
+      return std::unexpected(plain.error());
     fy_token* token = event->scalar.value;
     Node node;
     if (token == nullptr) {  // "key:" with nothing after it
@@ -236,9 +243,12 @@ class TreeBuilder {
         node->text = raw;
         node->span = text_.Span(from, to);
         return RefuseGluedComment(to);
-      case FYSS_SINGLE_QUOTED: return ReadQuoted('\'', from, to, node);
-      case FYSS_DOUBLE_QUOTED: return ReadQuoted('"', from, to, node);
-      default: break;
+      case FYSS_SINGLE_QUOTED:
+        return ReadQuoted('\'', from, to, node);
+      case FYSS_DOUBLE_QUOTED:
+        return ReadQuoted('"', from, to, node);
+      default:
+        break;
     }
     size_t length = 0;
     const char* value = fy_token_get_text(token, &length);
@@ -257,7 +267,8 @@ class TreeBuilder {
     if (from == 0 || from > to || to >= size || text_.bytes[from - 1] != quote || text_.bytes[to] != quote)
       return text_.Fail("this quoted value cannot be read", from, to);
     const std::string_view raw = text_.bytes.substr(from, to - from);
-    if (raw.find('\n') != std::string_view::npos) return text_.Fail("a quoted value over several lines; write it on one", from - 1, to);
+    if (raw.find('\n') != std::string_view::npos)
+      return text_.Fail("a quoted value over several lines; write it on one", from - 1, to);
     auto decoded = quote == '"' ? DecodeDoubleQuoted(raw) : DecodeSingleQuoted(raw);
     if (!decoded) {
       const size_t at = from + decoded.error().span->column - 1;
@@ -290,6 +301,7 @@ class TreeBuilder {
   }
 
   Result<bool> Add(Node node) {
+    if (++nodes_ > kMaxNodes) return std::unexpected(Error{Code::kExhausted, "too many values in one file", 0, node.span});
     if (stack_.empty()) {
       root_ = std::move(node);
       return false;
@@ -310,7 +322,9 @@ class TreeBuilder {
   }
 
   Result<void> CheckKey(const Node& key) {
-    const auto refuse = [&](std::string message) { return std::unexpected(Error{Code::kInvalid, std::move(message), 0, key.span}); };
+    const auto refuse = [&](std::string message) {
+      return std::unexpected(Error{Code::kInvalid, std::move(message), 0, key.span});
+    };
     if (key.style == Node::Style::kBlock) return refuse("a key is one word");
     if (key.style == Node::Style::kPlain && key.text == "<<") return refuse("a merge key; write what it would bring");
     for (const auto& [other, value] : stack_.back().node.members)
@@ -329,18 +343,22 @@ class TreeBuilder {
     void* iterator = nullptr;
     const fy_diag_error* error = fy_diag_errors_iterate(diag_, &iterator);
     if (error == nullptr || error->msg == nullptr) return text_.Fail("this is not YAML", text_.bytes.size(), text_.bytes.size());
-    SourceSpan span{text_.file, static_cast<uint32_t>(std::max(error->line, 1)), static_cast<uint32_t>(std::max(error->column, 1)), 1};
+    SourceSpan span{text_.file, static_cast<uint32_t>(std::max(error->line, 1)),
+                    static_cast<uint32_t>(std::max(error->column, 1)), 1};
     std::string message(error->msg);
     while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
+    if (message.find("alias") != std::string::npos) message += "; quote what begins with `*`";
     return std::unexpected(Error{Code::kInvalid, fmt::format("not valid YAML: {}", message), 0, std::move(span)});
   }
 
   static constexpr size_t kMaxMembers = 256;
+  static constexpr size_t kMaxNodes = 400'000;
 
   const Text& text_;
   fy_parser* parser_;
   fy_diag* diag_;
   int documents_ = 0;
+  size_t nodes_ = 0;
   std::vector<Open> stack_;
   std::optional<Node> root_;
 };
@@ -359,7 +377,8 @@ Result<Node> ParseYaml(std::string_view text, const std::string& file) {
                                                  FYPCF_DISABLE_RECYCLING);
   const std::unique_ptr<fy_parser, ParserDeleter> parser(fy_parser_create(&config));
   if (diag == nullptr || parser == nullptr) return Fail(Code::kExhausted, "out of memory for the YAML parser");
-  if (fy_parser_set_string(parser.get(), text.data(), text.size()) != 0) return Fail(Code::kInternal, "the YAML parser refused its input");
+  if (fy_parser_set_string(parser.get(), text.data(), text.size()) != 0)
+    return Fail(Code::kInternal, "the YAML parser refused its input");
   return TreeBuilder(source, parser.get(), diag.get()).Build();
 }
 

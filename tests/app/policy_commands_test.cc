@@ -48,10 +48,12 @@ class PolicyCommands : public ::testing::Test {
     return Capture([&] { return RunLint({std::move(files), format}); });
   }
   Outcome Explain(const std::string& question, ExplainOptions options = {}) {
-    options.file = Write("policy.yaml",
-                         "version: 1\nrules:\n  - allow: GET api.github.com/repos/**\n  - allow: git fetch-pack github.com/octo/*\n"
-                         "  - allow: tcp db.test:5432\n    ip: [10.0.0.0/8]\n  - allow: GET n.test\n    by: [/usr/bin/node]\n    until: 2026-12-31\n"
-                         "  - deny: GET api.github.com/repos/secret/**\n  - allow: unix /run/a.sock\n");
+    options.file =
+        Write("policy.yaml",
+              "version: 1\nrules:\n  - allow: GET api.github.com/repos/**\n  - allow: git fetch-pack github.com/octo/*\n"
+              "  - allow: tcp db.test:5432\n    ip: [10.0.0.0/8]\n  - allow: GET n.test\n    by: [/usr/bin/node]\n    until: "
+              "2026-12-31\n"
+              "  - deny: GET api.github.com/repos/secret/**\n  - allow: unix /run/a.sock\n");
     options.question = question;
     return Capture([&] { return RunExplain(options); });
   }
@@ -75,7 +77,9 @@ TEST_F(PolicyCommands, LintExitsByTheWorstThatItFound) {
   EXPECT_THAT(LintOf({wrong}).out, HasSubstr("[opaque-allow-meets-deny]"));
   const Outcome o = LintOf({wrong, broken, warned});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("b.yaml:3:12: error: unknown verb `gti`; did you mean `git`?\n 3 |   - allow: gti a\n   |            ^^^\n"));
+  EXPECT_THAT(
+      o.err,
+      HasSubstr("b.yaml:3:12: error: unknown verb `gti`; did you mean `git`?\n 3 |   - allow: gti a\n   |            ^^^\n"));
   EXPECT_EQ(LintOf({folder_ + "/none.yaml"}).code, 2);
 }
 
@@ -92,7 +96,9 @@ TEST_F(PolicyCommands, LintSpeaksJson) {
 TEST_F(PolicyCommands, ExplainNamesTheDecidingRule) {
   const Outcome allowed = Explain("GET https://api.github.com/repos/a/b");
   EXPECT_EQ(allowed.code, 0);
-  EXPECT_THAT(allowed.out, StartsWith("allowed  GET https://api.github.com/repos/a/b   inspected\n  by       allow: GET api.github.com/repos/**   "));
+  EXPECT_THAT(
+      allowed.out,
+      StartsWith("allowed  GET https://api.github.com/repos/a/b   inspected\n  by       allow: GET api.github.com/repos/**   "));
   EXPECT_THAT(allowed.out, HasSubstr("policy.yaml:3\n"));
   EXPECT_EQ(Explain("api.github.com/repos/a").code, 0);
   const Outcome denied = Explain("GET https://api.github.com/repos/secret/x");
@@ -128,8 +134,8 @@ TEST_F(PolicyCommands, ExplainTakesEveryKindOfQuestion) {
   EXPECT_EQ(Explain("dns other.test").code, 1);
   EXPECT_EQ(Explain("unix /run/a.sock").code, 0);
   EXPECT_EQ(Explain("unix /run/b.sock").code, 1);
-  for (const char* bad : {"", "GET", "tcp db.test", "dns 1.2.3.4", "git push github.com/x", "git fetch-pack github.com", "GET ftp://a.test/",
-                          "GET https://a.test/\\", "GET https://a b", "unix run/x", "dns a.test XX"})
+  for (const char* bad : {"", "GET", "tcp db.test", "dns 1.2.3.4", "git push github.com/x", "git fetch-pack github.com",
+                          "GET ftp://a.test/", "GET https://a.test/\\", "GET https://a b", "unix run/x", "dns a.test XX"})
     EXPECT_EQ(Explain(bad).code, 2) << bad;
 }
 

@@ -44,7 +44,8 @@ TEST(Advice, SuggestsNothingAgainstADenyOrTheGuard) {
   EXPECT_EQ(guard.suggest, "");
   EXPECT_THAT(guard.explanation, HasSubstr("special (private); a rule would need ip: [10.1.2.3]"));
   EXPECT_EQ(AdviceOn(s, {"TRACE", To("a.test", 443), "/"}).suggest, "");
-  EXPECT_THAT(AdviceOn(s, {"GET", To("a.test", 443), "/x;y"}).explanation, HasSubstr("it would need the key `path-params: true`"));
+  EXPECT_THAT(AdviceOn(s, {"GET", To("a.test", 443), "/x;y"}).explanation,
+              HasSubstr("it would need the key `path-params: true`"));
 }
 
 TEST(Advice, SpeaksGit) {
@@ -75,7 +76,8 @@ TEST(Advice, ForConnectionsAndNames) {
 // A suggestion is pasted between single quotes, and must grant what was asked and nothing that a star would add.
 TEST(Advice, SuggestionsAreShellSafeAndSufficient) {
   std::mt19937 random(9);
-  const std::string_view pieces[] = {"/", "a", "*", "**", "'", "$(x)", "`y`", "%27", "%2A", "!", "&", "(", "[", "{", "\"", "|", "%20", "~", "@", ":", "=", ",", "+", "%C3%BC", "%25"};
+  const std::string_view pieces[] = {"/", "a",  "*", "**",  "'", "$(x)", "`y`", "%27", "%2A", "!", "&",      "(",  "[",
+                                     "{", "\"", "|", "%20", "~", "@",    ":",   "=",   ",",   "+", "%C3%BC", "%25"};
   const auto empty = Loaded("version: 1\n");
   for (int i = 0; i < 4000; ++i) {
     std::string path = "/";
@@ -85,7 +87,8 @@ TEST(Advice, SuggestionsAreShellSafeAndSufficient) {
                           cleartext ? Scheme::kHttp : Scheme::kHttps);
     const Advice advice = AdviceOn(empty, request);
     ASSERT_FALSE(advice.suggest.empty()) << path;
-    for (const char c : advice.suggest) ASSERT_TRUE(isalnum(static_cast<unsigned char>(c)) || std::string_view(" -._~/:@%+,=").contains(c)) << advice.suggest;
+    for (const char c : advice.suggest)
+      ASSERT_TRUE(isalnum(static_cast<unsigned char>(c)) || std::string_view(" -._~/:@%+,=").contains(c)) << advice.suggest;
     ASSERT_TRUE(SuggestionAllows(advice.suggest, request)) << path << " by " << advice.suggest;
     ASSERT_EQ(advice.suggest.find('*'), std::string::npos);
   }

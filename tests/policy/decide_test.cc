@@ -45,7 +45,9 @@ TEST(Decide, GrantsExactlyTheRequestsOfAFetch) {
   const auto to = To("github.com", 443);
   EXPECT_TRUE(Ask(s, {"GET", to, "/octo/hello/info/refs?service=git-upload-pack"}).allowed);
   EXPECT_TRUE(Ask(s, {"GET", to, "/Octo/hello.git/info/refs?service=git-upload-pack"}).allowed);
-  EXPECT_TRUE(Ask(s, Request("POST", to, "/octo/hello.git/git-upload-pack").With("content-type", "application/x-git-upload-pack-request")).allowed);
+  EXPECT_TRUE(
+      Ask(s, Request("POST", to, "/octo/hello.git/git-upload-pack").With("content-type", "application/x-git-upload-pack-request"))
+          .allowed);
   EXPECT_FALSE(Ask(s, {"POST", to, "/octo/hello.git/git-upload-pack"}).allowed);
   EXPECT_FALSE(Ask(s, {"GET", to, "/octo/hello/info/refs?service=git-receive-pack"}).allowed);
   EXPECT_FALSE(Ask(s, {"GET", to, "/octo/hello/info/refs"}).allowed);
@@ -80,7 +82,8 @@ ConnectQuery By(const Process& process, ConnectQuery query) {
 
 // Exact point 2.
 TEST(Layers, ADenyClosesEverythingThatItsLayerCarries) {
-  const std::string allows = "  - allow: GET a.test\n  - allow: GET http://a.test\n  - allow: tls a.test:8443\n  - allow: tcp a.test:9000\n";
+  const std::string allows =
+      "  - allow: GET a.test\n  - allow: GET http://a.test\n  - allow: tls a.test:8443\n  - allow: tcp a.test:9000\n";
   const auto verdict = [&](const std::string& deny, uint16_t port) {
     return Loaded(WithRules(allows + deny))->DecideConnect(To("a.test", port)).verdict;
   };
@@ -111,7 +114,9 @@ TEST(Layers, ADenyOfOneLookupTypeClosesItsFamily) {
 
 // Exact points 3 and 4.
 TEST(Opaque, GrantsNothingWhereAnInnerDenyLooksInside) {
-  const auto verdict = [](const std::string& rules, uint16_t port) { return Loaded(WithRules(rules))->DecideConnect(To("a.test", port)); };
+  const auto verdict = [](const std::string& rules, uint16_t port) {
+    return Loaded(WithRules(rules))->DecideConnect(To("a.test", port));
+  };
   const std::string tls = "  - allow: tls a.test:443,8443\n";
   EXPECT_EQ(verdict(tls + "  - deny: POST a.test/admin\n", 443).verdict, ConnectVerdict::kDeny);
   EXPECT_EQ(verdict(tls + "  - deny: POST a.test/admin\n", 443).decision.reason, Reason::kDenyRule);
@@ -138,7 +143,8 @@ TEST(Requests, AreNeverForwardedByTheseMethodsOrUpgrades) {
   const auto s = Loaded(WithRules("  - allow: http a.test\n"));
   const auto reason = [&](const char* method) { return Ask(s, {method, To("a.test", 443), "/"}).reason; };
   EXPECT_EQ(reason("PROPFIND"), Reason::kAllowed);
-  for (const char* method : {"CONNECT", "TRACE", "connect", "post", "Get", "", "G ET"}) EXPECT_EQ(reason(method), Reason::kProtocol) << method;
+  for (const char* method : {"CONNECT", "TRACE", "connect", "post", "Get", "", "G ET"})
+    EXPECT_EQ(reason(method), Reason::kProtocol) << method;
   EXPECT_EQ(Ask(s, Request("GET", To("a.test", 443), "/").With("upgrade", "websocket")).reason, Reason::kUnsupported);
   for (const char* name : {"x-http-method-override", "x-http-method", "x-method-override"})
     EXPECT_EQ(Ask(s, Request("GET", To("a.test", 443), "/").With(name, "PUT")).reason, Reason::kHeader);
@@ -152,13 +158,16 @@ TEST(Requests, OverrideHeadersNeedTheKeyAndMeetDeniesOfEitherMethod) {
 
 // Exact points 1 and 16.
 TEST(Processes, UnknownMatchesNoAllowAndEveryDeny) {
-  const auto s = Loaded(WithRules("  - allow: GET a.test\n    by: [/usr/bin/node]\n  - allow: GET b.test\n  - deny: GET b.test\n    by: [/usr/bin/curl]\n"
-                                  "  - allow: GET c.test\n    under: [/usr/bin/make]\n"));
+  const auto s = Loaded(WithRules(
+      "  - allow: GET a.test\n    by: [/usr/bin/node]\n  - allow: GET b.test\n  - deny: GET b.test\n    by: [/usr/bin/curl]\n"
+      "  - allow: GET c.test\n    under: [/usr/bin/make]\n"));
   const Process node = Exe("/usr/bin/node");
   const Process gone = Exe("/usr/bin/node (deleted)", false);
   Process child = Exe("/usr/bin/sh");
   child.ancestors = {{"/usr/bin/npm", true, {}}, {"/usr/bin/make", true, {}}};
-  const auto allowed = [&](ConnectQuery query) { return s->DecideConnect(query).allowed() && Ask(s, {"GET", query, "/"}).allowed; };
+  const auto allowed = [&](ConnectQuery query) {
+    return s->DecideConnect(query).allowed() && Ask(s, {"GET", query, "/"}).allowed;
+  };
   EXPECT_TRUE(allowed(By(node, To("a.test", 443))));
   EXPECT_FALSE(allowed(By(gone, To("a.test", 443))));
   EXPECT_FALSE(allowed(To("a.test", 443)));
@@ -174,7 +183,8 @@ TEST(Processes, UnknownMatchesNoAllowAndEveryDeny) {
 
 TEST(Processes, AreKnownByDigest) {
   const std::string zeros(64, '0');
-  const auto s = Loaded(WithRules("  - allow: GET a.test\n    by: ['sha256:" + zeros + "']\n  - allow: GET b.test\n  - deny: GET b.test\n    by: ['sha256:" + zeros + "']\n"));
+  const auto s = Loaded(WithRules("  - allow: GET a.test\n    by: ['sha256:" + zeros +
+                                  "']\n  - allow: GET b.test\n  - deny: GET b.test\n    by: ['sha256:" + zeros + "']\n"));
   EXPECT_TRUE(s->NeedsDigests());
   Process process = Exe("/usr/bin/x");
   EXPECT_FALSE(s->DecideConnect(By(process, To("a.test", 443))).allowed());
@@ -190,7 +200,7 @@ TEST(Processes, AreKnownByDigest) {
 // Exact point 11.
 TEST(AddressGuard, RefusesSpecialRangesThatNoRuleWritesOut) {
   struct Case {
-    const char* ip;       ///< of the rule; empty: none
+    const char* ip;  ///< of the rule; empty: none
     const char* address;
     bool allowed;
   };
@@ -238,7 +248,8 @@ TEST(AddressGuard, TreatsTheHostsOwnAddressesAsSpecial) {
 }
 
 TEST(Addresses, AsTargetsHoldWithAndWithoutAName) {
-  const auto s = Loaded(WithRules("  - allow: tcp 10.0.0.0/8:5432\n  - allow: GET http://10.1.2.3\n  - allow: GET db.test\n  - deny: tcp 10.9.0.0/16\n"));
+  const auto s = Loaded(WithRules(
+      "  - allow: tcp 10.0.0.0/8:5432\n  - allow: GET http://10.1.2.3\n  - allow: GET db.test\n  - deny: tcp 10.9.0.0/16\n"));
   EXPECT_EQ(s->DecideConnect(To("", 5432, "10.1.2.3")).verdict, ConnectVerdict::kOpaqueTcp);
   EXPECT_EQ(s->DecideConnect(To("db.test", 5432, "10.1.2.3")).verdict, ConnectVerdict::kOpaqueTcp);
   EXPECT_EQ(s->DecideConnect(To("db.test", 5432)).verdict, ConnectVerdict::kOpaqueTcp);
@@ -252,8 +263,11 @@ TEST(Addresses, AsTargetsHoldWithAndWithoutAName) {
 
 // Exact point 9.
 TEST(Hosts, WildcardsHoldWhatTheySay) {
-  const auto s = Loaded(WithRules("  - allow: tcp **.test:1\n  - allow: tcp **:2\n  - allow: tcp *:3\n  - allow: tcp x*.test:4\n  - deny: tcp x*.test:1\n"));
-  const auto ok = [&](const char* host, uint16_t port, const char* address = "1.1.1.1") { return s->DecideConnect(To(host, port, address)).allowed(); };
+  const auto s = Loaded(WithRules(
+      "  - allow: tcp **.test:1\n  - allow: tcp **:2\n  - allow: tcp *:3\n  - allow: tcp x*.test:4\n  - deny: tcp x*.test:1\n"));
+  const auto ok = [&](const char* host, uint16_t port, const char* address = "1.1.1.1") {
+    return s->DecideConnect(To(host, port, address)).allowed();
+  };
   EXPECT_TRUE(ok("a.b.test", 1));
   EXPECT_FALSE(ok("test", 1));
   EXPECT_FALSE(ok("", 1));
@@ -269,8 +283,9 @@ TEST(Hosts, WildcardsHoldWhatTheySay) {
 
 // Exact point 13.
 TEST(Paths, EncodedSlashesAndParamsNeedTheKeysAndMeetDeniesInEveryReading) {
-  const auto s = Loaded(WithRules("  - allow: GET a.test/**\n  - allow: GET b.test/**\n    encoded-slash: true\n    path-params: true\n"
-                                  "  - deny: GET b.test/admin/**\n  - deny: GET b.test/secret\n"));
+  const auto s =
+      Loaded(WithRules("  - allow: GET a.test/**\n  - allow: GET b.test/**\n    encoded-slash: true\n    path-params: true\n"
+                       "  - deny: GET b.test/admin/**\n  - deny: GET b.test/secret\n"));
   const auto reason = [&](const char* host, const char* path) { return Ask(s, {"GET", To(host, 443), path}).reason; };
   EXPECT_EQ(reason("a.test", "/x%2Fy"), Reason::kPath);
   EXPECT_EQ(reason("a.test", "/x;y"), Reason::kPath);
@@ -295,8 +310,9 @@ TEST(Paths, CompareWithSubDelimitersDecodedOnBothSides) {
 
 // Exact point 15.
 TEST(Queries, AreMultimapsOfDecodedValues) {
-  const auto s = Loaded(WithRules("  - allow: GET a.test\n    query: { tag: [v1*, 'v 2'], e: '' }\n    query-keys: [x]\n"
-                                  "  - allow: GET b.test\n  - deny: GET b.test\n    query: { force: 'true' }\n"));
+  const auto s =
+      Loaded(WithRules("  - allow: GET a.test\n    query: { tag: [v1*, 'v 2'], e: '' }\n    query-keys: [x]\n"
+                       "  - allow: GET b.test\n  - deny: GET b.test\n    query: { force: 'true' }\n"));
   const auto ok = [&](const char* host, const char* path) { return Ask(s, {"GET", To(host, 443), path}).allowed; };
   EXPECT_TRUE(ok("a.test", "/?tag=v1.5&e"));
   EXPECT_TRUE(ok("a.test", "/?e=&tag=v+2&x=9&tag=%761"));
@@ -314,7 +330,9 @@ TEST(Queries, AreMultimapsOfDecodedValues) {
 }
 
 TEST(Headers, NarrowAllowsByAllValuesAndDeniesByAny) {
-  const auto s = Loaded(WithRules("  - allow: GET a.test\n    headers: { X-Team: [a*] }\n  - allow: GET b.test\n  - deny: GET b.test\n    headers: { x-team: [a*] }\n"));
+  const auto s =
+      Loaded(WithRules("  - allow: GET a.test\n    headers: { X-Team: [a*] }\n  - allow: GET b.test\n  - deny: GET b.test\n    "
+                       "headers: { x-team: [a*] }\n"));
   const auto ask = [&](const char* host, std::vector<const char*> values) {
     Request request("GET", To(host, 443), "/");
     for (const char* value : values) request.With("x-team", value);
@@ -330,7 +348,8 @@ TEST(Headers, NarrowAllowsByAllValuesAndDeniesByAny) {
 
 // Exact point 14, and what a server tries beyond it.
 TEST(Git, DeniesReadRepositoriesWidely) {
-  const auto s = Loaded(WithRules("  - allow: http g.test\n  - deny: git receive-pack g.test/o/r\n  - deny: git fetch-pack g.test/o/f\n"));
+  const auto s =
+      Loaded(WithRules("  - allow: http g.test\n  - deny: git receive-pack g.test/o/r\n  - deny: git fetch-pack g.test/o/f\n"));
   const auto ok = [&](const char* method, const char* path) { return Ask(s, {method, To("g.test", 443), path}).allowed; };
   for (const char* repo : {"/o/r", "/o/r.git", "/O/R.GIT", "/o/r.git.git", "/o/r/.git", "/o/r.git/.git"}) {
     EXPECT_FALSE(ok("POST", (std::string(repo) + "/git-receive-pack").c_str())) << repo;
@@ -354,7 +373,8 @@ TEST(Git, AllowsNothingButTheTwoRequests) {
   EXPECT_FALSE(Ask(s, {"GET", to, "/o/r/HEAD"}).allowed);
   const char* type = "application/x-git-receive-pack-request";
   EXPECT_TRUE(Ask(s, Request("POST", to, "/o/r/git-receive-pack").With("content-type", type)).allowed);
-  EXPECT_FALSE(Ask(s, Request("POST", to, "/o/r/git-receive-pack").With("content-type", type).With("content-type", type)).allowed);
+  EXPECT_FALSE(
+      Ask(s, Request("POST", to, "/o/r/git-receive-pack").With("content-type", type).With("content-type", type)).allowed);
   EXPECT_FALSE(Ask(s, Request("POST", to, "/o/r/git-receive-pack?").With("content-type", type)).allowed);
   EXPECT_FALSE(Ask(s, Request("POST", to, "/o/r/git-receive-pack").With("content-type", "text/plain")).allowed);
   EXPECT_FALSE(Ask(s, Request("POST", to, "/o/rgit-receive-pack").With("content-type", type)).allowed);
@@ -363,7 +383,8 @@ TEST(Git, AllowsNothingButTheTwoRequests) {
 
 // Exact point 17.
 TEST(Until, NarrowsFromItsInstantOn) {
-  const auto s = Loaded(WithRules("  - allow: GET a.test\n    until: 2026-11-29\n  - allow: GET b.test\n    until: 2026-11-29T01:00:00+02:00\n"));
+  const auto s = Loaded(
+      WithRules("  - allow: GET a.test\n    until: 2026-11-29\n  - allow: GET b.test\n    until: 2026-11-29T01:00:00+02:00\n"));
   const auto reason = [&](const char* host, std::chrono::microseconds after) {
     auto query = To(host, 443);
     query.now += after;
@@ -378,7 +399,9 @@ TEST(Until, NarrowsFromItsInstantOn) {
 
 // Exact point 19.
 TEST(Audit, ForwardsAllButTheGuardAndFaults) {
-  const auto s = Loaded("version: 1\nmode: audit\nrules:\n  - allow: GET a.test\n  - deny: GET d.test\n  - allow: tcp p.test:1\n    ip: [10.0.0.0/8]\n");
+  const auto s = Loaded(
+      "version: 1\nmode: audit\nrules:\n  - allow: GET a.test\n  - deny: GET d.test\n  - allow: tcp p.test:1\n    ip: "
+      "[10.0.0.0/8]\n");
   EXPECT_EQ(s->mode(), Mode::kAudit);
   const auto other = s->DecideConnect(To("b.test", 443, "1.1.1.1"));
   EXPECT_TRUE(other.allowed() && other.decision.audit_only);
@@ -397,9 +420,12 @@ TEST(Audit, ForwardsAllButTheGuardAndFaults) {
 }
 
 TEST(Names, AncestorsAndOtherTypesAreNotDeniedBelow) {
-  const auto s = Loaded(WithRules("  - allow: GET **.deep.x.test\n  - allow: GET a*.b.test\n  - allow: dns t.test\n    types: [TXT]\n"
-                                  "  - deny: dns q.deep.x.test\n  - deny: GET z.no.test\n  - allow: tcp 10.0.0.0/8:1\n"));
-  const auto verdict = [&](std::string_view name, uint16_t type = 1) { return s->DecideName({nullptr, name, type, kNow}).verdict; };
+  const auto s =
+      Loaded(WithRules("  - allow: GET **.deep.x.test\n  - allow: GET a*.b.test\n  - allow: dns t.test\n    types: [TXT]\n"
+                       "  - deny: dns q.deep.x.test\n  - deny: GET z.no.test\n  - allow: tcp 10.0.0.0/8:1\n"));
+  const auto verdict = [&](std::string_view name, uint16_t type = 1) {
+    return s->DecideName({nullptr, name, type, kNow}).verdict;
+  };
   EXPECT_EQ(verdict(""), NameVerdict::kAncestor);
   EXPECT_EQ(verdict("test"), NameVerdict::kAncestor);
   EXPECT_EQ(verdict("x.test"), NameVerdict::kAncestor);
@@ -416,7 +442,8 @@ TEST(Names, AncestorsAndOtherTypesAreNotDeniedBelow) {
 }
 
 TEST(Sockets, AreDeniedUnlessARuleNamesThem) {
-  const auto s = Loaded(WithRules("  - allow: unix /run/app/*.sock\n  - deny: unix /run/app/root.sock\n  - allow: unix /run/**\n    by: [/usr/bin/x]\n"));
+  const auto s = Loaded(WithRules(
+      "  - allow: unix /run/app/*.sock\n  - deny: unix /run/app/root.sock\n  - allow: unix /run/**\n    by: [/usr/bin/x]\n"));
   const auto reason = [&](std::string_view path) { return s->DecideUnix({nullptr, path, kNow}).reason; };
   EXPECT_EQ(reason("/run/app/a.sock"), Reason::kAllowed);
   EXPECT_EQ(reason("/run/app/root.sock"), Reason::kDenyRule);

@@ -16,12 +16,30 @@ TEST(PathGlob, MatchesAsTheLanguageSays) {
     bool matches;
   };
   for (const Case& c : std::initializer_list<Case>{
-           {"/v1/**", "/v1/", true},          {"/v1/**", "/v1/a/b", true},       {"/v1/**", "/v1", false},         {"/**/x", "/x", false},
-           {"/**/x", "/a/x", true},           {"/**/x", "/a/b/x", true},         {"/**/x", "/a/x/b", false},       {"/*", "/", true},
-           {"/*", "/a", true},                {"/*", "/a/b", false},             {"/a*c", "/ac", true},            {"/a*c", "/abbc", true},
-           {"/a*c", "/ab/c", false},          {"/**", "/", true},                {"/**", "/a/b", true},            {"/a/**/b/*/c", "/a/b/x/b/y/c", true},
-           {"/a/**/b/*/c", "/a/b/y/c", false}, {"/a/**/b/*/c", "/a/z/b/y/c", true}, {"/a%2Ab", "/a*b", true},       {"/a%2Ab", "/axb", false},
-           {"/*a*b*", "/xaxbx", true},        {"/*a*b*", "/xbxax", false},       {"/**/*.git/**", "/o/r.git/x", true}, {"/x", "/x/", false},
+           {"/v1/**", "/v1/", true},
+           {"/v1/**", "/v1/a/b", true},
+           {"/v1/**", "/v1", false},
+           {"/**/x", "/x", false},
+           {"/**/x", "/a/x", true},
+           {"/**/x", "/a/b/x", true},
+           {"/**/x", "/a/x/b", false},
+           {"/*", "/", true},
+           {"/*", "/a", true},
+           {"/*", "/a/b", false},
+           {"/a*c", "/ac", true},
+           {"/a*c", "/abbc", true},
+           {"/a*c", "/ab/c", false},
+           {"/**", "/", true},
+           {"/**", "/a/b", true},
+           {"/a/**/b/*/c", "/a/b/x/b/y/c", true},
+           {"/a/**/b/*/c", "/a/b/y/c", false},
+           {"/a/**/b/*/c", "/a/z/b/y/c", true},
+           {"/a%2Ab", "/a*b", true},
+           {"/a%2Ab", "/axb", false},
+           {"/*a*b*", "/xaxbx", true},
+           {"/*a*b*", "/xbxax", false},
+           {"/**/*.git/**", "/o/r.git/x", true},
+           {"/x", "/x/", false},
        }) {
     const auto glob = Glob::Path(c.glob);
     ASSERT_TRUE(glob) << c.glob;

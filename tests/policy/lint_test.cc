@@ -26,9 +26,11 @@ TEST(Lint, FindsWhatIsWorthARemark) {
 }
 
 TEST(Lint, SeesRulesThatADenyEmpties) {
-  for (const char* deny : {"dns a.test", "dns **", "dns *.test", "tcp a.test", "tls a.test:443", "GET,POST a.test", "http a.test/**", "http **"})
+  for (const char* deny :
+       {"dns a.test", "dns **", "dns *.test", "tcp a.test", "tls a.test:443", "GET,POST a.test", "http a.test/**", "http **"})
     EXPECT_THAT(Codes("  - allow: GET a.test/x\n  - deny: " + std::string(deny) + "\n"), ElementsAre("shadowed")) << deny;
-  for (const char* deny : {"dns b.test", "tcp a.test:80", "HEAD a.test", "GET a.test/y", "GET http://a.test", "udp a.test", "git fetch-pack a.test"})
+  for (const char* deny :
+       {"dns b.test", "tcp a.test:80", "HEAD a.test", "GET a.test/y", "GET http://a.test", "udp a.test", "git fetch-pack a.test"})
     EXPECT_THAT(Codes("  - allow: GET a.test/x\n  - deny: " + std::string(deny) + "\n"), IsEmpty()) << deny;
   EXPECT_THAT(Codes("  - allow: GET a.test/x\n  - deny: http a.test\n    by: [/usr/bin/x]\n"), IsEmpty());
 }
@@ -45,7 +47,8 @@ TEST(Lint, CallsAnOpaqueAllowThatMeetsAnInnerDenyAnError) {
   EXPECT_THAT(Codes("  - allow: tcp a.test:5432\n  - deny: POST a.test:5000-6000\n"), ElementsAre("opaque-allow-meets-deny"));
   EXPECT_THAT(Codes("  - allow: tls a.test\n  - deny: POST b.test\n"), IsEmpty());
   EXPECT_THAT(Codes("  - allow: tls a.test\n    by: [/usr/bin/a*]\n  - deny: POST a.test\n    by: [/usr/bin/b]\n"), IsEmpty());
-  EXPECT_THAT(Codes("  - allow: tls a.test\n    by: [/usr/bin/a*]\n  - deny: POST a.test\n    by: [/usr/**]\n"), ElementsAre("opaque-allow-meets-deny"));
+  EXPECT_THAT(Codes("  - allow: tls a.test\n    by: [/usr/bin/a*]\n  - deny: POST a.test\n    by: [/usr/**]\n"),
+              ElementsAre("opaque-allow-meets-deny"));
 }
 
 TEST(Lint, SeesAVerbLeftHalfWorking) {

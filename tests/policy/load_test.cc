@@ -28,13 +28,15 @@ TEST_P(BadPolicies, AreRefusedWithPlaceAndWords) { EXPECT_THAT(LoadMessage(GetPa
 INSTANTIATE_TEST_SUITE_P(
     Yaml, BadPolicies,
     ::testing::Values(
-        BadPolicy{"", "p.yaml:1:1: error: `version: 1` is missing"}, BadPolicy{"# only a comment\n", "p.yaml:1:1: error: `version: 1` is missing"},
+        BadPolicy{"", "p.yaml:1:1: error: `version: 1` is missing"},
+        BadPolicy{"# only a comment\n", "p.yaml:1:1: error: `version: 1` is missing"},
         BadPolicy{"version: 2\n", "p.yaml:1:10: error: this version reads `version: 1`"},
         BadPolicy{"version: \"1\"\n", "p.yaml:1:10: error: this version reads"},
         BadPolicy{"- a\n", "p.yaml:1:1: error: a policy is a map"},
         BadPolicy{"version: 1\nrules: [a\n", "p.yaml:3:1: error: not valid YAML: flow sequence without a closing bracket"},
         BadPolicy{"version: 1\nversion: 1\n", "p.yaml:2:1: error: `version` is already set on line 1"},
-        BadPolicy{RULE "GET a.test\n    by: [/x]\n    note: n\n    by: [/y]\n", "p.yaml:6:5: error: `by` is already set on line 4"},
+        BadPolicy{RULE "GET a.test\n    by: [/x]\n    note: n\n    by: [/y]\n",
+                  "p.yaml:6:5: error: `by` is already set on line 4"},
         BadPolicy{RULE "GET a.test\n    query: { k: a, \"k\": b }\n", "p.yaml:4:20: error: `k` is already set on line 4"},
         BadPolicy{"version: 1\nrules:\n\t- allow: GET a.test\n", "p.yaml:3:1: error: a tab"},
         BadPolicy{"version: 1 #\tx\n", "p.yaml:1:13: error: a tab"},
@@ -52,10 +54,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{"version: 1\n---\nversion: 1\n", "p.yaml:2:1: error: a second document"},
         BadPolicy{"version: 1\nsettings: {\"dns\":synthetic}\n", "p.yaml:2:17: error: a space is needed after `:`"},
         BadPolicy{"version: 1\n? [a]\n: b\n", "p.yaml:2:3: error: a key is one word"},
-        BadPolicy{"version: 1\nname: a\xe2\x80\x8b" "b\n", "p.yaml:2:8: error: the invisible character U+200B"},
+        BadPolicy{"version: 1\nname: a\xe2\x80\x8b"
+                  "b\n",
+                  "p.yaml:2:8: error: the invisible character U+200B"},
         BadPolicy{"\xef\xbb\xbfversion: 1\n", "p.yaml:1:1: error: the invisible character U+FEFF"},
-        BadPolicy{"version: 1\nname: a\xc2\xa0" "b\n", "p.yaml:2:8: error: the invisible character U+00A0"},
-        BadPolicy{"version: 1\nname: a\xe2\x80\xa8" "b\n", "p.yaml:2:8: error: the invisible character U+2028"},
+        BadPolicy{"version: 1\nname: a\xc2\xa0"
+                  "b\n",
+                  "p.yaml:2:8: error: the invisible character U+00A0"},
+        BadPolicy{"version: 1\nname: a\xe2\x80\xa8"
+                  "b\n",
+                  "p.yaml:2:8: error: the invisible character U+2028"},
         BadPolicy{"version: 1\nname: \"a\\u202eb\"\n", "p.yaml:2:8: error: an escape that stands for an invisible character"},
         BadPolicy{"version: 1\nname: \"a\\/b\"\n", "p.yaml:2:9: error: the escapes of a policy are"},
         BadPolicy{"version: 1\nname: a\xff\n", "p.yaml:2:8: error: this byte is not UTF-8"},
@@ -65,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Texts, BadPolicies,
     ::testing::Values(
-        BadPolicy{RULE "GET a.test\n    note: yes\n", "p.yaml:4:11: error: `yes` is not a text to every YAML reader; write 'yes' in quotes"},
+        BadPolicy{RULE "GET a.test\n    note: yes\n",
+                  "p.yaml:4:11: error: `yes` is not a text to every YAML reader; write 'yes' in quotes"},
         BadPolicy{RULE "GET a.test\n    id: 007\n", "p.yaml:4:9: error: `007` is not a text"},
         BadPolicy{RULE "GET a.test\n    note: ~\n", "p.yaml:4:11: error: `~` is not a text"},
         BadPolicy{RULE "GET a.test\n    note: 12:30:00\n", "p.yaml:4:11: error: `12:30:00` is not a text"},
@@ -80,15 +89,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{RULE "GET a.test\n    note: [a]\n", "p.yaml:4:11: error: a text is expected for `note`, not a list"},
         BadPolicy{RULE "GET a.test\n    encoded-slash: yes\n", "p.yaml:4:20: error: `encoded-slash` is true or false"},
         BadPolicy{"version: 1\nname: 1\n", "p.yaml:2:7: error: `1` is not a text"},
-        BadPolicy{"version: 1\nmode: Enforce\n", "p.yaml:2:7: error: `mode` is `enforce` or `audit`, not `Enforce`; did you mean `enforce`?"},
-        BadPolicy{"version: 1\nsettings: {deny-errno: EPERM}\n", "p.yaml:2:24: error: `deny-errno` is `EACCES` or `ECONNREFUSED`"},
+        BadPolicy{"version: 1\nmode: Enforce\n",
+                  "p.yaml:2:7: error: `mode` is `enforce` or `audit`, not `Enforce`; did you mean `enforce`?"},
+        BadPolicy{"version: 1\nsettings: {deny-errno: EPERM}\n",
+                  "p.yaml:2:24: error: `deny-errno` is `EACCES` or `ECONNREFUSED`"},
         BadPolicy{"version: 1\nsettings: {dsn: real}\n", "p.yaml:2:12: error: unknown setting `dsn`; did you mean `dns`?"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, BadPolicies,
     ::testing::Values(
         BadPolicy{RULE "gti fetch-pack github.com/x\n", "p.yaml:3:12: error: unknown verb `gti`; did you mean `git`?"},
-        BadPolicy{RULE "git push github.com/x\n", "p.yaml:3:12: error: after `git` stands fetch-pack or receive-pack, not `push`; did you mean `git receive-pack`?"},
+        BadPolicy{
+            RULE "git push github.com/x\n",
+            "p.yaml:3:12: error: after `git` stands fetch-pack or receive-pack, not `push`; did you mean `git receive-pack`?"},
         BadPolicy{RULE "get a.test\n", "p.yaml:3:12: error: unknown verb `get`; methods are upper-case: `GET`"},
         BadPolicy{RULE "TCP a.test:1\n", "p.yaml:3:12: error: unknown verb `TCP`; verbs are lower-case: `tcp`"},
         BadPolicy{RULE "GET,PSOT a.test\n", "p.yaml:3:16: error: unknown verb `PSOT`; did you mean `POST`?"},
@@ -102,7 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{RULE "'GET a.test/x[1]'\n", "p.yaml:3:25: error: only `*` and `**` are wildcards"},
         BadPolicy{RULE "GET a.test/x/**y\n", "p.yaml:3:25: error: `**` stands alone between slashes"},
         BadPolicy{RULE "GET a.test/a/../b\n", "p.yaml:3:22: error: write the path without"},
-        BadPolicy{RULE "GET a.test/a%2Fb\n", "p.yaml:3:12: error: an encoded slash matches only with the key `encoded-slash: true`"},
+        BadPolicy{RULE "GET a.test/a%2Fb\n",
+                  "p.yaml:3:12: error: an encoded slash matches only with the key `encoded-slash: true`"},
         BadPolicy{RULE "GET a.test/a;b\n", "p.yaml:3:12: error: `;` in a path matches only with the key `path-params: true`"},
         BadPolicy{RULE "GET ws://a.test\n", "p.yaml:3:16: error: unknown scheme `ws`"},
         BadPolicy{RULE "git fetch-pack https://a.test/x\n", "p.yaml:3:27: error: `git fetch-pack` takes no scheme"},
@@ -123,7 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{RULE "dns 1.2.3.4\n", "p.yaml:3:16: error: `dns` takes a name"},
         BadPolicy{RULE "unix run/x\n", "p.yaml:3:17: error: a socket is an absolute path"},
         BadPolicy{RULE "unix /run/../x\n", "p.yaml:3:22: error: write the path without"},
-        BadPolicy{"version: 1\nrules:\n  - alow: GET a.test\n", "p.yaml:3:5: error: unknown key `alow` in a rule; did you mean `allow`?"},
+        BadPolicy{"version: 1\nrules:\n  - alow: GET a.test\n",
+                  "p.yaml:3:5: error: unknown key `alow` in a rule; did you mean `allow`?"},
         BadPolicy{"version: 1\nrules:\n  - by: [/x]\n", "p.yaml:3:5: error: a rule needs `allow` or `deny`"},
         BadPolicy{RULE "GET a.test\n    deny: GET b.test\n", "p.yaml:4:5: error: a rule is one `allow` or one `deny`"},
         BadPolicy{"version: 1\nrule: []\n", "p.yaml:2:1: error: unknown key `rule`; did you mean `rules`?"},
@@ -144,13 +159,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{RULE "GET a.test\n    headers: {'a b': c}\n", "p.yaml:4:15: error: `a b` is not a header name"},
         BadPolicy{RULE "GET a.test\n    headers: {A: c, a: d}\n", "p.yaml:4:21: error: the header `a` is listed twice"},
         BadPolicy{RULE "GET a.test\n    until: 2027-13-31\n", "p.yaml:4:12: error: `2027-13-31` is neither a date"},
-        BadPolicy{RULE "GET a.test\n    until: 2027-12-31T10:00:00\n", "p.yaml:4:12: error: `2027-12-31T10:00:00` is neither a date"},
+        BadPolicy{RULE "GET a.test\n    until: 2027-12-31T10:00:00\n",
+                  "p.yaml:4:12: error: `2027-12-31T10:00:00` is neither a date"},
         BadPolicy{"version: 1\nrules:\n  - deny: GET a.test\n    until: 2027-12-31\n", "p.yaml:4:5: error: `until` in a deny"},
         BadPolicy{"version: 1\nrules:\n  - deny: GET a.test\n    under: [/x]\n", "p.yaml:4:5: error: `under` in a deny"},
-        BadPolicy{"version: 1\nrules:\n  - deny: GET a.test\n    encoded-slash: true\n", "p.yaml:4:5: error: `encoded-slash` opens an allow"},
+        BadPolicy{"version: 1\nrules:\n  - deny: GET a.test\n    encoded-slash: true\n",
+                  "p.yaml:4:5: error: `encoded-slash` opens an allow"},
         BadPolicy{RULE "GET a.test\n    id: x\n  - allow: GET b.test\n    id: x\n",
                   "p.yaml:5:12: error: the id `x` is already that of the rule at p.yaml:3"},
-        BadPolicy{"version: 1\nrules:\n  - allow: { host: a.test }\n", "p.yaml:3:12: error: the long form needs `verb` or `methods`"},
+        BadPolicy{"version: 1\nrules:\n  - allow: { host: a.test }\n",
+                  "p.yaml:3:12: error: the long form needs `verb` or `methods`"},
         BadPolicy{"version: 1\nrules:\n  - allow: { methods: [GET], hots: a.test }\n",
                   "p.yaml:3:30: error: unknown key `hots` in a target; did you mean `host`?"},
         BadPolicy{"version: 1\ninclude: [/etc/passwd]\n", "p.yaml:2:11: error: an include is a path relative"},
@@ -165,17 +183,21 @@ INSTANTIATE_TEST_SUITE_P(
                       BadPolicy{RULE "mcp tools/call a.test/q\n", "p.yaml:3:12: error: the verb `mcp` is not in this version"},
                       BadPolicy{RULE "GET a.test\n    with: github\n", "p.yaml:4:5: error: `with` is not in this version"},
                       BadPolicy{RULE "GET a.test\n    via: proxy\n", "p.yaml:4:5: error: `via` is not in this version"},
-                      BadPolicy{RULE "git receive-pack a.test/r\n    refs: [refs/heads/a]\n", "p.yaml:4:5: error: `refs` is not in this version"},
+                      BadPolicy{RULE "git receive-pack a.test/r\n    refs: [refs/heads/a]\n",
+                                "p.yaml:4:5: error: `refs` is not in this version"},
                       BadPolicy{"version: 1\ncredentials: {}\n", "p.yaml:2:1: error: `credentials` is not in this version"},
                       BadPolicy{"version: 1\npresets: []\n", "p.yaml:2:1: error: `presets` is not in this version"},
                       BadPolicy{"version: 1\nassert: []\n", "p.yaml:2:1: error: `assert` is not in this version"},
-                      BadPolicy{"version: 1\nsettings: { dns: real }\n", "p.yaml:2:18: error: `dns: real` is not in this version"}));
+                      BadPolicy{"version: 1\nsettings: { dns: real }\n",
+                                "p.yaml:2:18: error: `dns: real` is not in this version"}));
 
 TEST(Load, TakesCompactAndLongFormsAlike) {
-  const auto a = Loaded(WithRules("  - allow: GET,POST a.test:8443/x/**\n  - allow: git upload-pack a.test/o/R.git\n  - allow: tcp 10.0.0.0/8:1-5,9\n"));
-  const auto b = Loaded(WithRules("  - allow: { verb: tcp, host: 10.0.0.0/8, ports: [1, 2-5, 9] }\n"
-                                  "  - allow: { verb: git fetch-pack, host: A.test, repo: /o/r }\n"
-                                  "  - allow: { methods: [POST, GET], host: a.test, ports: 8443, path: /x/** }\n"));
+  const auto a = Loaded(WithRules(
+      "  - allow: GET,POST a.test:8443/x/**\n  - allow: git upload-pack a.test/o/R.git\n  - allow: tcp 10.0.0.0/8:1-5,9\n"));
+  const auto b =
+      Loaded(WithRules("  - allow: { verb: tcp, host: 10.0.0.0/8, ports: [1, 2-5, 9] }\n"
+                       "  - allow: { verb: git fetch-pack, host: A.test, repo: /o/r }\n"
+                       "  - allow: { methods: [POST, GET], host: a.test, ports: 8443, path: /x/** }\n"));
   ASSERT_TRUE(a && b);
   EXPECT_EQ(a->digest(), b->digest());
   EXPECT_EQ(a->digest().size(), 64u);
@@ -186,8 +208,9 @@ TEST(Load, TakesCompactAndLongFormsAlike) {
 TEST(Load, DigestIsAboutMeaningAlone) {
   const std::string base = Loaded(WithRules("  - allow: GET a.test\n"))->digest();
   EXPECT_EQ(Loaded(WithRules("  - allow: 'GET A.test:443'\n    note: why\n    id: x\n"))->digest(), base);
-  for (const char* other : {"  - deny: GET a.test\n", "  - allow: GET a.test/\n", "  - allow: GET http://a.test\n", "  - allow: GET a.test:444\n",
-                            "  - allow: GET a.test\n    by: /x\n", "  - allow: GET a.test\n    under: /x\n", "  - allow: GET a.test\n    ip: 1.1.1.1\n",
+  for (const char* other : {"  - deny: GET a.test\n", "  - allow: GET a.test/\n", "  - allow: GET http://a.test\n",
+                            "  - allow: GET a.test:444\n", "  - allow: GET a.test\n    by: /x\n",
+                            "  - allow: GET a.test\n    under: /x\n", "  - allow: GET a.test\n    ip: 1.1.1.1\n",
                             "  - allow: GET a.test\n    query: { a: b }\n", "  - allow: GET a.test\n    headers: { a: b }\n",
                             "  - allow: GET a.test\n    query-keys: a\n", "  - allow: GET a.test\n    until: 2027-01-01\n",
                             "  - allow: GET a.test\n    encoded-slash: true\n", "  - allow: GET a.test\n    path-params: true\n",
@@ -196,7 +219,8 @@ TEST(Load, DigestIsAboutMeaningAlone) {
 }
 
 TEST(Load, TakesCommentsQuotesAndCrlf) {
-  const auto s = Loaded("version: 1 # one\r\nrules: # two\r\n  - allow: 'GET a.test/it''s' # three\r\n    note: |\r\n      two\r\n      lines\r\n");
+  const auto s = Loaded(
+      "version: 1 # one\r\nrules: # two\r\n  - allow: 'GET a.test/it''s' # three\r\n    note: |\r\n      two\r\n      lines\r\n");
   ASSERT_NE(s, nullptr);
   EXPECT_EQ(s->rules()[0].text, "GET a.test/it's");
 }
@@ -288,9 +312,13 @@ TEST_F(LoadFiles, KeepTheirBounds) {
 
 TEST_F(LoadFiles, NameTheRealExecutable) {
   const auto script = Write("tool", "#! /bin/sh -e\nexit 0\n");
-  const auto binary = Write("binary", "\x7f" "ELF");
+  const auto binary = Write("binary",
+                            "\x7f"
+                            "ELF");
   std::filesystem::create_symlink(binary, folder_ + "/link");
-  const auto policy = [&](const std::string& exe) { return Write("p.yaml", WithRules("  - allow: GET a.test\n    by: [" + exe + "]\n")); };
+  const auto policy = [&](const std::string& exe) {
+    return Write("p.yaml", WithRules("  - allow: GET a.test\n    by: [" + exe + "]\n"));
+  };
   EXPECT_EQ(Message(policy(binary)), "loaded");
   EXPECT_EQ(Message(policy(folder_ + "/none")), "loaded");
   EXPECT_EQ(Message(policy(folder_ + "/li*")), "loaded");
@@ -305,9 +333,10 @@ TEST_F(LoadFiles, ErrorsShowTheLineAndACaret) {
   const auto path = Write("p.yaml", "version: 1\nrules:\n  - allow: gti fetch-pack b\xc3\xbc.test/x # \n");
   const auto s = LoadFile(path);
   ASSERT_FALSE(s);
-  EXPECT_EQ(RenderError(s.error(), false), path + ":3:12: error: unknown verb `gti`; did you mean `git`?\n"
-                                                  " 3 |   - allow: gti fetch-pack b\xc3\xbc.test/x # \n"
-                                                  "   |            ^^^");
+  EXPECT_EQ(RenderError(s.error(), false), path +
+                                               ":3:12: error: unknown verb `gti`; did you mean `git`?\n"
+                                               " 3 |   - allow: gti fetch-pack b\xc3\xbc.test/x # \n"
+                                               "   |            ^^^");
   EXPECT_THAT(RenderError(s.error(), true), HasSubstr("\x1b[31m^^^"));
 }
 

@@ -24,7 +24,8 @@ struct Words {
 
   [[nodiscard]] bool http() const { return verb == "http" || isupper(static_cast<unsigned char>(verb[0])); }
   [[nodiscard]] std::string Yaml() const {
-    std::string text = (allow ? "  - allow: " : "  - deny: ") + verb + " " + scheme + host + (port.empty() ? "" : ":" + port) + path + "\n";
+    std::string text =
+        (allow ? "  - allow: " : "  - deny: ") + verb + " " + scheme + host + (port.empty() ? "" : ":" + port) + path + "\n";
     if (!by.empty()) text += "    by: [" + by + "]\n";
     if (!ip.empty()) text += "    ip: ['" + ip + "']\n";
     return text;
@@ -32,7 +33,7 @@ struct Words {
 };
 
 struct Tuple {
-  std::string exe;  ///< empty: unknown
+  std::string exe;   ///< empty: unknown
   std::string host;  ///< empty: by literal
   std::string address;
   uint16_t port = 0;
@@ -84,7 +85,9 @@ std::string DefaultPort(const Words& rule) {
   return rule.scheme == "http://" ? "80" : "443";
 }
 
-bool PortHolds(const Words& rule, const Tuple& t) { return DefaultPort(rule).empty() || DefaultPort(rule) == std::to_string(t.port); }
+bool PortHolds(const Words& rule, const Tuple& t) {
+  return DefaultPort(rule).empty() || DefaultPort(rule) == std::to_string(t.port);
+}
 
 const std::pair<const char*, const char*> kSpecial[] = {{"10.1.2.3", "10.0.0.0/8"}, {"169.254.169.254", "169.254.169.254/32"}};
 
@@ -133,7 +136,8 @@ bool OuterDenied(const Policy& policy, const Tuple& t) {
 }
 
 bool TlsDenied(const Policy& policy, const Tuple& t) {
-  return std::any_of(policy.begin(), policy.end(), [&](const Words& r) { return !r.allow && r.verb == "tls" && ConnectionHolds(r, t); });
+  return std::any_of(policy.begin(), policy.end(),
+                     [&](const Words& r) { return !r.allow && r.verb == "tls" && ConnectionHolds(r, t); });
 }
 
 // Exact point 3, for one opaque verb.
@@ -190,7 +194,8 @@ std::string Pick(std::mt19937* random, const char* const (&options)[N]) {
 
 Words RandomRule(std::mt19937* random) {
   static const char* const kVerbs[] = {"GET", "GET,POST", "http", "HEAD", "tls", "tcp", "dns", "GET"};
-  static const char* const kHosts[] = {"a.test", "b.test", "*.a.test", "**.a.test", "**", "x*.test", "*.test", "a.test", "x.a.test"};
+  static const char* const kHosts[] = {"a.test",  "b.test", "*.a.test", "**.a.test", "**",
+                                       "x*.test", "*.test", "a.test",   "x.a.test"};
   static const char* const kTcpHosts[] = {"10.0.0.0/8", "10.1.2.3", "0.0.0.0/0", "1.1.1.1"};
   static const char* const kPorts[] = {"", "", "443", "80", "8443"};
   static const char* const kPaths[] = {"", "", "/v1/**", "/v1", "/*", "/**/b", "/v*/a"};
@@ -214,7 +219,8 @@ Words RandomRule(std::mt19937* random) {
 std::string Show(const Policy& policy, const Tuple& t) {
   std::string text;
   for (const Words& rule : policy) text += rule.Yaml();
-  return text + t.exe + " " + t.method + " " + (t.tls ? "https " : "http ") + t.host + " " + t.address + ":" + std::to_string(t.port) + " " + t.path;
+  return text + t.exe + " " + t.method + " " + (t.tls ? "https " : "http ") + t.host + " " + t.address + ":" +
+         std::to_string(t.port) + " " + t.path;
 }
 
 void Compare(const Policy& policy, const SnapshotPtr& s, const Tuple& t) {
@@ -249,7 +255,8 @@ TEST(Oracle, AgreesOnRandomPolicies) {
     }
     const auto s = Loaded(text);
     for (int i = 0; i < 60; ++i) {
-      Tuple t{Pick(&random, kExes), Pick(&random, kHosts), Pick(&random, kAddresses), 443, true, Pick(&random, kMethods), Pick(&random, kPaths)};
+      Tuple t{Pick(&random, kExes),    Pick(&random, kHosts), Pick(&random, kAddresses), 443, true,
+              Pick(&random, kMethods), Pick(&random, kPaths)};
       const uint16_t ports[] = {443, 443, 80, 8443};
       t.port = ports[random() % 4];
       t.tls = t.port != 80 || random() % 4 == 0;

@@ -43,8 +43,9 @@ TEST(CanonicalizeTarget, BringsSpellingsToOneForm) {
 
 TEST(CanonicalizeTarget, RefusesWhatServersReadDifferently) {
   const std::string too_long = "/" + std::string(16 * 1024, 'a');
-  for (const char* bad : {"", "a", "*", "?q", "/a b", "/a#b", "/a\\b", "/a%5cb", "/%00", "/%0a", "/%7f", "/%", "/%4", "/%zz", "/..", "/a/../..",
-                          "/%2e%2e/x", "/a\tb", "/\xc3\xbc", "/a?b c", "/a?b#c", too_long.c_str()})
+  for (const char* bad :
+       {"",   "a",   "*",    "?q",  "/a b",     "/a#b",      "/a\\b", "/a%5cb",    "/%00",   "/%0a",   "/%7f",
+        "/%", "/%4", "/%zz", "/..", "/a/../..", "/%2e%2e/x", "/a\tb", "/\xc3\xbc", "/a?b c", "/a?b#c", too_long.c_str()})
     EXPECT_FALSE(CanonicalizeTarget(bad)) << bad;
   EXPECT_FALSE(CanonicalizeTarget(std::string_view("/a\0b", 4)));
 }
@@ -70,7 +71,8 @@ TEST(CanonicalizeTarget, GivesDeniesTheOtherReadings) {
 
 TEST(CanonicalizeTarget, IsAFixedPointOnRandomTargets) {
   std::mt19937 random(7);
-  const std::string_view pieces[] = {"/", "/", "a", ".", "..", "%2e", "%2F", "%2f", ";", "%41", "%25", "%3a", "[", "%c3%bc", "?", "&", "~", "%7E"};
+  const std::string_view pieces[] = {"/",   "/",   "a",   ".", "..",     "%2e", "%2F", "%2f", ";",
+                                     "%41", "%25", "%3a", "[", "%c3%bc", "?",   "&",   "~",   "%7E"};
   size_t good = 0;
   for (int i = 0; i < 50000; ++i) {
     std::string raw = "/";
@@ -94,10 +96,25 @@ TEST(CanonicalName, LowersAndStripsOneFinalDotOnly) {
   EXPECT_EQ(CanonicalName("_dns.a-b.xn--bcher-kva"), "_dns.a-b.xn--bcher-kva");
   const std::string label63(63, 'a');
   EXPECT_TRUE(CanonicalName(label63 + ".b"));
-  for (const std::string& bad : {std::string(), std::string("."), std::string("a.."), std::string(".a"), std::string("a..b"), label63 + "a.b",
-                                 std::string("b\xc3\xbc.de"), std::string("a b"), std::string("a/b"), std::string("a:1"), std::string("1.2.3.4"),
-                                 std::string("127.1"), std::string("0x7f.1"), std::string("0x7f000001"), std::string("017700000001"),
-                                 std::string("a.0x1"), std::string("a.1"), std::string("a\0b", 3), std::string("*.a"),
+  for (const std::string& bad : {std::string(),
+                                 std::string("."),
+                                 std::string("a.."),
+                                 std::string(".a"),
+                                 std::string("a..b"),
+                                 label63 + "a.b",
+                                 std::string("b\xc3\xbc.de"),
+                                 std::string("a b"),
+                                 std::string("a/b"),
+                                 std::string("a:1"),
+                                 std::string("1.2.3.4"),
+                                 std::string("127.1"),
+                                 std::string("0x7f.1"),
+                                 std::string("0x7f000001"),
+                                 std::string("017700000001"),
+                                 std::string("a.0x1"),
+                                 std::string("a.1"),
+                                 std::string("a\0b", 3),
+                                 std::string("*.a"),
                                  label63 + "." + label63 + "." + label63 + "." + label63})
     EXPECT_FALSE(CanonicalName(bad)) << bad;
 }
@@ -108,8 +125,10 @@ TEST(ParseAuthority, TakesHostPortAndLiteralsOnly) {
   EXPECT_EQ(ParseAuthority("a.test")->port, std::nullopt);
   EXPECT_EQ(ParseAuthority("[::1]:80")->address, IpAddress::Parse("::1"));
   EXPECT_EQ(ParseAuthority("1.2.3.4:80")->address, IpAddress::Parse("1.2.3.4"));
-  for (const char* bad : {"", ":80", "a.test:", "a.test:0", "a.test:65536", "a.test:8x", "u@a.test", "a.test:80:80", "::1", "[::1", "[::1]80",
-                          "[1.2.3.4]", "[fe80::1%lo]", "127.1", "0x7f.1", "017700000001", "1.2.3.4.5", "a%2etest", "a.test/", " a.test"})
+  for (const char* bad :
+       {"",          ":80",      "a.test:", "a.test:0",  "a.test:65536", "a.test:8x", "u@a.test", "a.test:80:80",
+        "::1",       "[::1",     "[::1]80", "[1.2.3.4]", "[fe80::1%lo]", "127.1",     "0x7f.1",   "017700000001",
+        "1.2.3.4.5", "a%2etest", "a.test/", " a.test"})
     EXPECT_FALSE(ParseAuthority(bad)) << bad;
 }
 
@@ -119,9 +138,15 @@ TEST(HostPattern, BringsPolicyTextToALabels) {
     const char* canonical;
   };
   for (const Case& c : std::initializer_list<Case>{{"API.Ex.com.", "api.ex.com"},
-                                                   {"b\xc3\xbc" "cher.ex", "xn--bcher-kva.ex"},
-                                                   {"B\xc3\x9c" "CHER.ex", "xn--bcher-kva.ex"},
-                                                   {"stra\xc3\x9f" "e.de", "xn--strae-oqa.de"},
+                                                   {"b\xc3\xbc"
+                                                    "cher.ex",
+                                                    "xn--bcher-kva.ex"},
+                                                   {"B\xc3\x9c"
+                                                    "CHER.ex",
+                                                    "xn--bcher-kva.ex"},
+                                                   {"stra\xc3\x9f"
+                                                    "e.de",
+                                                    "xn--strae-oqa.de"},
                                                    {"**.a-*.test", "**.a-*.test"},
                                                    {"*", "*"},
                                                    {"**", "**"},
@@ -132,14 +157,37 @@ TEST(HostPattern, BringsPolicyTextToALabels) {
     ASSERT_TRUE(pattern) << c.text << ": " << pattern.error().message;
     EXPECT_EQ(pattern->text, c.canonical);
   }
-  for (const char* bad : {"", ".", "a..b", "a.**", "a**.b", "**a.b", "***", "b\xc3\xbc*.ex", "\xef\xbc\xa1.test" /* full-width A */,
-                          "a\xef\xbc\x8f" "b" /* full-width slash */, "a\xe2\x80\x8d" "b.test" /* joiner */, "a\xc2\xad" "b.test" /* soft hyphen */,
-                          "\xef\xbc\x91.2.3.4", "1.2.3", "0x7f.1", "10.0.0.1/8", "10.0.0.0/33", "a b", "a/b", "a:b", "a%2e.test"})
+  for (const char* bad : {"",
+                          ".",
+                          "a..b",
+                          "a.**",
+                          "a**.b",
+                          "**a.b",
+                          "***",
+                          "b\xc3\xbc*.ex",
+                          "\xef\xbc\xa1.test" /* full-width A */,
+                          "a\xef\xbc\x8f"
+                          "b" /* full-width slash */,
+                          "a\xe2\x80\x8d"
+                          "b.test" /* joiner */,
+                          "a\xc2\xad"
+                          "b.test" /* soft hyphen */,
+                          "\xef\xbc\x91.2.3.4",
+                          "1.2.3",
+                          "0x7f.1",
+                          "10.0.0.1/8",
+                          "10.0.0.0/33",
+                          "a b",
+                          "a/b",
+                          "a:b",
+                          "a%2e.test"})
     EXPECT_FALSE(ParseHostPattern(bad)) << bad;
 }
 
 TEST(HostPattern, WildcardsCountLabels) {
-  const auto matches = [](const char* pattern, const char* name, bool allow) { return HostMatchesName(*ParseHostPattern(pattern), name, allow); };
+  const auto matches = [](const char* pattern, const char* name, bool allow) {
+    return HostMatchesName(*ParseHostPattern(pattern), name, allow);
+  };
   EXPECT_TRUE(matches("*.x.test", "a.x.test", true));
   EXPECT_FALSE(matches("*.x.test", "x.test", true));
   EXPECT_FALSE(matches("*.x.test", "a.b.x.test", true));
@@ -157,7 +205,8 @@ TEST(PathGlobText, DecodesWhatMatchingDecodes) {
   EXPECT_EQ(CanonicalizePathGlob("/a%2ab*")->text, "/a%2Ab*");
   EXPECT_TRUE(CanonicalizePathGlob("/a%2fb")->has_encoded_slash);
   EXPECT_TRUE(CanonicalizePathGlob("/a;b")->has_path_params);
-  for (const char* bad : {"", "a", "/a?b", "/a{b}", "/a[b]", "/a//b", "/a/./b", "/a/..", "/a%", "/a%00", "/a\\b", "/a b", "/a#b", "/\xc3\xbc"})
+  for (const char* bad :
+       {"", "a", "/a?b", "/a{b}", "/a[b]", "/a//b", "/a/./b", "/a/..", "/a%", "/a%00", "/a\\b", "/a b", "/a#b", "/\xc3\xbc"})
     EXPECT_FALSE(CanonicalizePathGlob(bad)) << bad;
 }
 

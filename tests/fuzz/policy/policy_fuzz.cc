@@ -15,7 +15,8 @@ using namespace sluice::policy;
 
 constexpr std::string_view kHosts[] = {"api.github.com", "a.test", "x.a.test", "db", "xn--bcher-kva.example", ""};
 constexpr uint16_t kPorts[] = {443, 80, 5432};
-constexpr std::string_view kPaths[] = {"/", "/repos/a/b", "/octo/hello.git/info/refs?service=git-upload-pack", "/a%2Fb;c?x=1&y=%41"};
+constexpr std::string_view kPaths[] = {"/", "/repos/a/b", "/octo/hello.git/info/refs?service=git-upload-pack",
+                                       "/a%2Fb;c?x=1&y=%41"};
 constexpr std::string_view kAddresses[] = {"1.1.1.1", "10.1.2.3", "169.254.169.254", "fd00::1", "2606:4700::1"};
 
 void Require(bool condition) {

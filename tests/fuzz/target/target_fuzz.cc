@@ -23,7 +23,8 @@ void CheckTarget(std::string_view raw) {
   Require(target->path.find("//") == std::string::npos);
   Require(target->path.find("/../") == std::string::npos && !target->path.ends_with("/.."));
   Require(target->path.find("/./") == std::string::npos && !target->path.ends_with("/."));
-  Require(std::all_of(target->path.begin(), target->path.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '\\' && c != '?'; }));
+  Require(std::all_of(target->path.begin(), target->path.end(),
+                      [](char c) { return c > 0x20 && c < 0x7f && c != '\\' && c != '?'; }));
   const auto again = CanonicalizeTarget(target->ForUpstream());
   Require(again.has_value());
   Require(again->path == target->path && again->query == target->query && again->has_query == target->has_query);
