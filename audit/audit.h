@@ -18,7 +18,7 @@ struct Options {
   std::string file;     ///< JSON Lines, appended; empty: none
   bool console = true;  ///< one stderr line per denial, repeats collapsed
   std::string sandbox;  ///< --name
-  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> labels{};
   size_t queue = 8192;  ///< records; a full queue makes Record false
 };
 

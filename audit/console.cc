@@ -18,9 +18,10 @@ constexpr size_t kMaxSentence = 300;
 constexpr size_t kShownAncestors = 4;
 constexpr size_t kMaxEntries = 256;
 constexpr std::chrono::seconds kWindow{5};
+constexpr uint64_t kQuietLookups = 1;  ///< every client asks for A and AAAA: the second is no repeat
 constexpr double kLinesPerSecond = 20;
 constexpr double kBurst = 40;
-constexpr int kIdColumn = 70;
+constexpr int kIdColumn = 69;
 
 std::string HostPort(const policy::EventTarget& target) {
   std::string host = Redact(target.host);
@@ -128,7 +129,8 @@ std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now) {
     return out;
   }
   if (entries_.size() >= kMaxEntries) CloseEntry(entries_.begin(), &out);
-  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, 0});
+  const uint64_t quiet = event.layer == EventLayer::kDns ? kQuietLookups : 0;
+  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, 0, quiet});
   index_.emplace(std::move(key), std::prev(entries_.end()));
   return out + DenialText(event, style_);
 }
@@ -143,7 +145,7 @@ std::string Repeats::Collect(SteadyTime now, Due due) {
 }
 
 void Repeats::CloseEntry(std::list<Entry>::iterator at, std::string* out) {
-  if (at->more != 0) *out += fmt::format("sluice: … {} more  {}\n", at->more, at->summary);
+  if (at->more > at->quiet) *out += fmt::format("sluice: … {} more  {}\n", at->more, at->summary);
   repeats_ -= at->more;
   index_.erase(at->key);
   entries_.erase(at);

@@ -46,6 +46,7 @@ class Repeats {
     std::string summary;
     SteadyTime first;
     uint64_t more = 0;
+    uint64_t quiet = 0;  // repeats that are not worth a line
   };
 
   [[nodiscard]] bool TakeToken(SteadyTime now);

@@ -154,7 +154,12 @@ bool ServerCore::Record(const Query& query, const policy::ProcessPtr& process, c
   event.decision = decision;
   event.snapshot = snapshot_;
   event.detail = std::move(detail);
-  if (!decision.allowed) event.denial_id = sink_.NextDenialId();
+  if (!decision.allowed || decision.audit_only) event.denial_id = sink_.NextDenialId();
+  if (decision.audit_only) {
+    const auto type = static_cast<uint16_t>(query.question.type);
+    event.advice = snapshot_->AdviseName({.process = process.get(), .name = query.name, .type = type, .now = event.time},
+                                         {policy::NameVerdict::kDeny, decision});
+  }
   return sink_.Record(std::move(event));
 }
 

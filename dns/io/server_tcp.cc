@@ -59,8 +59,12 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
       if (!self->Take(query, client)) break;
     }
     // The client may have closed its side only: what it asked is still answered.
-    self->reading_ = false;
-    if (self->in_flight_ == 0) self->Close();
+    // Until then the connection counts, or half-closed ones would be without a bound.
+    while (self->in_flight_ > 0 && self->socket_.is_open()) {
+      self->room_.expires_after(kIdle);
+      co_await self->room_.async_wait(kAwait);
+    }
+    self->Close();
   }
 
   void Close() {
@@ -107,7 +111,6 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
       self->room_.cancel();
       self->Touch();
     }
-    if (!self->reading_ && self->in_flight_ == 0) self->Close();
   }
 
   void Touch() {
@@ -126,7 +129,6 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   std::shared_ptr<ServerCore> core_;
   std::deque<Wire> queue_;
   size_t in_flight_ = 0;
-  bool reading_ = true;
 };
 
 Result<std::shared_ptr<TcpSide>> TcpSide::Start(asio::io_context& context, UniqueFd listener, std::shared_ptr<ServerCore> core) {

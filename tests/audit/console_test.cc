@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/audit/make.h"
 
 namespace sluice::audit {
@@ -105,6 +107,17 @@ TEST(RepeatsTest, AnotherTargetProcessOrReasonIsAnotherLine) {
   EXPECT_NE(repeats.Offer(event, kStart), "");
   event.process = nullptr;
   EXPECT_NE(repeats.Offer(event, kStart), "");
+}
+
+TEST(RepeatsTest, TheOtherFamilyOfALookupIsNoRepeat) {
+  Repeats repeats(Style::kPlain);
+  policy::DecisionEvent event = Denial();
+  event.layer = policy::EventLayer::kDns;
+  EXPECT_NE(repeats.Offer(event, kStart), "");
+  EXPECT_EQ(repeats.Offer(event, kStart), "");
+  EXPECT_EQ(repeats.Collect(kStart + seconds(9), Repeats::Due::kAll), "");
+  for (int i = 0; i < 3; ++i) (void)repeats.Offer(event, kStart + seconds(10));
+  EXPECT_TRUE(Has(repeats.Collect(kStart + seconds(19), Repeats::Due::kAll), "2 more"));
 }
 
 TEST(RepeatsTest, AFloodOfDifferentDenialsIsCut) {

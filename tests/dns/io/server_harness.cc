@@ -8,6 +8,8 @@
 #include <boost/asio/post.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "policy/io/load.h"
 
@@ -50,6 +52,12 @@ policy::ProcessPtr TestProcess(policy::Transport, const Endpoint&, const Endpoin
   return process;
 }
 
+policy::SnapshotPtr Loaded(Result<policy::SnapshotPtr> result) {
+  if (result) return std::move(*result);
+  std::fprintf(stderr, "%s\n", policy::RenderError(result.error(), false).c_str());
+  std::abort();
+}
+
 }  // namespace
 
 bool KeptEvents::Record(policy::DecisionEvent event) noexcept {
@@ -65,15 +73,20 @@ std::vector<policy::DecisionEvent> KeptEvents::decisions() const {
 }
 
 policy::SnapshotPtr ResolverHarness::Load(const std::vector<std::string>& allows) {
-  auto loaded = policy::LoadRules({.extra_allows = allows, .check_executables = false});
-  if (!loaded) {
-    std::fprintf(stderr, "%s\n", policy::RenderError(loaded.error(), false).c_str());
-    std::abort();
-  }
-  return *loaded;
+  return Loaded(policy::LoadRules({.extra_allows = allows, .check_executables = false}));
 }
 
-ResolverHarness::ResolverHarness(HarnessOptions options) : pool_(options.pool), policy_(Load(options.allows)) {
+policy::SnapshotPtr ResolverHarness::LoadYaml(const std::string& yaml) {
+  std::string path = (std::filesystem::temp_directory_path() / "sluice-policy-XXXXXX").string();
+  const UniqueFd made(mkstemp(path.data()));
+  std::ofstream(path) << yaml;
+  auto loaded = policy::LoadFile(path, {.extra_allows = {}, .check_executables = false});
+  std::filesystem::remove(path);
+  return Loaded(std::move(loaded));
+}
+
+ResolverHarness::ResolverHarness(HarnessOptions options)
+    : pool_(options.pool), policy_(options.yaml.empty() ? Load(options.allows) : LoadYaml(options.yaml)) {
   UniqueFd udp;
   UniqueFd tcp;
   port_ = BindBoth(options.bind, options.port, &udp, &tcp);

@@ -34,7 +34,8 @@ enum class Bind : uint8_t { kV4, kDualStack };
 
 struct HarnessOptions {
   std::vector<std::string> allows;
-  std::vector<Endpoint> upstream;
+  std::string yaml{};  ///< a policy file's text, for what an allow text cannot say; then `allows` is not used
+  std::vector<Endpoint> upstream{};
   Bind bind = Bind::kV4;
   size_t pool = 0;
   uint16_t port = 0;
@@ -56,6 +57,7 @@ class ResolverHarness {
   [[nodiscard]] KeptEvents& events() { return events_; }
   [[nodiscard]] SyntheticPool& pool() { return pool_; }
   [[nodiscard]] static policy::SnapshotPtr Load(const std::vector<std::string>& allows);
+  [[nodiscard]] static policy::SnapshotPtr LoadYaml(const std::string& yaml);
 
  private:
   KeptEvents events_;
