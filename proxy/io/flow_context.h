@@ -23,7 +23,7 @@ class FlowContext {
   [[nodiscard]] Worker& worker() const { return worker_; }
   [[nodiscard]] const FlowTarget& target() const { return target_; }
   [[nodiscard]] uint64_t id() const { return id_; }
-  [[nodiscard]] DialTarget dial_target() const { return {target_.host, target_.destination.address, target_.destination.port}; }
+  [[nodiscard]] DialTarget dial_target() const { return {target_.host, target_.destination.address, target_.destination.port, target_.process}; }
   /// "a.test" or "1.2.3.4", for people.
   [[nodiscard]] std::string name_text() const;
 

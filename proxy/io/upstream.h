@@ -58,6 +58,7 @@ struct DialTarget {
   std::string name;
   IpAddress literal;
   uint16_t port = 0;
+  policy::ProcessPtr process{};
 };
 
 /// Which step failed, for a person and for errno.

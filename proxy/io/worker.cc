@@ -162,7 +162,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
   int error = ECONNABORTED;
   try {
     const auto preliminary = JudgeConnect(*this, target, std::nullopt);
-    const DialTarget to{target.host, target.destination.address, target.destination.port};
+    const DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
     const auto pooled = [&](policy::Scheme scheme) {
       const Upstream* idle = pool_.Peek(PoolKey(scheme, to));
       return idle != nullptr && JudgeConnect(*this, target, idle->address).verdict == policy::ConnectVerdict::kInspect;
@@ -205,7 +205,7 @@ UpstreamPtr Worker::TakePrepared(uint64_t id) {
   return upstream;
 }
 
-Task<Result<std::vector<IpAddress>>> Worker::Resolve(Waiter& waiter, std::string name) {
+Task<Result<ResolvedName>> Worker::Resolve(Waiter& waiter, std::string name) {
   // Shared with the lookup, which may outlive the flow that asked.
   struct Lookup {
     Waiter* waiter = nullptr;
@@ -227,7 +227,8 @@ Task<Result<std::vector<IpAddress>>> Worker::Resolve(Waiter& waiter, std::string
   }
   lookup->waiter = nullptr;
   if (!*lookup->result) co_return std::unexpected(lookup->result->error());
-  co_return std::move((**lookup->result).addresses);
+  ResolvedName resolved{std::move((**lookup->result).addresses), std::move((**lookup->result).chain)};
+  co_return resolved;
 }
 
 void Worker::Tick() {

@@ -23,6 +23,12 @@ namespace sluice::proxy {
 class Connection;
 class PipePool;
 
+/// A name's addresses, and the names that its aliases led through.
+struct ResolvedName {
+  std::vector<IpAddress> addresses;
+  std::vector<std::string> aliases;
+};
+
 /// What all workers of an engine share. Any thread.
 class Shared {
  public:
@@ -70,7 +76,7 @@ class Worker {
   [[nodiscard]] uint64_t generation() const { return generation_; }
   /// Scratch for reads whose size is not known; valid until the next suspension.
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
-  [[nodiscard]] Task<Result<std::vector<IpAddress>>> Resolve(Waiter& waiter, std::string name);
+  [[nodiscard]] Task<Result<ResolvedName>> Resolve(Waiter& waiter, std::string name);
   /// The connection that Prepare made for this flow, if it still waits.
   [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
 
