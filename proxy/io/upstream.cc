@@ -130,6 +130,7 @@ UpstreamPtr UpstreamPool::Take(const std::string& key) {
   stack.pop_back();
   --size_;
   upstream->reused = true;
+  upstream->trimmed = false;
   return upstream;
 }
 
@@ -155,9 +156,14 @@ void UpstreamPool::DropOldest() {
 
 void UpstreamPool::Sweep(SteadyTime now) {
   for (auto it = idle_.begin(); it != idle_.end();) {
-    size_ -= std::erase_if(it->second, [&](const UpstreamPtr& upstream) { return now - upstream->idle_since > kPoolIdle || !Alive(*upstream); });
-    for (auto& upstream : it->second)
-      if (now - upstream->idle_since > 1s) upstream->in.Release();
+    size_ -= std::erase_if(
+        it->second, [&](const UpstreamPtr& upstream) { return now - upstream->idle_since > kPoolIdle || !Alive(*upstream); });
+    for (auto& upstream : it->second) {
+      if (upstream->trimmed || now - upstream->idle_since < kTrimAfter) continue;
+      upstream->in.Release();
+      upstream->stream.Trim();
+      upstream->trimmed = true;
+    }
     it = it->second.empty() ? idle_.erase(it) : std::next(it);
   }
 }

@@ -150,7 +150,8 @@ detail::Detached Worker::RunConnection(std::unique_ptr<Connection> connection) {
 void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
   asio::post(loop_->context, [this, id, moved = std::move(target), call = std::move(done)]() mutable {
     reactor_.Refresh();
-    if (loop_->closing || preparing_.size() + prepared_.size() >= kMaxPrepared) return call(loop_->closing ? ECONNABORTED : EAGAIN);
+    if (loop_->closing || preparing_.size() + prepared_.size() >= kMaxPrepared)
+      return call(loop_->closing ? ECONNABORTED : EAGAIN);
     RunPrepare(id, std::move(moved), std::move(call));
   });
 }
@@ -235,6 +236,10 @@ void Worker::Tick() {
   reactor_.Sweep();
   const SteadyTime now = reactor_.now();
   pool_.Sweep(now);
+  if (now - trimmed_at_ > kTrimAfter) {
+    trimmed_at_ = now;
+    for (auto& [key, connection] : connections_) connection->Trim(now);
+  }
   std::erase_if(prepared_, [&](const auto& entry) { return entry.second.expires < now; });
   if (!connections_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0) loop_->Tick(this);
 }

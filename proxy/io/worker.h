@@ -32,7 +32,8 @@ struct ResolvedName {
 /// What all workers of an engine share. Any thread.
 class Shared {
  public:
-  Shared(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink) : options_(std::move(options)), policy_(policy), sink_(sink) {}
+  Shared(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
+      : options_(std::move(options)), policy_(policy), sink_(sink) {}
   /// Makes the authority and reads the roots.
   [[nodiscard]] Result<void> Init();
   [[nodiscard]] const EngineOptions& options() const { return options_; }
@@ -104,6 +105,7 @@ class Worker {
   std::unordered_map<uint64_t, PreparedUpstream> prepared_;
   std::unordered_map<uint64_t, Waiter*> preparing_;
   std::vector<char> scratch_;
+  SteadyTime trimmed_at_{};
   std::atomic<size_t> load_{0};
   std::unique_ptr<Loop> loop_;
 };

@@ -15,6 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (whole.hello.sni && (whole.hello.sni->empty() || whole.hello.sni->find('\0') != std::string::npos)) std::abort();
   const HelloResult half = ParseClientHello(in.substr(0, size / 2));
   if (half.status == HelloStatus::kMalformed && whole.status != HelloStatus::kMalformed) std::abort();
-  if (half.status == HelloStatus::kComplete && (whole.status != HelloStatus::kComplete || whole.hello.sni != half.hello.sni)) std::abort();
+  if (half.status == HelloStatus::kComplete && (whole.status != HelloStatus::kComplete || whole.hello.sni != half.hello.sni))
+    std::abort();
   return 0;
 }
