@@ -49,7 +49,7 @@ class WorkerEngine final : public Engine {
     Worker& worker = LeastLoaded();
     {
       const std::lock_guard lock(mutex_);
-      // Entries of flows that never came are forgotten with the oldest half, long after their connection was.
+      // Entries of flows that never came pile up; without its entry a flow merely dials again.
       if (placed_.size() >= kMaxPrepared * workers_.size() * 2) placed_.clear();
       placed_[id] = &worker;
     }
