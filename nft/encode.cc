@@ -10,6 +10,7 @@
 #include <libnftnl/table.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
+#include <linux/netlink.h>
 
 #include <memory>
 #include <span>
