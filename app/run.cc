@@ -82,6 +82,7 @@ std::string OwnExecutable() {
 Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot) {
   supervisor::LaunchSpec spec;
   spec.argv = options.command;
+  spec.probe = supervisor::StartProbe::kCanary;
   std::error_code error;
   spec.work_directory = std::filesystem::canonical(options.cwd.empty() ? "." : options.cwd, error).string();
   if (error) return Fail(Code::kInvalid, fmt::format("--cwd {}: {}", options.cwd, error.message()));

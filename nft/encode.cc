@@ -3,7 +3,6 @@
 #include <netinet/in.h>
 // netinet/in.h comes before the kernel's headers: they define the same names.
 #include <fmt/format.h>
-#include <libmnl/libmnl.h>
 #include <libnftnl/chain.h>
 #include <libnftnl/common.h>
 #include <libnftnl/expr.h>
@@ -11,7 +10,7 @@
 #include <libnftnl/table.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
-#include <linux/netfilter/nfnetlink.h>
+#include <linux/netlink.h>
 
 #include <memory>
 #include <span>
@@ -192,16 +191,7 @@ class BatchWriter {
  public:
   explicit BatchWriter(uint32_t first_sequence) : sequence_(first_sequence) { batch_.first_sequence = first_sequence; }
 
-  void Control(uint16_t type) {
-    nlmsghdr* header = Begin();
-    header->nlmsg_type = type;
-    header->nlmsg_flags = NLM_F_REQUEST;
-    auto* message = static_cast<nfgenmsg*>(mnl_nlmsg_put_extra_header(header, sizeof(nfgenmsg)));
-    message->nfgen_family = AF_UNSPEC;
-    message->version = NFNETLINK_V0;
-    message->res_id = htons(NFNL_SUBSYS_NFTABLES);
-    End(header);
-  }
+  void BeginBatch() { End(nftnl_batch_begin(Space(), sequence_)); }
   template <class Build>
   void Object(uint16_t type, Family family, uint16_t flags, std::string what, Build build) {
     last_object_ = batch_.bytes.size();
@@ -215,7 +205,7 @@ class BatchWriter {
     // Only the last object asks for an answer: errors come back for any message, and one answer cannot overflow the buffer.
     auto* last = reinterpret_cast<nlmsghdr*>(batch_.bytes.data() + last_object_);
     last->nlmsg_flags = static_cast<uint16_t>(last->nlmsg_flags | NLM_F_ACK);
-    Control(NFNL_MSG_BATCH_END);
+    End(nftnl_batch_end(Space(), sequence_));
     if (batch_.bytes.size() > kMaxBatchBytes) return Fail(Code::kExhausted, "the ruleset is larger than one netlink batch");
     return std::move(batch_);
   }
@@ -224,11 +214,6 @@ class BatchWriter {
   static constexpr size_t kMaxMessage = 16 * 1024;  // a rule of this page is under 1 KiB
 
   char* Space() { return reinterpret_cast<char*>(message_.data()); }
-  nlmsghdr* Begin() {
-    nlmsghdr* header = mnl_nlmsg_put_header(message_.data());
-    header->nlmsg_seq = sequence_;
-    return header;
-  }
   void End(const nlmsghdr* header) {
     const std::span<const uint8_t> bytes(message_.data(), header->nlmsg_len);
     batch_.bytes.insert(batch_.bytes.end(), bytes.begin(), bytes.end());
@@ -291,7 +276,7 @@ Result<void> AddRule(BatchWriter& writer, const Table& table, const Chain& chain
 
 Result<Batch> EncodeAdd(const Table& table, uint32_t first_sequence) {
   const auto writer = std::make_unique<BatchWriter>(first_sequence);
-  writer->Control(NFNL_MSG_BATCH_BEGIN);
+  writer->BeginBatch();
   const TablePtr object(nftnl_table_alloc());
   nftnl_table_set_str(object.get(), NFTNL_TABLE_NAME, table.name.c_str());
   nftnl_table_set_u32(object.get(), NFTNL_TABLE_FAMILY, NetlinkFamily(table.family));

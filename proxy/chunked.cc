@@ -89,7 +89,8 @@ Fault ChunkedDecoder::Control(char c) {
       if (c != '\n') return {400, "a chunk that does not end in CRLF"};
       state_ = State::kSizeFirst;
       return {};
-    default: return {400, "a malformed chunk"};
+    default:
+      return {400, "a malformed chunk"};
   }
 }
 
@@ -125,12 +126,42 @@ void AppendChunk(Buffer* out, std::string_view data) {
 
 bool IsTrailerAllowed(std::string_view name) {
   static constexpr std::string_view kNever[] = {
-      "age",           "authorization", "cache-control",    "connection",  "cookie",           "date",
-      "expect",        "expires",       "host",             "http2-settings", "if-match",      "if-modified-since",
-      "if-none-match", "if-range",      "if-unmodified-since", "keep-alive", "location",       "max-forwards",
-      "pragma",        "range",         "retry-after",      "set-cookie",  "te",               "trailer",
-      "transfer-encoding", "upgrade",   "vary",             "warning",     "www-authenticate", "x-sluice-denied",
-      "alt-svc",       "forwarded",     "origin",           "referer",     "via",              "x-http-method-override",
+      "age",
+      "authorization",
+      "cache-control",
+      "connection",
+      "cookie",
+      "date",
+      "expect",
+      "expires",
+      "host",
+      "http2-settings",
+      "if-match",
+      "if-modified-since",
+      "if-none-match",
+      "if-range",
+      "if-unmodified-since",
+      "keep-alive",
+      "location",
+      "max-forwards",
+      "pragma",
+      "range",
+      "retry-after",
+      "set-cookie",
+      "te",
+      "trailer",
+      "transfer-encoding",
+      "upgrade",
+      "vary",
+      "warning",
+      "www-authenticate",
+      "x-sluice-denied",
+      "alt-svc",
+      "forwarded",
+      "origin",
+      "referer",
+      "via",
+      "x-http-method-override",
   };
   if (std::ranges::find(kNever, name) != std::end(kNever)) return false;
   return !name.starts_with("content-") && !name.starts_with("proxy-") && !name.starts_with("x-forwarded-") &&

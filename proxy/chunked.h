@@ -21,7 +21,7 @@ inline constexpr size_t kMaxTrailerBytes = 8192;
 class ChunkedDecoder {
  public:
   struct Step {
-    size_t consumed = 0;     ///< coded bytes used up, `data` included
+    size_t consumed = 0;    ///< coded bytes used up, `data` included
     std::string_view data;  ///< body bytes, pointing into the input; may be empty
   };
   /// Uses input up to and including the first run of body bytes. Call again with the rest until done() or consumed is 0.

@@ -16,9 +16,9 @@ inline constexpr size_t kMaxClientHelloBytes = 16 * 1024;  ///< all records of i
 inline constexpr size_t kMaxAlpnProtocols = 32;
 
 struct ClientHello {
-  std::optional<std::string> sni;     ///< as sent, not canonical; only host_name entries
+  std::optional<std::string> sni;  ///< as sent, not canonical; only host_name entries
   std::vector<std::string> alpn;
-  bool ech = false;                   ///< encrypted_client_hello, which GREASE cannot be told from
+  bool ech = false;  ///< encrypted_client_hello, which GREASE cannot be told from
 };
 
 enum class HelloStatus : uint8_t { kNeedMore, kComplete, kMalformed };

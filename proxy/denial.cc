@@ -15,20 +15,34 @@ std::string VisibleAscii(std::string_view text, size_t limit) {
 
 std::string_view StatusTitle(uint16_t status) {
   switch (status) {
-    case 400: return "Bad Request";
-    case 403: return "Egress denied";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 414: return "URI Too Long";
-    case 417: return "Expectation Failed";
-    case 421: return "Misdirected Request";
-    case 431: return "Request Header Fields Too Large";
-    case 501: return "Not Implemented";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 505: return "HTTP Version Not Supported";
-    default: return "Refused";
+    case 400:
+      return "Bad Request";
+    case 403:
+      return "Egress denied";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 414:
+      return "URI Too Long";
+    case 417:
+      return "Expectation Failed";
+    case 421:
+      return "Misdirected Request";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 501:
+      return "Not Implemented";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Refused";
   }
 }
 
@@ -75,8 +89,8 @@ std::string JsonBody(const Denial& denial) {
 }
 
 std::string TextBody(const Denial& denial) {
-  std::string text = fmt::format("sluice: denied {} {} ({})\n{}\n", denial.target.method, VisibleAscii(Where(denial.target), 512), denial.id,
-                                 VisibleAscii(Sentence(denial), kMaxDenialText));
+  std::string text = fmt::format("sluice: denied {} {} ({})\n{}\n", denial.target.method, VisibleAscii(Where(denial.target), 512),
+                                 denial.id, VisibleAscii(Sentence(denial), kMaxDenialText));
   if (!denial.advice.suggest.empty()) text += fmt::format("allow it: {}\n", VisibleAscii(denial.advice.suggest, kMaxDenialText));
   return text;
 }
@@ -87,7 +101,8 @@ DenialForm FormFor(const RequestHead& request) {
   const std::string_view path = request.target.substr(0, request.target.find('?'));
   const bool git = request.Find(FieldId::kUserAgent).starts_with("git/") ||
                    request.Find(FieldId::kContentType).starts_with("application/x-git-") || path.ends_with("/git-upload-pack") ||
-                   path.ends_with("/git-receive-pack") || request.target.find("/info/refs?service=git-") != std::string_view::npos;
+                   path.ends_with("/git-receive-pack") ||
+                   request.target.find("/info/refs?service=git-") != std::string_view::npos;
   return git ? DenialForm::kText : DenialForm::kJson;
 }
 

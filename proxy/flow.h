@@ -19,7 +19,7 @@ struct FlowTarget {
 };
 
 struct Flow {
-  uint64_t id = 0;  ///< connection id, unique in this sandbox; also keys a prepared upstream
+  uint64_t id = 0;      ///< connection id, unique in this sandbox; also keys a prepared upstream
   UniqueFd downstream;  ///< connected, non-blocking
   Endpoint source;      ///< the workload's end
   FlowTarget target;

@@ -27,7 +27,7 @@ void AppendRequestHead(Buffer* out, const RequestHead& head, const RequestForwar
 enum class Keep : uint8_t { kKeepAlive, kClose };
 
 struct ResponseForward {
-  Framing framing;                       ///< as it leaves: kUntilClose only to an HTTP/1.0 client
+  Framing framing;  ///< as it leaves: kUntilClose only to an HTTP/1.0 client
   Version client = Version::k11;
   Keep keep = Keep::kKeepAlive;
 };

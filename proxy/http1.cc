@@ -110,7 +110,9 @@ Fault ParseLine(char* line, size_t size, NameCase name_case, uint16_t status, Fi
     if (name_case == NameCase::kLower) line[i] = lower;
   }
   if (i == size) return {status, "a header line without a colon"};
-  if (line[i] != ':') return {status, line[i] == ' ' || line[i] == '\t' ? "white space in or after a header name" : "an invalid byte in a header name"};
+  if (line[i] != ':')
+    return {status,
+            line[i] == ' ' || line[i] == '\t' ? "white space in or after a header name" : "an invalid byte in a header name"};
   if (i == 0) return {status, "an empty header name"};
   field->name = {line, i};
   const std::string_view value = Trim({line + i + 1, size - i - 1});
@@ -172,7 +174,8 @@ Fault Note(Field* field, uint16_t status, Head* head) {
     case FieldId::kProxyStatus:
       field->forward = false;
       return {};
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -271,7 +274,8 @@ Fault ParseStatusLine(std::string_view line, ResponseHead* head) {
 // Splits the first line off; the caller's bytes end in an empty line, so there is one.
 std::expected<std::string_view, Fault> FirstLine(std::span<char> bytes, uint16_t status) {
   const auto* lf = static_cast<const char*>(std::memchr(bytes.data(), '\n', bytes.size()));
-  if (lf == nullptr || lf == bytes.data() || lf[-1] != '\r') return std::unexpected(Fault{status, "a line that does not end in CRLF"});
+  if (lf == nullptr || lf == bytes.data() || lf[-1] != '\r')
+    return std::unexpected(Fault{status, "a line that does not end in CRLF"});
   return std::string_view(bytes.data(), static_cast<size_t>(lf - 1 - bytes.data()));
 }
 

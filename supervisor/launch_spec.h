@@ -3,6 +3,7 @@
 // What to run, and what of this machine it may see.
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@ struct FileOverlay {
   std::string content;  ///< mounted read-only over it
 };
 
+/// Whether the command starts only after a connect from its place was refused. A notifier must be answering by then.
+enum class StartProbe : uint8_t { kNone, kCanary };
+
 struct LaunchSpec {
   std::vector<std::string> argv;        ///< not empty
   std::string work_directory;           ///< absolute; readable and writable to the workload
@@ -27,6 +31,7 @@ struct LaunchSpec {
   std::vector<FileOverlay> overlays;                             ///< trust bundles, resolv.conf
   std::string hostname = "sluice";  ///< also in the view's /etc/hosts, which Launch writes unless an overlay does
   std::optional<std::chrono::milliseconds> timeout;
+  StartProbe probe = StartProbe::kNone;
 };
 
 /// How the workload ended.

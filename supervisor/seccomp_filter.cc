@@ -207,7 +207,7 @@ void EmitSocketpair(BpfAssembler& out) {
   out.Return(Errno(EAFNOSUPPORT));
 }
 
-// Within one level: the option in A; netfilter's own range (64 to 127) is refused for IP levels.
+// Within one level: the option in A; netfilter's own range is refused for IP levels.
 template <size_t N>
 void EmitOptions(BpfAssembler& out, const Option (&options)[N], std::optional<std::pair<uint32_t, uint32_t>> range) {
   out.Load(ArgLow(2));
@@ -227,8 +227,8 @@ void EmitOptions(BpfAssembler& out, const Option (&options)[N], std::optional<st
 
 void EmitSetsockopt(BpfAssembler& out) {
   constexpr uint32_t kLevelIp = 0, kLevelSocket = 1, kLevelTcp = 6, kLevelIpv6 = 41, kLevelMptcp = 284;
-  constexpr std::pair<uint32_t, uint32_t> kNetfilter{64, 71};
-  constexpr std::pair<uint32_t, uint32_t> kNetfilter4{64, 127};
+  constexpr std::pair<uint32_t, uint32_t> kNetfilter6{64, 65};
+  constexpr std::pair<uint32_t, uint32_t> kNetfilter4{64, 255};
   const Label ip = out.NewLabel();
   const Label socket = out.NewLabel();
   const Label tcp = out.NewLabel();
@@ -247,7 +247,7 @@ void EmitSetsockopt(BpfAssembler& out) {
   out.Bind(ip);
   EmitOptions(out, kIpOptions, kNetfilter4);
   out.Bind(ipv6);
-  EmitOptions(out, kIpv6Options, kNetfilter);  // 72 and above are IPV6_* again
+  EmitOptions(out, kIpv6Options, kNetfilter6);  // 66 and above are IPV6_* again
 }
 
 void EmitIoctl(BpfAssembler& out) {

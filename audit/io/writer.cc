@@ -63,6 +63,7 @@ class Console {
 
   void Tick(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
+    // The wait returns what its predicate says even when it was asked to stop.
     while (wake_.wait(lock, stop, [this] { return repeats_.pending(); }) && !stop.stop_requested()) {
       wake_.wait_for(lock, stop, kConsoleTick, [] { return false; });
       Show(repeats_.Collect(SystemClock().Steady(), Repeats::Due::kOnly));

@@ -154,14 +154,15 @@ class NativeListener {
 
 class Flows : public FlowHandler {
  public:
-  Flows() : thread_([this] {
-              while (!stop_) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(5));
-                std::vector<UniqueFd> drop;
-                const std::lock_guard lock(mutex_);
-                drop.swap(fds_);
-              }
-            }) {}
+  Flows()
+      : thread_([this] {
+          while (!stop_) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            std::vector<UniqueFd> drop;
+            const std::lock_guard lock(mutex_);
+            drop.swap(fds_);
+          }
+        }) {}
   ~Flows() override {
     stop_ = true;
     thread_.join();
@@ -209,9 +210,9 @@ Figures Supervised(const std::string& what, int count, NotifyWakeUp wake_up) {
   Flows flows;
   Counting sink;
   const policy::CurrentPolicy policy(snapshot);
-  const auto notifier = Notifier::Start((*workload)->TakeNotifyFd(), *capture,
-                                        {.workload_pid = (*workload)->pid(), .writable_trees = {}, .threads = 0, .wake_up = wake_up},
-                                        flows, policy, sink);
+  const auto notifier = Notifier::Start(
+      (*workload)->TakeNotifyFd(), *capture,
+      {.workload_pid = (*workload)->pid(), .writable_trees = {}, .threads = 0, .wake_up = wake_up}, flows, policy, sink);
   if (!notifier || !(*workload)->Release()) std::abort();
   (void)(*workload)->Wait();
   Figures out;

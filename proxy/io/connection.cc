@@ -159,7 +159,10 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
     if (io.status != IoStatus::kWouldBlock) co_return FirstBytes::kClosed;
     const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, kReadable}, deadline);
     if (wake == Wake::kReady) continue;
-    if (wake == Wake::kTimeout) RecordEnd(0, 0, bytes.empty() ? "the client said nothing; a protocol where the server speaks first needs a tcp rule" : "no ClientHello in time");
+    if (wake == Wake::kTimeout)
+      RecordEnd(0, 0,
+                bytes.empty() ? "the client said nothing; a protocol where the server speaks first needs a tcp rule"
+                              : "no ClientHello in time");
     co_return FirstBytes::kClosed;
   }
 }

@@ -17,6 +17,10 @@ class Connection {
   [[nodiscard]] Task<> Run();
   /// The policy changed: ends the flow if it is no longer allowed what it does. May free this object.
   void Recheck();
+  /// Gives back what an idle connection does not need.
+  void Trim(SteadyTime now) {
+    if (session_) session_->Trim(now);
+  }
   /// Ends the flow. May free this object.
   void Cancel() { flow_.waiter.Cancel(); }
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <fstream>
 #include <mutex>
 #include <unordered_map>
 
@@ -14,11 +15,16 @@
 namespace sluice::proxy {
 namespace {
 
+// The affinity mask, and no more than the cgroup's quota where there is one ("200000 100000" is two cores).
 unsigned UsableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
+  const auto allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(std::max(1, CPU_COUNT(&set))) : 1u;
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  unsigned long quota = 0;
+  unsigned long period = 0;
+  if (!(file >> quota >> period) || period == 0) return allowed;
+  return std::clamp(static_cast<unsigned>((quota + period - 1) / period), 1u, allowed);
 }
 
 class WorkerEngine final : public Engine {
@@ -43,7 +49,7 @@ class WorkerEngine final : public Engine {
     Worker& worker = LeastLoaded();
     {
       const std::lock_guard lock(mutex_);
-      // Entries of flows that never came are forgotten with the oldest half, long after their connection was.
+      // Entries of flows that never came pile up; without its entry a flow merely dials again.
       if (placed_.size() >= kMaxPrepared * workers_.size() * 2) placed_.clear();
       placed_[id] = &worker;
     }
@@ -106,7 +112,8 @@ class WorkerEngine final : public Engine {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::Start(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink) {
+Result<std::unique_ptr<Engine>> Engine::Start(EngineOptions options, const policy::CurrentPolicy& policy,
+                                              policy::EventSink& sink) {
   auto engine = std::make_unique<WorkerEngine>(std::move(options), policy, sink);
   if (auto ok = engine->Init(); !ok) return std::unexpected(ok.error());
   return engine;

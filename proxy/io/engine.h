@@ -27,17 +27,18 @@ class UpstreamClient;
 namespace sluice::proxy {
 
 struct EngineOptions {
-  unsigned workers = 0;                     ///< 0: one per core this process may use
-  std::vector<Endpoint> resolvers;          ///< empty: the host's
+  unsigned workers = 0;                        ///< 0: one per core this process may use
+  std::vector<Endpoint> resolvers;             ///< empty: the host's
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
-  std::vector<IpAddress> host_addresses;    ///< addresses of the supervisor's own host, special to the address guard
-  size_t max_flows = 16384;                 ///< over it, a flow is reset and the event says kLimit
+  std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
+  size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
 };
 
 class Engine {
  public:
   /// References outlive the engine.
-  static Result<std::unique_ptr<Engine>> Start(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  static Result<std::unique_ptr<Engine>> Start(EngineOptions options, const policy::CurrentPolicy& policy,
+                                               policy::EventSink& sink);
   /// Closes every flow and joins the workers.
   virtual ~Engine() = default;
 

@@ -33,7 +33,9 @@ FlowContext::FlowContext(Worker& worker, Flow flow)
   if (!down.channel.Open(worker.reactor(), std::move(flow.downstream), kReadable | kWritable)) waiter.Cancel();
 }
 
-std::string FlowContext::name_text() const { return target_.host.empty() ? target_.destination.address.ToString() : target_.host; }
+std::string FlowContext::name_text() const {
+  return target_.host.empty() ? target_.destination.address.ToString() : target_.host;
+}
 
 policy::ConnectQuery FlowContext::Query(std::optional<IpAddress> address) const { return QueryFor(target_, address); }
 
@@ -53,8 +55,8 @@ bool FlowContext::AddressApproved(const IpAddress& address) {
 
 policy::EventTarget FlowContext::EventTargetFor(std::optional<IpAddress> address) const { return TargetOf(target_, address); }
 
-bool FlowContext::RecordConnect(policy::EventLayer layer, const policy::ConnectDecision& decision, std::optional<IpAddress> address,
-                                std::string detail) {
+bool FlowContext::RecordConnect(policy::EventLayer layer, const policy::ConnectDecision& decision,
+                                std::optional<IpAddress> address, std::string detail) {
   return RecordConnectDecision(worker_, id_, target_, layer, decision, address, std::move(detail));
 }
 

@@ -23,7 +23,9 @@ class FlowContext {
   [[nodiscard]] Worker& worker() const { return worker_; }
   [[nodiscard]] const FlowTarget& target() const { return target_; }
   [[nodiscard]] uint64_t id() const { return id_; }
-  [[nodiscard]] DialTarget dial_target() const { return {target_.host, target_.destination.address, target_.destination.port}; }
+  [[nodiscard]] DialTarget dial_target() const {
+    return {target_.host, target_.destination.address, target_.destination.port, target_.process};
+  }
   /// "a.test" or "1.2.3.4", for people.
   [[nodiscard]] std::string name_text() const;
 
@@ -44,8 +46,8 @@ class FlowContext {
 
   [[nodiscard]] policy::EventTarget EventTargetFor(std::optional<IpAddress> address) const;
   /// A decision about the connection itself. False: the record was not kept.
-  [[nodiscard]] bool RecordConnect(policy::EventLayer layer, const policy::ConnectDecision& decision, std::optional<IpAddress> address,
-                                   std::string detail);
+  [[nodiscard]] bool RecordConnect(policy::EventLayer layer, const policy::ConnectDecision& decision,
+                                   std::optional<IpAddress> address, std::string detail);
   /// Gives `denial` its id, advice-independent texts and digest.
   void Fill(Denial* denial);
 
@@ -59,7 +61,8 @@ class FlowContext {
 
 /// Reports a decision about a connection, allowed or denied, with advice and an id where it was denied.
 [[nodiscard]] bool RecordConnectDecision(Worker& worker, uint64_t id, const FlowTarget& flow, policy::EventLayer layer,
-                                         const policy::ConnectDecision& decision, std::optional<IpAddress> address, std::string detail);
+                                         const policy::ConnectDecision& decision, std::optional<IpAddress> address,
+                                         std::string detail);
 
 /// "a=&b=": the keys of a query, values left out.
 [[nodiscard]] std::string QueryKeys(std::string_view query);

@@ -20,8 +20,8 @@ bool IsIdempotent(std::string_view method) {
 }  // namespace
 
 bool HttpSession::MayRetry() const {
-  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_ && !RequestHasBody() && IsIdempotent(request_.method) &&
-         !flow_.waiter.cancelled();
+  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_ && !RequestHasBody() &&
+         IsIdempotent(request_.method) && !flow_.waiter.cancelled();
 }
 
 Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
@@ -52,9 +52,12 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
     }
     DialFailure lost;
     lost.status = exchange_fault_.status != 0 ? exchange_fault_.status : uint16_t{502};
-    lost.proxy_error = exchange_fault_.status == 400 ? "http_request_error" : exchange_fault_.status == 504 ? "http_response_timeout"
-                       : exchange_fault_ ? "http_protocol_error" : "connection_terminated";
-    lost.detail = exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", host_field_, failure_);
+    lost.proxy_error = exchange_fault_.status == 400   ? "http_request_error"
+                       : exchange_fault_.status == 504 ? "http_response_timeout"
+                       : exchange_fault_               ? "http_protocol_error"
+                                                       : "connection_terminated";
+    lost.detail =
+        exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", host_field_, failure_);
     request_.close = true;
     out_.Clear();
     co_return co_await RefuseUpstream(std::move(lost));
@@ -129,10 +132,11 @@ Task<HttpSession::After> HttpSession::Carry() {
     const SteadyTime now = reactor.now();
     const bool half_closed = (down.ready & kPeerDone) != 0;
     const bool waiting_for_client = !body_read_ && (waits.down & kReadable) != 0 && !response_started_;
-    const auto idle = waiting_for_client ? std::chrono::seconds(kRequestBodyIdle)
-                      : half_closed      ? std::chrono::seconds(kHalfClosedIdle)
-                      : out_.empty()     ? std::chrono::seconds(kResponseIdle)
-                                         : std::chrono::seconds(kWriteStuck);
+    const bool stuck = ((waits.down | waits.up) & kWritable) != 0;
+    const auto idle = stuck                ? std::chrono::seconds(kWriteStuck)
+                      : waiting_for_client ? std::chrono::seconds(kRequestBodyIdle)
+                      : half_closed        ? std::chrono::seconds(kHalfClosedIdle)
+                                           : std::chrono::seconds(kResponseIdle);
     const SteadyTime deadline = std::min<SteadyTime>(now + idle, started_ + kExchangeTotal);
     Wake wake = Wake::kReady;
     if (up == Pump::kMore || answer == Pump::kMore) {
@@ -183,7 +187,8 @@ HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
     }
     const bool direct = up_out_.empty() && !body_read_ && !in_.empty();
     if (direct || !up_out_.empty()) {
-      const std::string_view bytes = direct ? in_.view().substr(0, std::min<uint64_t>(request_left_, in_.size())) : up_out_.view();
+      const std::string_view bytes =
+          direct ? in_.view().substr(0, std::min<uint64_t>(request_left_, in_.size())) : up_out_.view();
       const Io io = up.Write(bytes);
       if (io.status == IoStatus::kWouldBlock) {
         waits->up |= up.write_needs;
@@ -242,7 +247,8 @@ Fault HttpSession::TakeResponseHead(size_t size) {
   upstream_reusable_ = response_.persistent() && framing->kind != BodyKind::kUntilClose;
   keep_ = request_.persistent() && response_out_ != BodyKind::kUntilClose && !upload_broken_;
   if (framing->kind == BodyKind::kChunked) response_trailer_ = response_.trailer;
-  AppendResponseHead(&out_, response_, {{response_out_, framing->length}, request_.version, keep_ ? Keep::kKeepAlive : Keep::kClose});
+  AppendResponseHead(&out_, response_,
+                     {{response_out_, framing->length}, request_.version, keep_ ? Keep::kKeepAlive : Keep::kClose});
   in.Consume(size);
   response_started_ = true;
   response_left_ = framing->length;

@@ -23,10 +23,14 @@ bool IsWebSocket(std::string_view upgrade) {
 policy::Reason ReasonFor(const Fault& fault) {
   switch (fault.status) {
     case 414:
-    case 431: return policy::Reason::kLimit;
-    case 421: return policy::Reason::kAuthorityMismatch;
-    case 403: return policy::Reason::kUnsupported;
-    default: return policy::Reason::kProtocol;
+    case 431:
+      return policy::Reason::kLimit;
+    case 421:
+      return policy::Reason::kAuthorityMismatch;
+    case 403:
+      return policy::Reason::kUnsupported;
+    default:
+      return policy::Reason::kProtocol;
   }
 }
 
@@ -63,7 +67,8 @@ Task<> HttpSession::Run() {
 
 Task<HttpSession::HeadRead> HttpSession::ReadHead() {
   Worker& worker = flow_.worker();
-  SteadyTime deadline = worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : kHeadDeadline);
+  SteadyTime deadline =
+      worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : kHeadDeadline);
   bool begun = !in_.empty();
   size_t resume = 0;
   for (;;) {
@@ -86,7 +91,9 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
       continue;
     }
     if (io.status != IoStatus::kWouldBlock) co_return HeadRead::kClosed;
+    if (!begun) idle_since_ = worker.reactor().now();
     const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, flow_.down.read_needs}, deadline);
+    idle_since_.reset();
     if (wake == Wake::kReady) continue;
     if (wake == Wake::kCancelled || !begun) co_return HeadRead::kClosed;
     head_fault_ = {408, "a request head that did not arrive in time"};
@@ -136,7 +143,8 @@ Fault HttpSession::Understand() {
   framing_ = *framing;
   if (request_.method == "CONNECT") return {400, "CONNECT inside a connection"};
   if (request_.method == "TRACE") return {405, "TRACE is never forwarded"};
-  if (request_.method == "OPTIONS" && !request_.Find(FieldId::kMaxForwards).empty()) return {405, "Max-Forwards is not answered here"};
+  if (request_.method == "OPTIONS" && !request_.Find(FieldId::kMaxForwards).empty())
+    return {405, "Max-Forwards is not answered here"};
   std::string_view path;
   if (const Fault fault = UnderstandTarget(&path)) return fault;
   std::string with_root;
@@ -155,14 +163,18 @@ Fault HttpSession::Understand() {
   return {};
 }
 
-policy::Decision HttpSession::Decide(std::optional<IpAddress> address) {
+policy::RequestQuery HttpSession::Query(std::optional<IpAddress> address) const {
   policy::RequestQuery query;
   query.connection = flow_.Query(address);
   query.scheme = scheme_;
   query.method = request_.method;
   query.target = &target_;
   query.headers = views_;
-  return flow_.worker().snapshot()->DecideRequest(query);
+  return query;
+}
+
+policy::Decision HttpSession::Decide(std::optional<IpAddress> address) {
+  return flow_.worker().snapshot()->DecideRequest(Query(address));
 }
 
 Task<HttpSession::After> HttpSession::HandleRequest() {
@@ -177,13 +189,7 @@ Task<HttpSession::After> HttpSession::HandleRequest() {
   if (!decision.allowed) {
     Denial denial;
     denial.decision = decision;
-    policy::RequestQuery query;
-    query.connection = flow_.Query(std::nullopt);
-    query.scheme = scheme_;
-    query.method = request_.method;
-    query.target = &target_;
-    query.headers = views_;
-    denial.advice = flow_.worker().snapshot()->AdviseRequest(query, decision);
+    denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(std::nullopt), decision);
     co_return co_await Refuse(std::move(denial));
   }
   if (!RecordRequest(decision, nullptr, {})) {
@@ -218,6 +224,9 @@ bool HttpSession::RecordRequest(const policy::Decision& decision, const Denial* 
   if (denial != nullptr) {
     event.advice = denial->advice;
     event.denial_id = denial->id;
+  } else if (decision.audit_only) {
+    event.advice = event.snapshot->AdviseRequest(Query(std::nullopt), decision);
+    event.denial_id = flow_.worker().shared().sink().NextDenialId();
   }
   return flow_.worker().shared().sink().Record(std::move(event));
 }
@@ -316,6 +325,15 @@ Task<> HttpSession::Linger() {
     const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, kReadable}, deadline);
     if (wake != Wake::kReady) co_return;
   }
+}
+
+void HttpSession::Trim(SteadyTime now) {
+  if (!idle_since_ || now - *idle_since_ < kTrimAfter) return;
+  in_.Release();
+  out_.Release();
+  up_out_.Release();
+  flow_.down.Trim();
+  idle_since_.reset();
 }
 
 bool HttpSession::StillAllowed() {

@@ -25,6 +25,9 @@ class HttpSession {
   /// Until the client leaves, an error ends the connection, or the flow's waiter is cancelled.
   [[nodiscard]] Task<> Run();
 
+  /// Gives buffers back where the client has been idle for a while. Between suspensions only.
+  void Trim(SteadyTime now);
+
   /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
   [[nodiscard]] bool StillAllowed();
 
@@ -43,6 +46,7 @@ class HttpSession {
   Fault Understand();
   Fault UnderstandTarget(std::string_view* path);
   Fault CheckAuthority(std::string_view authority, bool* names_this);
+  [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
   policy::Decision Decide(std::optional<IpAddress> address);
   [[nodiscard]] bool RecordRequest(const policy::Decision& decision, const Denial* denial, std::string_view detail);
   void RecordExchange(std::string_view error);
@@ -65,7 +69,9 @@ class HttpSession {
   void FinishResponseBody();
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
-  [[nodiscard]] bool RequestHasBody() const { return framing_.kind == BodyKind::kChunked || (framing_.kind == BodyKind::kLength && framing_.length != 0); }
+  [[nodiscard]] bool RequestHasBody() const {
+    return framing_.kind == BodyKind::kChunked || (framing_.kind == BodyKind::kLength && framing_.length != 0);
+  }
   After FinishExchange();
 
   FlowContext& flow_;
@@ -75,25 +81,26 @@ class HttpSession {
   const std::string host_field_;
   UpstreamPtr prepared_;
 
-  Buffer in_;        ///< from the client
-  Buffer out_;       ///< to the client
-  Buffer up_out_;    ///< to the upstream
+  Buffer in_;               ///< from the client
+  Buffer out_;              ///< to the client
+  Buffer up_out_;           ///< to the upstream
   std::string head_bytes_;  ///< the present or last request's head, which the views below point into
   RequestHead request_;
   Framing framing_;
   policy::CanonicalTarget target_;
   std::vector<policy::HeaderView> views_;
-  uint64_t number_ = 0;  ///< of the request on this connection
+  uint64_t number_ = 0;      ///< of the request on this connection
   bool understood_ = false;  ///< request_ and target_ are complete: the policy can be asked again
   bool running_ = false;     ///< between the decision and the end of the exchange
   Fault head_fault_;
   policy::Decision decision_;
   SteadyTime started_{};
+  std::optional<SteadyTime> idle_since_;  ///< waiting for a request of which nothing has come
 
   // The exchange under way.
   UpstreamPtr upstream_;
   ResponseHead response_;
-  Framing response_framing_;   ///< as it comes
+  Framing response_framing_;                 ///< as it comes
   BodyKind response_out_ = BodyKind::kNone;  ///< as it leaves
   ChunkedDecoder request_chunks_;
   ChunkedDecoder response_chunks_;
@@ -104,8 +111,8 @@ class HttpSession {
   uint64_t bytes_down_ = 0;
   size_t response_resume_ = 0;
   unsigned interims_ = 0;
-  bool body_read_ = false;       ///< the client's body has been read to its end
-  bool request_sent_ = false;    ///< and written, or the upstream takes no more
+  bool body_read_ = false;     ///< the client's body has been read to its end
+  bool request_sent_ = false;  ///< and written, or the upstream takes no more
   bool upload_broken_ = false;
   bool response_bytes_seen_ = false;
   bool response_started_ = false;  ///< the final head has been put into out_

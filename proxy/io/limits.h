@@ -13,27 +13,29 @@ using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""h;
 
 // Downstream.
-inline constexpr auto kFirstByteDeadline = 30s;   ///< a client that says nothing: a server-first protocol, or nobody
+inline constexpr auto kFirstByteDeadline = 30s;     ///< a client that says nothing: a server-first protocol, or nobody
 inline constexpr auto kTlsHandshakeDeadline = 15s;  ///< first byte to the end of the handshake, either side
-inline constexpr auto kHeadDeadline = 30s;        ///< first byte to the last of one request head, however it trickles
-inline constexpr auto kKeepAliveIdle = 120s;      ///< between requests
-inline constexpr auto kRequestBodyIdle = 120s;    ///< no byte of a request body
-inline constexpr auto kWriteStuck = 120s;         ///< a peer that takes nothing
-inline constexpr auto kLingerTime = 10s;          ///< reading on after a final response, so that it can be read
+inline constexpr auto kHeadDeadline = 30s;          ///< first byte to the last of one request head, however it trickles
+inline constexpr auto kKeepAliveIdle = 120s;        ///< between requests
+inline constexpr auto kRequestBodyIdle = 120s;      ///< no byte of a request body
+inline constexpr auto kWriteStuck = 120s;           ///< a peer that takes nothing
+inline constexpr auto kLingerTime = 10s;            ///< reading on after a final response, so that it can be read
 inline constexpr size_t kLingerBytes = size_t{64} << 20;
 
+inline constexpr auto kTrimAfter = 1s;  ///< an idle connection gives its buffers back
+
 // Exchange.
-inline constexpr auto kResponseIdle = 30min;      ///< upstream silence: slow answers and event streams live within it
-inline constexpr auto kHalfClosedIdle = 60s;      ///< the same once the client has sent its FIN
+inline constexpr auto kResponseIdle = 30min;  ///< upstream silence: slow answers and event streams live within it
+inline constexpr auto kHalfClosedIdle = 60s;  ///< the same once the client has sent its FIN
 inline constexpr auto kExchangeTotal = 24h;
 inline constexpr unsigned kMaxInterimResponses = 32;
 inline constexpr size_t kReadPiece = 16 * 1024 + 512;  ///< one TLS record and a little
-inline constexpr size_t kHighWater = 64 * 1024;   ///< a direction stops reading when this much waits to be written
-inline constexpr int kRoundsPerTurn = 16;         ///< reads by one flow before the others have a turn
+inline constexpr size_t kHighWater = 64 * 1024;        ///< a direction stops reading when this much waits to be written
+inline constexpr int kRoundsPerTurn = 16;              ///< reads by one flow before the others have a turn
 
 // Upstream.
-inline constexpr auto kConnectDeadline = 5s;      ///< one address
-inline constexpr auto kConnectTotal = 20s;        ///< all addresses of a name
+inline constexpr auto kConnectDeadline = 5s;  ///< one address
+inline constexpr auto kConnectTotal = 20s;    ///< all addresses of a name
 inline constexpr size_t kMaxAddressesTried = 8;
 inline constexpr auto kPoolIdle = 50s;
 inline constexpr size_t kMaxIdleUpstreams = 256;  ///< per worker
@@ -43,7 +45,7 @@ inline constexpr size_t kMaxPrepared = 1024;      ///< per worker, waiting or un
 
 // Relays.
 inline constexpr auto kRelayIdle = 2h;
-inline constexpr int kPipeBytes = 256 * 1024;     ///< asked for; the kernel's own size is taken where it refuses
-inline constexpr size_t kMaxSparePipes = 32;      ///< per worker
+inline constexpr int kPipeBytes = 256 * 1024;  ///< asked for; the kernel's own size is taken where it refuses
+inline constexpr size_t kMaxSparePipes = 32;   ///< per worker
 
 }  // namespace sluice::proxy

@@ -91,6 +91,10 @@ void Waiter::Disarm() noexcept {
   }
   if (next_ != nullptr) next_->previous_ = previous_;
   previous_ = next_ = nullptr;
+  if (expired_slot_ != kNoSlot) {
+    reactor_.expired_[expired_slot_] = nullptr;
+    expired_slot_ = kNoSlot;
+  }
   if (yield_) {
     std::ranges::replace(reactor_.yielded_, this, nullptr);
     std::ranges::replace(reactor_.running_, this, nullptr);
@@ -141,17 +145,15 @@ bool Reactor::Poll() {
 
 void Reactor::Sweep() {
   Refresh();
-  // Resuming one flow may end others, so the list is walked anew after each; a fired one is no longer on it.
-  bool fired = true;
-  while (fired) {
-    fired = false;
-    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next_) {
-      if (waiter->deadline_ > now_) continue;
-      waiter->Fire(Wake::kTimeout);
-      fired = true;
-      break;
-    }
+  // Resuming one flow may end others, which then take themselves off this list.
+  for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next_) {
+    if (waiter->deadline_ > now_) continue;
+    waiter->expired_slot_ = expired_.size();
+    expired_.push_back(waiter);
   }
+  for (size_t i = 0; i < expired_.size(); ++i)
+    if (expired_[i] != nullptr) expired_[i]->Fire(Wake::kTimeout);
+  expired_.clear();
 }
 
 void Reactor::Forget(Channel* channel) {

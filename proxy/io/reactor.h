@@ -20,7 +20,7 @@ inline constexpr std::chrono::milliseconds kSweepEvery{100};
 enum Ready : uint8_t {
   kReadable = 1,
   kWritable = 2,
-  kBroken = 4,  ///< reset or in error: wakes every waiter
+  kBroken = 4,    ///< reset or in error: wakes every waiter
   kPeerDone = 8,  ///< the peer has sent its last byte
 };
 
@@ -111,6 +111,8 @@ class Waiter {
   std::coroutine_handle<> handle_;
   Waiter* previous_ = nullptr;
   Waiter* next_ = nullptr;
+  static constexpr size_t kNoSlot = ~size_t{0};
+  size_t expired_slot_ = kNoSlot;  ///< in the sweep under way
   Wake wake_ = Wake::kReady;
   bool cancelled_ = false;
   bool yield_ = false;
@@ -140,9 +142,10 @@ class Reactor {
 
   UniqueFd epoll_;
   SteadyTime now_;
-  Waiter* waiters_ = nullptr;       ///< all that are suspended
+  Waiter* waiters_ = nullptr;  ///< all that are suspended
+  std::vector<Waiter*> expired_;
   std::vector<Waiter*> yielded_;
-  std::vector<Waiter*> running_;    ///< yielded ones of the present round
+  std::vector<Waiter*> running_;  ///< yielded ones of the present round
   std::array<Channel*, kEventsPerPoll> batch_{};
   std::array<uint32_t, kEventsPerPoll> batch_events_{};
   size_t batch_at_ = 0;

@@ -20,10 +20,17 @@ int BioRead(BIO* bio, char* out, size_t size, size_t* done) {
   *done = 0;
   const Io io = StreamOf(bio)->RawRead({out, size});
   switch (io.status) {
-    case IoStatus::kOk: *done = io.n; return 1;
-    case IoStatus::kWouldBlock: BIO_set_retry_read(bio); return 0;
-    case IoStatus::kEof: BIO_set_flags(bio, BIO_FLAGS_IN_EOF); return 0;
-    case IoStatus::kError: break;
+    case IoStatus::kOk:
+      *done = io.n;
+      return 1;
+    case IoStatus::kWouldBlock:
+      BIO_set_retry_read(bio);
+      return 0;
+    case IoStatus::kEof:
+      BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+      return 0;
+    case IoStatus::kError:
+      break;
   }
   return 0;
 }
@@ -44,6 +51,12 @@ long BioControl(BIO* bio, int command, long /*number*/, void* /*pointer*/) {
   if (command == BIO_CTRL_FLUSH) return 1;
   if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
   return 0;
+}
+
+// SSL_get_error believes what it finds in the thread's queue, whoever put it there. Looking first is much cheaper than
+// clearing each time.
+void DropStaleErrors() {
+  if (ERR_peek_error() != 0) ERR_clear_error();
 }
 
 BIO_METHOD* MakeMethod() {
@@ -135,15 +148,21 @@ Io Stream::RawWrite(std::string_view bytes) {
 
 Io Stream::FromSsl(int result) {
   switch (SSL_get_error(ssl_, result)) {
-    case SSL_ERROR_WANT_READ: read_needs = write_needs = kReadable; return {IoStatus::kWouldBlock, 0};
-    case SSL_ERROR_WANT_WRITE: read_needs = write_needs = kWritable; return {IoStatus::kWouldBlock, 0};
-    case SSL_ERROR_ZERO_RETURN: return {IoStatus::kEof, 0};
-    default: return {IoStatus::kError, 0};
+    case SSL_ERROR_WANT_READ:
+      read_needs = write_needs = kReadable;
+      return {IoStatus::kWouldBlock, 0};
+    case SSL_ERROR_WANT_WRITE:
+      read_needs = write_needs = kWritable;
+      return {IoStatus::kWouldBlock, 0};
+    case SSL_ERROR_ZERO_RETURN:
+      return {IoStatus::kEof, 0};
+    default:
+      return {IoStatus::kError, 0};
   }
 }
 
 Io Stream::Handshake() {
-  ERR_clear_error();
+  DropStaleErrors();
   const int result = SSL_do_handshake(ssl_);
   return result == 1 ? Io{IoStatus::kOk, 0} : FromSsl(result);
 }
@@ -153,7 +172,7 @@ Io Stream::Read(std::span<char> out) {
     read_needs = kReadable;
     return RawRead(out);
   }
-  ERR_clear_error();
+  DropStaleErrors();
   size_t n = 0;
   const int result = SSL_read_ex(ssl_, out.data(), out.size(), &n);
   return result == 1 ? Io{IoStatus::kOk, n} : FromSsl(result);
@@ -164,10 +183,14 @@ Io Stream::Write(std::string_view bytes) {
     write_needs = kWritable;
     return RawWrite(bytes);
   }
-  ERR_clear_error();
+  DropStaleErrors();
   size_t n = 0;
   const int result = SSL_write_ex(ssl_, bytes.data(), bytes.size(), &n);
   return result == 1 ? Io{IoStatus::kOk, n} : FromSsl(result);
+}
+
+void Stream::Trim() {
+  if (ssl_ != nullptr) SSL_free_buffers(ssl_);
 }
 
 void Stream::ShutdownWrite() {

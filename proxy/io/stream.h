@@ -37,7 +37,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   Channel channel;
-  Buffer prefix;             ///< bytes already read from the socket, given out first
+  Buffer prefix;                    ///< bytes already read from the socket, given out first
   uint8_t read_needs = kReadable;   ///< after Read or Handshake said kWouldBlock
   uint8_t write_needs = kWritable;  ///< after Write said kWouldBlock
 
@@ -51,6 +51,8 @@ class Stream {
   [[nodiscard]] Io Handshake();
   [[nodiscard]] Io Read(std::span<char> out);
   [[nodiscard]] Io Write(std::string_view bytes);
+  /// Gives OpenSSL's empty record buffers back, some 34 KiB; they return by themselves with the next byte.
+  void Trim();
   /// close_notify (best effort) and FIN; reading goes on.
   void ShutdownWrite();
   /// Drops the connection: what the peer sees is a FIN, or with kReset a RST.

@@ -17,7 +17,7 @@ struct ssl_st;
 
 namespace sluice::proxy {
 
-inline constexpr size_t kMaxLeaves = 4096;           ///< server contexts kept, one per name
+inline constexpr size_t kMaxLeaves = 4096;            ///< server contexts kept, one per name
 inline constexpr size_t kMaxUpstreamSessions = 1024;  ///< resumable sessions kept toward upstreams
 
 /// One per sandbox. Any thread.

@@ -63,6 +63,23 @@ DialFailure ResolveFailure(const DialTarget& target, const Error& error) {
   return failure;
 }
 
+// A deny of a name holds for the names that lead to it.
+std::optional<DialFailure> RefusedAlias(Worker& worker, const DialTarget& target, const ResolvedName& resolved) {
+  for (const std::string& alias : resolved.aliases) {
+    const auto verdict =
+        worker.snapshot()->DecideName({.process = target.process.get(), .name = alias, .type = 1, .now = SystemClock().Wall()});
+    if (verdict.decision.reason != policy::Reason::kDenyRule || verdict.decision.audit_only) continue;
+    DialFailure failure;
+    failure.error = EACCES;
+    failure.status = 403;
+    failure.proxy_error = "destination_ip_prohibited";
+    failure.refused = verdict.decision;
+    failure.detail = fmt::format("{} is an alias of {}, which a rule denies", target.name, alias);
+    return failure;
+  }
+  return std::nullopt;
+}
+
 // 0 or an errno. The socket is left connected in `upstream`.
 Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoint to, SteadyTime deadline) {
   sockaddr_storage address{};
@@ -113,6 +130,7 @@ UpstreamPtr UpstreamPool::Take(const std::string& key) {
   stack.pop_back();
   --size_;
   upstream->reused = true;
+  upstream->trimmed = false;
   return upstream;
 }
 
@@ -138,9 +156,14 @@ void UpstreamPool::DropOldest() {
 
 void UpstreamPool::Sweep(SteadyTime now) {
   for (auto it = idle_.begin(); it != idle_.end();) {
-    size_ -= std::erase_if(it->second, [&](const UpstreamPtr& upstream) { return now - upstream->idle_since > kPoolIdle || !Alive(*upstream); });
-    for (auto& upstream : it->second)
-      if (now - upstream->idle_since > 1s) upstream->in.Release();
+    size_ -= std::erase_if(
+        it->second, [&](const UpstreamPtr& upstream) { return now - upstream->idle_since > kPoolIdle || !Alive(*upstream); });
+    for (auto& upstream : it->second) {
+      if (upstream->trimmed || now - upstream->idle_since < kTrimAfter) continue;
+      upstream->in.Release();
+      upstream->stream.Trim();
+      upstream->trimmed = true;
+    }
     it = it->second.empty() ? idle_.erase(it) : std::next(it);
   }
 }
@@ -189,10 +212,11 @@ Task<DialResult<UpstreamPtr>> Dial(Worker& worker, Waiter& waiter, DialTarget ta
     addresses.push_back(target.literal);
   } else {
     std::string name = target.name;
-    Result<std::vector<IpAddress>> resolved = co_await worker.Resolve(waiter, std::move(name));
+    Result<ResolvedName> resolved = co_await worker.Resolve(waiter, std::move(name));
     if (waiter.cancelled()) co_return std::unexpected(Cancelled());
     if (!resolved) co_return std::unexpected(ResolveFailure(target, resolved.error()));
-    addresses = std::move(*resolved);
+    if (auto refused = RefusedAlias(worker, target, *resolved)) co_return std::unexpected(std::move(*refused));
+    addresses = std::move(resolved->addresses);
   }
   DialFailure last;
   last.error = EHOSTUNREACH;

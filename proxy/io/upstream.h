@@ -28,6 +28,7 @@ struct Upstream {
   Buffer in;
   IpAddress address;
   SteadyTime idle_since{};
+  bool trimmed = false;
   bool reused = false;  ///< came out of the pool: it may have died unseen
 };
 using UpstreamPtr = std::unique_ptr<Upstream>;
@@ -58,14 +59,15 @@ struct DialTarget {
   std::string name;
   IpAddress literal;
   uint16_t port = 0;
+  policy::ProcessPtr process{};
 };
 
 /// Which step failed, for a person and for errno.
 struct DialFailure {
-  int error = 0;               ///< as connect(2) would give it
+  int error = 0;  ///< as connect(2) would give it
   uint16_t status = 502;
-  std::string_view proxy_error;  ///< RFC 9209
-  std::string detail;          ///< a sentence
+  std::string_view proxy_error;             ///< RFC 9209
+  std::string detail;                       ///< a sentence
   std::optional<policy::Decision> refused;  ///< every address was refused; this is the last refusal
   std::optional<IpAddress> address;
 };
@@ -79,7 +81,8 @@ using AddressJudge = std::function<policy::Decision(const IpAddress&)>;
 [[nodiscard]] Task<DialResult<UpstreamPtr>> Dial(Worker& worker, Waiter& waiter, DialTarget target, AddressJudge judge);
 
 /// TLS on a fresh connection, verified against the target's name or address.
-[[nodiscard]] Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, Upstream& upstream, DialTarget target);
+[[nodiscard]] Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, Upstream& upstream,
+                                                              DialTarget target);
 
 /// What the policy says of a flow's connection, the addresses of the supervisor's own host refused unless `ip` names them.
 /// `address` absent: not known yet (a literal is its own address).

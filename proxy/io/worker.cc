@@ -150,7 +150,8 @@ detail::Detached Worker::RunConnection(std::unique_ptr<Connection> connection) {
 void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
   asio::post(loop_->context, [this, id, moved = std::move(target), call = std::move(done)]() mutable {
     reactor_.Refresh();
-    if (loop_->closing || preparing_.size() + prepared_.size() >= kMaxPrepared) return call(loop_->closing ? ECONNABORTED : EAGAIN);
+    if (loop_->closing || preparing_.size() + prepared_.size() >= kMaxPrepared)
+      return call(loop_->closing ? ECONNABORTED : EAGAIN);
     RunPrepare(id, std::move(moved), std::move(call));
   });
 }
@@ -162,7 +163,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
   int error = ECONNABORTED;
   try {
     const auto preliminary = JudgeConnect(*this, target, std::nullopt);
-    const DialTarget to{target.host, target.destination.address, target.destination.port};
+    const DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
     const auto pooled = [&](policy::Scheme scheme) {
       const Upstream* idle = pool_.Peek(PoolKey(scheme, to));
       return idle != nullptr && JudgeConnect(*this, target, idle->address).verdict == policy::ConnectVerdict::kInspect;
@@ -205,7 +206,7 @@ UpstreamPtr Worker::TakePrepared(uint64_t id) {
   return upstream;
 }
 
-Task<Result<std::vector<IpAddress>>> Worker::Resolve(Waiter& waiter, std::string name) {
+Task<Result<ResolvedName>> Worker::Resolve(Waiter& waiter, std::string name) {
   // Shared with the lookup, which may outlive the flow that asked.
   struct Lookup {
     Waiter* waiter = nullptr;
@@ -227,13 +228,18 @@ Task<Result<std::vector<IpAddress>>> Worker::Resolve(Waiter& waiter, std::string
   }
   lookup->waiter = nullptr;
   if (!*lookup->result) co_return std::unexpected(lookup->result->error());
-  co_return std::move((**lookup->result).addresses);
+  ResolvedName resolved{std::move((**lookup->result).addresses), std::move((**lookup->result).chain)};
+  co_return resolved;
 }
 
 void Worker::Tick() {
   reactor_.Sweep();
   const SteadyTime now = reactor_.now();
   pool_.Sweep(now);
+  if (now - trimmed_at_ > kTrimAfter) {
+    trimmed_at_ = now;
+    for (auto& [key, connection] : connections_) connection->Trim(now);
+  }
   std::erase_if(prepared_, [&](const auto& entry) { return entry.second.expires < now; });
   if (!connections_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0) loop_->Tick(this);
 }

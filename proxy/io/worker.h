@@ -23,10 +23,17 @@ namespace sluice::proxy {
 class Connection;
 class PipePool;
 
+/// A name's addresses, and the names that its aliases led through.
+struct ResolvedName {
+  std::vector<IpAddress> addresses;
+  std::vector<std::string> aliases;
+};
+
 /// What all workers of an engine share. Any thread.
 class Shared {
  public:
-  Shared(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink) : options_(std::move(options)), policy_(policy), sink_(sink) {}
+  Shared(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
+      : options_(std::move(options)), policy_(policy), sink_(sink) {}
   /// Makes the authority and reads the roots.
   [[nodiscard]] Result<void> Init();
   [[nodiscard]] const EngineOptions& options() const { return options_; }
@@ -70,7 +77,7 @@ class Worker {
   [[nodiscard]] uint64_t generation() const { return generation_; }
   /// Scratch for reads whose size is not known; valid until the next suspension.
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
-  [[nodiscard]] Task<Result<std::vector<IpAddress>>> Resolve(Waiter& waiter, std::string name);
+  [[nodiscard]] Task<Result<ResolvedName>> Resolve(Waiter& waiter, std::string name);
   /// The connection that Prepare made for this flow, if it still waits.
   [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
 
@@ -98,6 +105,7 @@ class Worker {
   std::unordered_map<uint64_t, PreparedUpstream> prepared_;
   std::unordered_map<uint64_t, Waiter*> preparing_;
   std::vector<char> scratch_;
+  SteadyTime trimmed_at_{};
   std::atomic<size_t> load_{0};
   std::unique_ptr<Loop> loop_;
 };

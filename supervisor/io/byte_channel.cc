@@ -34,13 +34,13 @@ pollfd ByteChannel::Interest() const {
 
 bool ByteChannel::Move(short revents) {
   if (revents == 0) return true;
-  return start_ < end_ ? Empty() : Fill();
+  return start_ < end_ ? Empty() : Fill(revents);
 }
 
-bool ByteChannel::Fill() {
+bool ByteChannel::Fill(short revents) {
   const ssize_t got = ::read(from_, buffer_.data(), buffer_.size());
   if (got < 0) return errno == EAGAIN || errno == EINTR;  // EIO: the last holder of a terminal is gone
-  if (got == 0) return from_datagrams_;
+  if (got == 0) return from_datagrams_ && (revents & POLLHUP) == 0;  // an empty datagram is no end
   start_ = 0;
   end_ = static_cast<size_t>(got);
   return true;

@@ -26,7 +26,7 @@ class ByteChannel {
   [[nodiscard]] int to() const { return to_; }
 
  private:
-  [[nodiscard]] bool Fill();
+  [[nodiscard]] bool Fill(short revents);
   [[nodiscard]] bool Empty();
 
   int from_;

@@ -108,6 +108,7 @@ class CallHandler : private CaptureGate::Sink {
   WaitingConnects waiting_;
   InFlight in_flight_;
   std::atomic<uint64_t> next_connection_{1};
+  std::atomic<bool> probed_{false};  ///< the start-up probe (canary.h) was answered
   std::mutex postponed_mutex_;
   std::vector<WatchedCall> postponed_;
   std::atomic<size_t> postponed_count_{0};

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/seccomp.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
+#include "supervisor/canary.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/launch_terminal.h"
 #include "supervisor/io/privileges.h"
@@ -129,7 +132,7 @@ ExecArguments MakeArguments(const LaunchSpec& spec) {
   return made;
 }
 
-// Runs once the filter stands: only read, write, execve and exit, which no filter of ours notifies.
+// Runs once the filter stands: only read, write, the probe's connect, execve and exit.
 Error Execute(const std::string& command, ExecArguments& arguments) {
   ::execve(command.c_str(), arguments.argv.data(), arguments.envp.data());
   int error = errno;
@@ -140,6 +143,18 @@ Error Execute(const std::string& command, ExecArguments& arguments) {
     error = errno;
   }
   return CommandError(command, error);
+}
+
+// From the workload's place, under all that holds the workload: this connect must fail.
+Result<void> ProbeCanary() {
+  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!probe) return FailErrno("cannot open the start-up probe's socket", errno);
+  sockaddr_storage address{};
+  const size_t length = kCanary.ToSockaddr(&address);
+  const int failed = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length));
+  if (failed == 0 || errno == EINPROGRESS)
+    return Fail(Code::kUnsupported, "the start-up probe was not refused: this sandbox would not hold, so nothing was started");
+  return {};
 }
 
 Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, int& handshake) {
@@ -160,6 +175,9 @@ Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, in
   if (auto told = Send(kHandshake, Step::kFiltered, *listener); !told) return told;
   std::array<char, 2048> go{};
   if (::read(kHandshake, go.data(), go.size()) <= 0) ::_exit(kNotFoundExit);  // the supervisor is gone
+  if (plan.spec->probe == StartProbe::kCanary) {
+    if (auto refused = ProbeCanary(); !refused) return refused;
+  }
   return std::unexpected(Execute(*command, arguments));
 }
 

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,7 +29,10 @@ Memory AffordableMemory() {
 #ifdef SLUICE_SANITIZED
   return Memory::kCopied;  // the sanitizers keep track of stacks, and this one is none of theirs
 #else
-  return ::prctl(PR_GET_DUMPABLE) == 1 ? Memory::kBorrowed : Memory::kCopied;
+  // /proc/<pid>/task has two links and one for each thread.
+  struct stat tasks{};
+  const bool alone = ::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+  return alone && ::prctl(PR_GET_DUMPABLE) == 1 ? Memory::kBorrowed : Memory::kCopied;
 #endif
 }
 

@@ -17,7 +17,8 @@ enum class Memory : uint8_t {
 };
 
 /// Whether memory may be borrowed: a process must be dumpable for another user namespace to be set up from outside, and making
-/// one that borrows memory dumpable would make its lender so.
+/// one that borrows memory dumpable would make its lender so. Nor while this process has other threads: a copy made of borrowed
+/// memory could hold a lock of theirs for ever, which fork(3) takes care of.
 [[nodiscard]] Memory AffordableMemory();
 
 /// Runs `body(argument)`, which must end in _exit, in a child of this process. It may allocate, and must not change what the

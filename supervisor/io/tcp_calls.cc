@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "supervisor/canary.h"
 #include "supervisor/io/call_handler.h"
 
 namespace sluice::supervisor {
@@ -101,6 +102,9 @@ void CallHandler::ConnectResolver(WatchedCall call, policy::Transport transport)
 }
 
 void CallHandler::ConnectCaptured(WatchedCall call) {
+  if (call.address.endpoint == kCanary && !probed_.exchange(true)) {
+    return Answer(std::move(call), CurrentSnapshot()->settings().deny_errno, Kind::kFresh);
+  }
   const Question question = Ask(call, policy::Transport::kTcp);
   if (!question.process) {
     return DenyBecause(std::move(call), question, policy::Reason::kUnattributed,

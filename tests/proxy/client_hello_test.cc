@@ -16,7 +16,8 @@ std::string ServerName(const std::string& name) { return Extension(0, Counted16(
 std::string Alpn(const std::string& name) { return Extension(16, Counted16(U8(name.size()) + name)); }
 
 std::string Message(const std::string& extensions) {
-  const std::string body = "\x03\x03" + std::string(32, 'r') + U8(0) + Counted16("\x13\x01") + U8(1) + U8(0) + Counted16(extensions);
+  const std::string body =
+      "\x03\x03" + std::string(32, 'r') + U8(0) + Counted16("\x13\x01") + U8(1) + U8(0) + Counted16(extensions);
   return U8(1) + U24(body.size()) + body;
 }
 std::string Record(const std::string& fragment) { return "\x16\x03\x01" + Counted16(fragment); }

@@ -20,7 +20,8 @@ RequestHead Parse(std::string& bytes) {
 
 TEST(Forward, RebuildsTheRequestHead) {
   std::string bytes =
-      "POST /a/../b HTTP/1.1\r\nhOST: A.test.\r\nConnection: close, x-secret\r\nX-Secret: 1\r\nAccept: */*\r\ncontent-length: 3\r\n\r\n";
+      "POST /a/../b HTTP/1.1\r\nhOST: A.test.\r\nConnection: close, x-secret\r\nX-Secret: 1\r\nAccept: */*\r\ncontent-length: "
+      "3\r\n\r\n";
   const RequestHead head = Parse(bytes);
   Buffer out;
   AppendRequestHead(&out, head, {"/b", "a.test", *RequestFraming(head)});
@@ -37,7 +38,8 @@ TEST(Forward, KeepsAnExplicitZeroLength) {
 
 TEST(Forward, StripsForgedFieldsFromResponses) {
   std::string bytes =
-      "HTTP/1.1 200 Fine\r\nX-Sluice-Denied: d-1\r\nProxy-Status: sluice; error=x\r\nServer: y\r\nKeep-Alive: 5\r\nContent-Length: 0\r\n\r\n";
+      "HTTP/1.1 200 Fine\r\nX-Sluice-Denied: d-1\r\nProxy-Status: sluice; error=x\r\nServer: y\r\nKeep-Alive: "
+      "5\r\nContent-Length: 0\r\n\r\n";
   ResponseHead head;
   ASSERT_FALSE(ParseResponseHead({bytes.data(), bytes.size()}, &head));
   Buffer out;

@@ -70,8 +70,8 @@ X509* NewCertificate(EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key, const st
   X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
   X509_set_pubkey(cert, key);
   const std::string name = issuer == nullptr ? "Test root " + RandomHex(4) : "Test origin";
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name.c_str()), -1,
-                             -1, 0);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
   X509* const signer = issuer != nullptr ? issuer : cert;
   X509_set_issuer_name(cert, X509_get_subject_name(signer));
   Extend(cert, signer, NID_basic_constraints, issuer == nullptr ? "critical,CA:TRUE" : "critical,CA:FALSE");
@@ -179,7 +179,8 @@ std::string Peer::Message::Field(std::string_view lower_name) const {
     const size_t colon = line.find(':');
     std::string name = line.substr(0, colon);
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (colon != std::string::npos && name == lower_name) return line.substr(std::min(line.find_first_not_of(' ', colon + 1), line.size()));
+    if (colon != std::string::npos && name == lower_name)
+      return line.substr(std::min(line.find_first_not_of(' ', colon + 1), line.size()));
     at = end;
   }
   return {};

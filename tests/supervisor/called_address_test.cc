@@ -36,7 +36,8 @@ TEST(CalledAddress, ReadsInternetAddresses) {
 TEST(CalledAddress, FindsWhatIsTooShortOrTooLong) {
   sockaddr_storage storage{};
   storage.ss_family = AF_INET;
-  for (const size_t length : {0U, 1U, 2U, 15U}) EXPECT_EQ(ReadCalledAddress(Bytes(storage, length)).kind, AddressKind::kMalformed) << length;
+  for (const size_t length : {0U, 1U, 2U, 15U})
+    EXPECT_EQ(ReadCalledAddress(Bytes(storage, length)).kind, AddressKind::kMalformed) << length;
   storage.ss_family = AF_INET6;
   EXPECT_EQ(ReadCalledAddress(Bytes(storage, 23)).kind, AddressKind::kMalformed);
   std::array<uint8_t, kMaxSockaddr + 1> long_one{};
@@ -48,7 +49,8 @@ TEST(CalledAddress, ReadsUnixAddresses) {
   un.sun_family = AF_UNIX;
   std::strcpy(un.sun_path, "/run/x");  // NOLINT: it fits
   EXPECT_EQ(ReadCalledAddress(Bytes(un)).path, "/run/x");
-  EXPECT_EQ(ReadCalledAddress(Bytes(un, offsetof(sockaddr_un, sun_path) + 4)).path, "/run") << "not terminated: the length ends it";
+  EXPECT_EQ(ReadCalledAddress(Bytes(un, offsetof(sockaddr_un, sun_path) + 4)).path, "/run")
+      << "not terminated: the length ends it";
   std::memset(un.sun_path, 'a', sizeof un.sun_path);
   EXPECT_EQ(ReadCalledAddress(Bytes(un)).path, std::string(sizeof un.sun_path, 'a'));
   un.sun_path[0] = 0;
@@ -68,10 +70,14 @@ TEST(CalledAddress, KnowsUnspecifiedAndOtherFamilies) {
 
 TEST(NormalPath, TakesDotsAndSlashesOut) {
   const std::pair<std::pair<const char*, const char*>, const char*> cases[] = {
-      {{"/work", "a.sock"}, "/work/a.sock"},       {{"/work", "./a/../b"}, "/work/b"},
-      {{"/work", "../../../etc"}, "/etc"},         {{"/work", "/run//x/./y"}, "/run/x/y"},
-      {{"/", "a"}, "/a"},                          {{"", "/.."}, "/"},
-      {{"/work", ""}, "/work"},                    {{"/work", "a/"}, "/work/a"},
+      {{"/work", "a.sock"}, "/work/a.sock"},
+      {{"/work", "./a/../b"}, "/work/b"},
+      {{"/work", "../../../etc"}, "/etc"},
+      {{"/work", "/run//x/./y"}, "/run/x/y"},
+      {{"/", "a"}, "/a"},
+      {{"", "/.."}, "/"},
+      {{"/work", ""}, "/work"},
+      {{"/work", "a/"}, "/work/a"},
   };
   for (const auto& [input, wanted] : cases) EXPECT_EQ(NormalPath(input.first, input.second), wanted);
 }
@@ -92,7 +98,8 @@ TEST(OwnAddresses, AreLoopbackTheUnspecifiedAndThoseOfLo) {
   for (const char* text : {"127.0.0.1", "127.255.0.9", "0.0.0.0", "::1", "::", "192.0.0.8", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(own.Contains(*IpAddress::Parse(text))) << text;
   }
-  for (const char* text : {"0.1.2.3", "128.0.0.1", "192.0.0.9", "::2", "198.18.0.1"}) EXPECT_FALSE(own.Contains(*IpAddress::Parse(text))) << text;
+  for (const char* text : {"0.1.2.3", "128.0.0.1", "192.0.0.9", "::2", "198.18.0.1"})
+    EXPECT_FALSE(own.Contains(*IpAddress::Parse(text))) << text;
 }
 
 }  // namespace

@@ -56,11 +56,12 @@ TEST(SeccompFilter, KillsAnotherAbi) {
 }
 
 TEST(SeccompFilter, HasNoX32AndNothingNewerThanItself) {
-  for (const long number : {0x40000000L, 0x40000000L + __NR_connect, 470L, 100000L, -1L}) EXPECT_EQ(Call(number), Refused(ENOSYS));
+  for (const long number : {0x40000000L, 0x40000000L + __NR_connect, 470L, 100000L, -1L})
+    EXPECT_EQ(Call(number), Refused(ENOSYS));
 }
 
 TEST(SeccompFilter, AnswersForEveryNumberAsTheTableSays) {
-  std::set<long> special = {__NR_connect, __NR_sendto,     __NR_sendmsg, __NR_sendmmsg, __NR_socket,
+  std::set<long> special = {__NR_connect,    __NR_sendto,     __NR_sendmsg, __NR_sendmmsg, __NR_socket,
                             __NR_socketpair, __NR_setsockopt, __NR_ioctl,   __NR_clone,    __NR_unshare};
   for (const RefusedCall& call : SeccompRefusedCalls()) {
     EXPECT_EQ(Call(call.number), Refused(call.error)) << call.number;
@@ -100,14 +101,15 @@ TEST(SeccompFilter, AllowsFourSocketFamilies) {
   }
   EXPECT_EQ(Call(__NR_socket, {AF_PACKET, SOCK_RAW, 0}), Refused(EPERM));
   EXPECT_EQ(Call(__NR_socket, {40, SOCK_STREAM, 0}), Refused(EPERM));
-  for (const uint64_t family : {AF_INET, AF_INET6}) {
+  for (const uint64_t family : {uint64_t{AF_INET}, uint64_t{AF_INET6}}) {
     EXPECT_EQ(Call(__NR_socket, {family, SOCK_STREAM, IPPROTO_TCP}), kAllow);
     EXPECT_EQ(Call(__NR_socket, {family, SOCK_DGRAM, IPPROTO_UDP}), kAllow);
     EXPECT_EQ(Call(__NR_socket, {family, SOCK_RAW, IPPROTO_UDP}), Refused(EPERM));
     EXPECT_EQ(Call(__NR_socket, {family, 10, 0}), Refused(EPERM));
     EXPECT_EQ(Call(__NR_socket, {family, SOCK_STREAM, 262}), Refused(EPROTONOSUPPORT));
     EXPECT_EQ(Call(__NR_socket, {family, SOCK_STREAM, 132}), Refused(EPROTONOSUPPORT));
-    EXPECT_EQ(Call(__NR_socket, {family | 0x100000000, SOCK_STREAM, 262}), Refused(EPROTONOSUPPORT)) << "the kernel drops the high half";
+    EXPECT_EQ(Call(__NR_socket, {family | 0x100000000, SOCK_STREAM, 262}), Refused(EPROTONOSUPPORT))
+        << "the kernel drops the high half";
   }
   EXPECT_EQ(Call(__NR_socket, {AF_NETLINK, SOCK_RAW, 0}), kAllow);
   for (uint64_t protocol = 1; protocol < 32; ++protocol) {
@@ -117,35 +119,49 @@ TEST(SeccompFilter, AllowsFourSocketFamilies) {
 
 TEST(SeccompFilter, RefusesOptionsThatParkOrTurnAFlow) {
   const std::pair<uint64_t, uint64_t> refused[] = {
-      {SOL_SOCKET, SO_ATTACH_FILTER}, {SOL_SOCKET, SO_ATTACH_BPF}, {SOL_SOCKET, SO_BINDTODEVICE}, {SOL_SOCKET, SO_MARK},
-      {IPPROTO_IP, IP_OPTIONS},       {IPPROTO_IP, IP_TRANSPARENT}, {IPPROTO_IP, 64},              {IPPROTO_IP, 127},
-      {IPPROTO_IPV6, IPV6_RTHDR},     {IPPROTO_IPV6, IPV6_HOPOPTS}, {IPPROTO_IPV6, 5},             {IPPROTO_IPV6, 64},
-      {IPPROTO_TCP, TCP_MD5SIG},      {IPPROTO_TCP, TCP_REPAIR},
+      {SOL_SOCKET, SO_ATTACH_FILTER},
+      {SOL_SOCKET, SO_ATTACH_BPF},
+      {SOL_SOCKET, SO_BINDTODEVICE},
+      {SOL_SOCKET, SO_MARK},
+      {IPPROTO_IP, IP_OPTIONS},
+      {IPPROTO_IP, IP_TRANSPARENT},
+      {IPPROTO_IP, 64},
+      {IPPROTO_IP, 127},
+      {IPPROTO_IPV6, IPV6_RTHDR},
+      {IPPROTO_IPV6, IPV6_HOPOPTS},
+      {IPPROTO_IPV6, 5},
+      {IPPROTO_IPV6, 64},
+      {IPPROTO_TCP, TCP_MD5SIG},
+      {IPPROTO_TCP, TCP_REPAIR},
   };
-  for (const auto& [level, option] : refused) EXPECT_EQ(Call(__NR_setsockopt, {3, level, option}), Refused(EPERM)) << level << " " << option;
+  for (const auto& [level, option] : refused)
+    EXPECT_EQ(Call(__NR_setsockopt, {3, level, option}), Refused(EPERM)) << level << " " << option;
   const std::pair<uint64_t, uint64_t> allowed[] = {
-      {SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_KEEPALIVE},  {SOL_SOCKET, SO_SNDTIMEO},        {SOL_SOCKET, SO_LINGER},
-      {IPPROTO_IP, IP_TTL},       {IPPROTO_IP, IP_TOS},        {IPPROTO_IPV6, IPV6_V6ONLY},      {IPPROTO_IPV6, 72},
+      {SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_KEEPALIVE},  {SOL_SOCKET, SO_SNDTIMEO},       {SOL_SOCKET, SO_LINGER},
+      {IPPROTO_IP, IP_TTL},       {IPPROTO_IP, IP_TOS},        {IPPROTO_IPV6, IPV6_V6ONLY},     {IPPROTO_IPV6, 72},
       {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_KEEPIDLE}, {IPPROTO_TCP, TCP_USER_TIMEOUT}, {IPPROTO_IPV6, IPV6_TCLASS},
   };
-  for (const auto& [level, option] : allowed) EXPECT_EQ(Call(__NR_setsockopt, {3, level, option}), kAllow) << level << " " << option;
+  for (const auto& [level, option] : allowed)
+    EXPECT_EQ(Call(__NR_setsockopt, {3, level, option}), kAllow) << level << " " << option;
   EXPECT_EQ(Call(__NR_setsockopt, {3, IPPROTO_TCP, 31}), Refused(ENOPROTOOPT));
 }
 
 TEST(SeccompFilter, RefusesNewNamespacesButNotThreads) {
-  for (const uint64_t flag : {CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
+  for (const uint64_t flag : std::initializer_list<uint64_t>{CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWIPC,
+                                                             CLONE_NEWUTS, CLONE_NEWCGROUP}) {
     EXPECT_EQ(Call(__NR_clone, {flag | 17}), Refused(EPERM));
     EXPECT_EQ(Call(__NR_unshare, {flag}), Refused(EPERM));
   }
   EXPECT_EQ(Call(__NR_unshare, {0x80}), Refused(EPERM));
-  EXPECT_EQ(Call(__NR_clone, {CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS}), kAllow);
+  EXPECT_EQ(Call(__NR_clone, {CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS}),
+            kAllow);
   EXPECT_EQ(Call(__NR_clone, {CLONE_VFORK | CLONE_VM | 17}), kAllow);
   EXPECT_EQ(Call(__NR_unshare, {CLONE_FILES}), kAllow);
   EXPECT_EQ(Call(__NR_clone3), Refused(ENOSYS));
 }
 
 TEST(SeccompFilter, RefusesTerminalInjection) {
-  for (const uint64_t request : {0x5412, 0x541c, 0x5423, 0x894c}) {
+  for (const uint64_t request : std::initializer_list<uint64_t>{0x5412, 0x541c, 0x5423, 0x894c}) {
     EXPECT_EQ(Call(__NR_ioctl, {0, request}), Refused(EPERM));
     EXPECT_EQ(Call(__NR_ioctl, {0, request | 0xffffffff00000000}), Refused(EPERM)) << "the kernel drops the high half";
   }
@@ -154,7 +170,8 @@ TEST(SeccompFilter, RefusesTerminalInjection) {
 
 // The kernel keeps a number in its allow bitmap when the program reaches ALLOW by arch and nr alone: this is the same walk.
 TEST(SeccompFilter, LooksAtNothingButTheNumberOfAnOrdinaryCall) {
-  for (const long number : {__NR_getppid, __NR_read, __NR_write, __NR_close, __NR_futex, __NR_openat, __NR_execve, __NR_recvmsg}) {
+  for (const long number :
+       {__NR_getppid, __NR_read, __NR_write, __NR_close, __NR_futex, __NR_openat, __NR_execve, __NR_recvmsg}) {
     size_t at = 0;
     uint32_t a = 0;
     for (;; ++at) {

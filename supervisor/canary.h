@@ -1,0 +1,14 @@
+#pragma once
+
+// The first connect of every sandbox, made by the launcher from the workload's place just before the command runs. Nothing is
+// reported ready, and the command never starts, unless it was refused.
+
+#include "base/ip.h"
+
+namespace sluice::supervisor {
+
+/// A reserved address (RFC 1112 section 4) that no policy can make reachable: the notifier refuses the first connect to it
+/// unasked, and records nothing.
+inline constexpr Endpoint kCanary{IpAddress::FromV4(0xf0000001), 9};
+
+}  // namespace sluice::supervisor
