@@ -43,7 +43,8 @@ class Git(harness.SluiceTest):
         result = self.git("-C", "hello", "push", "origin", "HEAD:main")
         self.assertNotEqual(result.code, 0)
         self.assertRegex(result.err, r"remote: .*git receive-pack github\.com/octo/hello")
-        self.assertDenialLine(result, "receive-pack", "github.com/octo/hello")
+        self.assertDenialLine(result, "github.com/octo/hello.git/info/refs", "git-remote-http")
+        self.assertIn("allow it: --allow 'git receive-pack github.com/octo/hello'", result.err)
         self.assertEqual(self.pushed(), [])
 
     def test_a_push_goes_through_where_a_rule_allows_it(self):

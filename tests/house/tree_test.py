@@ -16,7 +16,7 @@ def faults_of(path, name):
     text = path.read_text(errors="replace")
     if MARKER.search(text):
         yield f"{name}: a leftover marker: {MARKER.search(text).group()}"
-    if path.suffix in (".cc", ".h", ".py") and re.search(r"^\t", text, re.M):
+    if path.suffix == ".py" and re.search(r"^\t", text, re.M):
         yield f"{name}: a tab at a line's start"
     if len(text.splitlines()) > LONGEST.get(path.suffix, 10**6):
         yield f"{name}: {len(text.splitlines())} lines; split it"
