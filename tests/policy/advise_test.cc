@@ -48,6 +48,15 @@ TEST(Advice, SuggestsNothingAgainstADenyOrTheGuard) {
               HasSubstr("it would need the key `path-params: true`"));
 }
 
+TEST(Advice, SuggestsNoRuleThatWouldNotLoad) {
+  const auto s = Loaded("version: 1\n");
+  EXPECT_EQ(AdviceOn(s, {"GTE", To("a.test", 443), "/"}).suggest, "");
+  EXPECT_EQ(AdviceOn(s, {"frob", To("a.test", 443), "/"}).suggest, "");
+  EXPECT_EQ(AdviceOn(s, {"FROBNICATE", To("a.test", 443), "/"}).suggest, "FROBNICATE a.test/");
+  EXPECT_EQ(AdviceOn(s, {"GET", To("a.test", 443), "/" + std::string(2000, 'a')}).suggest, "");
+  EXPECT_EQ(AdviceOn(s, {"GET", To("", 8080, "2606:4700::1"), "/x"}).suggest, "GET [2606:4700::1]:8080/x");
+}
+
 TEST(Advice, SpeaksGit) {
   const auto s = Loaded(WithRules("  - allow: git fetch-pack github.com/octo/*\n"));
   Request push("GET", To("github.com", 443), "/octo/hello.git/info/refs?service=git-receive-pack");
