@@ -60,6 +60,9 @@ TEST(Advice, SuggestsNoRuleThatWouldNotLoad) {
 TEST(Advice, SpeaksGit) {
   const auto s = Loaded(WithRules("  - allow: git fetch-pack github.com/octo/*\n"));
   Request push("GET", To("github.com", 443), "/octo/hello.git/info/refs?service=git-receive-pack");
+  EXPECT_EQ(s->DecideRequest(push.Get()).reason, Reason::kMethod);
+  EXPECT_EQ(s->DecideRequest(Request("POST", To("github.com", 443), "/octo/hello/git-receive-pack").Get()).reason,
+            Reason::kMethod);
   const Advice advice = AdviceOn(s, push);
   EXPECT_EQ(advice.suggest, "git receive-pack github.com/octo/hello");
   EXPECT_THAT(advice.explanation, HasSubstr("no rule allows git receive-pack of github.com/octo/hello.git"));
