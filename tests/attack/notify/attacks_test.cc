@@ -260,7 +260,7 @@ TEST(Unreadable, DISABLED_AsAnOrdinaryUser) {
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].decision.reason, policy::Reason::kUnattributed);
   EXPECT_NE(events[0].detail.find("cannot be read"), std::string::npos);
-  ASSERT_TRUE(events[0].process);
+  ASSERT_TRUE(events[0].process) << events[0].detail;
   EXPECT_EQ(events[0].process->comm, "unreadable");
 }
 
