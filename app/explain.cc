@@ -177,7 +177,9 @@ Result<Answer> AskSocket(const Asker& asker, std::string_view path) {
   Answer answer{fmt::format("unix {}", path), asker.snapshot->DecideUnix({asker.who(), path, asker.now}), "", {}};
   if (!answer.decision.allowed) {
     answer.advice.explanation = fmt::format("no rule allows the socket {}", path);
-    if (answer.decision.reason != policy::Reason::kDenyRule) answer.advice.suggest = fmt::format("unix {}", path);
+    const std::string rule = fmt::format("unix {}", path);
+    if (answer.decision.reason != policy::Reason::kDenyRule && policy::ParseCompact(policy::Effect::kAllow, rule))
+      answer.advice.suggest = rule;
   }
   return answer;
 }

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "policy/index.h"
+#include "policy/rule_text.h"
 #include "policy/target.h"
 
 namespace sluice::policy {
@@ -87,6 +88,11 @@ std::string GuardSentence(const ConnectionView& connection, std::string_view wha
   return fmt::format("{} leads to {}, which is {}; a rule would need ip: [{}]", what, address, kind, address);
 }
 
+// A suggestion that the loader would refuse (a method that looks misspelt, for one) is none.
+void KeepIfRule(std::string* suggest) {
+  if (!suggest->empty() && !ParseCompact(Effect::kAllow, *suggest)) suggest->clear();
+}
+
 bool IsGuarded(const ConnectionView& connection, Reason reason) {
   return reason == Reason::kPrivateAddress || connection.special;
 }
@@ -124,6 +130,7 @@ Advice Snapshot::AdviseConnect(const ConnectQuery& query, const ConnectDecision&
   } else {
     advice.suggest = fmt::format("tcp {}:{}", host, query.port);
   }
+  KeepIfRule(&advice.suggest);
   return advice;
 }
 
@@ -172,10 +179,12 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
     std::string repo = RulePath(git->repo);
     if (repo.ends_with(".git")) repo.resize(repo.size() - 4);
     if (repo.size() > 1) advice.suggest = fmt::format("{} {}{}{}", VerbText(git->verb), host, port, repo);
+    KeepIfRule(&advice.suggest);
     return advice;
   }
   const std::string path = RulePath(target.path);
   if (!path.empty()) advice.suggest = fmt::format("{} {}{}{}{}", request.method, cleartext ? "http://" : "", host, port, path);
+  KeepIfRule(&advice.suggest);
   return advice;
 }
 

@@ -274,16 +274,25 @@ Misses RequestView::GitMisses(const Rule& rule) const {
   const CanonicalTarget& target = *request_.target;
   std::string_view path = target.ForMatching();
   Misses misses = 0;
+  const auto service_path = [&](std::string_view name) {
+    return path.ends_with(name) && path.size() > name.size() && path[path.size() - name.size() - 1] == '/';
+  };
   if (path.ends_with(kInfoRefs)) {
     path.remove_suffix(kInfoRefs.size());
     if (request_.method != "GET") misses |= kMissMethod;
     constexpr std::string_view kKey = "service=";
-    if (!target.query.starts_with(kKey) || std::string_view(target.query).substr(kKey.size()) != service) misses |= kMissQuery;
-  } else if (path.ends_with(service) && path.size() > service.size() && path[path.size() - service.size() - 1] == '/') {
+    const std::string_view query = target.query;
+    const std::string_view asked = query.starts_with(kKey) ? query.substr(kKey.size()) : std::string_view{};
+    // The other service is another operation on the repository, which is what a method is.
+    if (asked != service) misses |= asked == kUploadPack || asked == kReceivePack ? kMissMethod : kMissQuery;
+  } else if (service_path(service)) {
     path.remove_suffix(service.size() + 1);
     if (request_.method != "POST") misses |= kMissMethod;
     if (target.has_query) misses |= kMissQuery;
     if (!HasContentType(request_.headers, service)) misses |= kMissHeader;
+  } else if (const std::string_view other = service == kUploadPack ? kReceivePack : kUploadPack; service_path(other)) {
+    path.remove_suffix(other.size() + 1);
+    misses |= kMissMethod;
   } else {
     return kMissPath;
   }

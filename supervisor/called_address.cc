@@ -1,40 +1,41 @@
 #include "supervisor/called_address.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace sluice::supervisor {
 namespace {
 
+// Linux's numbers and layout, which are the same on every machine: the header that has them is for those who do I/O.
+constexpr uint16_t kUnspec = 0, kUnix = 1, kInet = 2, kInet6 = 10;
+constexpr size_t kFamilySize = 2;         // sa_family_t
+constexpr size_t kMaxUnixSockaddr = 110;  // sizeof(sockaddr_un)
+
 CalledAddress ReadUnix(std::span<const uint8_t> bytes) {
-  constexpr size_t kPathOffset = offsetof(sockaddr_un, sun_path);
-  if (bytes.size() > sizeof(sockaddr_un)) return {AddressKind::kMalformed, AF_UNIX, {}, {}};
-  const auto rest = bytes.subspan(std::min(kPathOffset, bytes.size()));
-  if (rest.empty() || rest.front() == 0) return {AddressKind::kUnixAbstract, AF_UNIX, {}, {}};
+  if (bytes.size() > kMaxUnixSockaddr) return {AddressKind::kMalformed, kUnix, {}, {}};
+  const auto rest = bytes.subspan(kFamilySize);
+  if (rest.empty() || rest.front() == 0) return {AddressKind::kUnixAbstract, kUnix, {}, {}};
   const auto end = std::ranges::find(rest, uint8_t{0});
-  return {AddressKind::kUnixPath, AF_UNIX, {}, std::string(rest.begin(), end)};
+  return {AddressKind::kUnixPath, kUnix, {}, std::string(rest.begin(), end)};
 }
 
 }  // namespace
 
 CalledAddress ReadCalledAddress(std::span<const uint8_t> bytes) {
-  sa_family_t family = 0;
-  if (bytes.size() < sizeof family || bytes.size() > kMaxSockaddr) return {};
-  std::memcpy(&family, bytes.data(), sizeof family);
+  uint16_t family = 0;
+  if (bytes.size() < kFamilySize || bytes.size() > kMaxSockaddr) return {};
+  std::memcpy(&family, bytes.data(), kFamilySize);
   switch (family) {
-    case AF_UNSPEC:
+    case kUnspec:
       return {AddressKind::kUnspecified, family, {}, {}};
-    case AF_UNIX:
+    case kUnix:
       return ReadUnix(bytes);
-    case AF_INET:
-    case AF_INET6: {
-      sockaddr_storage storage{};
-      std::memcpy(&storage, bytes.data(), bytes.size());
-      const auto endpoint = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&storage), bytes.size());
+    case kInet:
+    case kInet6: {
+      alignas(8) std::array<uint8_t, kMaxSockaddr> storage{};
+      std::ranges::copy(bytes, storage.begin());
+      const auto endpoint = Endpoint::FromSockaddr(reinterpret_cast<const ::sockaddr*>(storage.data()), bytes.size());
       if (!endpoint) return {AddressKind::kMalformed, family, {}, {}};
       return {AddressKind::kInet, family, *endpoint, {}};
     }

@@ -72,7 +72,7 @@ struct MountPlan {
 
 /// Bounds of a view; a plan beyond them is refused (kExhausted).
 inline constexpr size_t kMaxGrantedTrees = 256;
-inline constexpr size_t kMaxMountSteps = 2048;
+inline constexpr size_t kMaxMountSteps = 16384;
 
 /// Whether the grants can be given at all; PlanMounts checks the same. Before the host is looked at, since "/" would be walked.
 [[nodiscard]] Result<void> CheckGrants(const LaunchSpec& spec);

@@ -24,6 +24,7 @@
 
 #include "audit/audit.h"
 #include "dns/io/server.h"
+#include "dns/message.h"
 #include "policy/io/load.h"
 
 namespace {

@@ -51,7 +51,7 @@ void BM_ChunkedPiece(benchmark::State& state) {
     }
     benchmark::DoNotOptimize(out.view().data());
   }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * in.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(in.size()));
 }
 BENCHMARK(BM_ChunkedPiece);
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 namespace sluice::dns {
 namespace {
@@ -70,15 +71,28 @@ void SetSource(msghdr* header, int family, const IpAddress& source) {
 
 }  // namespace
 
+// Buffers of one receive, and of the answers to it that need no waiting: they leave in one call too.
 struct UdpSide::Batch {
+  struct Reply {
+    Wire wire;
+    sockaddr_storage peer;
+    iovec vector;
+    alignas(cmsghdr) std::array<uint8_t, kControl> control;
+  };
+
   std::array<std::array<uint8_t, kMaxQueryOctets>, kBatch> bytes;
   std::array<sockaddr_storage, kBatch> peers;
   std::array<iovec, kBatch> vectors;
   alignas(cmsghdr) std::array<std::array<uint8_t, kControl>, kBatch> control;
   std::array<mmsghdr, kBatch> headers;
+  std::array<Reply, kBatch> replies;
+  std::array<mmsghdr, kBatch> reply_headers;
+  size_t reply_count = 0;
 
-  void Prepare() {
-    for (size_t i = 0; i < kBatch; ++i) {
+  Batch() { Prepare(kBatch); }
+  /// Makes the first `count` entries ready to receive again.
+  void Prepare(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
       vectors[i] = {bytes[i].data(), bytes[i].size()};
       headers[i] = {};
       headers[i].msg_hdr.msg_name = &peers[i];
@@ -134,7 +148,6 @@ asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
 
 int UdpSide::ReceiveSome() {
   Batch& batch = *batch_;
-  batch.Prepare();
   const int count = recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr);
   for (int n = 0; n < count; ++n) {
     const auto i = static_cast<size_t>(n);
@@ -144,42 +157,58 @@ int UdpSide::ReceiveSome() {
     if (!peer || !asked) continue;
     const ClientInfo client{policy::Transport::kUdp, *peer, {*asked, port_}};
     Step step = core_->Begin(std::span<const uint8_t>(batch.bytes[i].data(), batch.headers[i].msg_len), client);
-    if (const auto* wire = std::get_if<Wire>(&step)) {
-      Send(*wire, client);
+    if (auto* wire = std::get_if<Wire>(&step)) {
+      Queue(std::move(*wire), client);
     } else if (auto* work = std::get_if<std::unique_ptr<Work>>(&step)) {
       if (waiting_ >= kMaxWaiting) {
         const Message busy = Failed((*work)->query, Rcode::kServFail, Ede::kOther, "too many lookups are waiting");
-        Send(EncodeWithin(busy, kUdpOctetsPlain), client);
+        Queue(EncodeWithin(busy, kUdpOctetsPlain), client);
         continue;
       }
       ++waiting_;
       asio::co_spawn(context_, AnswerLater(shared_from_this(), std::move(*work), client), asio::detached);
     }
   }
+  SendQueued();
+  if (count > 0) batch.Prepare(static_cast<size_t>(count));
   return count;
 }
 
 asio::awaitable<void> UdpSide::AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client) {
   const Wire wire = co_await ServerCore::Finish(self->core_, std::move(work));
   --self->waiting_;
-  if (!wire.empty() && self->socket_.is_open()) self->Send(wire, client);
+  if (wire.empty() || !self->socket_.is_open()) co_return;
+  self->Queue(wire, client);
+  self->SendQueued();
 }
 
-void UdpSide::Send(const Wire& wire, const ClientInfo& client) {
-  sockaddr_storage peer{};
-  msghdr header{};
-  header.msg_name = &peer;
-  const size_t length = family_ == AF_INET ? client.client.ToSockaddr(&peer) : client.client.ToSockaddr6(&peer);
-  header.msg_namelen = static_cast<socklen_t>(length);
-  iovec vector{const_cast<uint8_t*>(wire.data()), wire.size()};
-  header.msg_iov = &vector;
+// At most one reply for each datagram of a receive, so there is always room; SendQueued empties it before the loop goes on.
+void UdpSide::Queue(Wire wire, const ClientInfo& client) {
+  const size_t i = batch_->reply_count++;
+  Batch::Reply& reply = batch_->replies[i];
+  reply.wire = std::move(wire);
+  reply.vector = {reply.wire.data(), reply.wire.size()};
+  msghdr& header = batch_->reply_headers[i].msg_hdr;
+  header = {};
+  header.msg_name = &reply.peer;
+  header.msg_namelen =
+      static_cast<socklen_t>(family_ == AF_INET ? client.client.ToSockaddr(&reply.peer) : client.client.ToSockaddr6(&reply.peer));
+  header.msg_iov = &reply.vector;
   header.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<uint8_t, kControl> control{};
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
+  header.msg_control = reply.control.data();
+  header.msg_controllen = reply.control.size();
   SetSource(&header, family_, client.server.address);
-  // A full socket buffer loses the answer, as a network would; the client asks again.
-  [[maybe_unused]] const ssize_t sent = sendmsg(socket_.native_handle(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// A full socket buffer loses answers, as a network would; the client asks again. One that cannot be sent does not stop the rest.
+void UdpSide::SendQueued() {
+  const size_t count = std::exchange(batch_->reply_count, 0);
+  for (size_t sent = 0; sent < count;) {
+    const int n = sendmmsg(socket_.native_handle(), &batch_->reply_headers[sent], static_cast<unsigned>(count - sent),
+                           MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && (errno == EAGAIN || errno == EBADF)) return;
+    sent += n > 0 ? static_cast<size_t>(n) : 1;
+  }
 }
 
 }  // namespace sluice::dns

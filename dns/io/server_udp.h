@@ -25,7 +25,8 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
   static boost::asio::awaitable<void> AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client);
   [[nodiscard]] int ReceiveSome();
-  void Send(const Wire& wire, const ClientInfo& client);
+  void Queue(Wire wire, const ClientInfo& client);
+  void SendQueued();
 
   boost::asio::io_context& context_;
   boost::asio::posix::stream_descriptor socket_;

@@ -24,7 +24,7 @@ struct Text {
   [[nodiscard]] SourceSpan Span(size_t from, size_t to) const {
     from = std::min(from, bytes.size());
     const auto line = std::upper_bound(line_starts.begin(), line_starts.end(), from) - 1;
-    const size_t line_end = std::min(bytes.find('\n', from), bytes.size());
+    const size_t line_end = line + 1 == line_starts.end() ? bytes.size() : *(line + 1) - 1;
     const size_t length = std::min(std::max(to, from), line_end) - from;
     return {file, static_cast<uint32_t>(line - line_starts.begin() + 1), static_cast<uint32_t>(from - *line + 1),
             static_cast<uint32_t>(length)};

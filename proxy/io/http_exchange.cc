@@ -32,7 +32,7 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
     std::optional<DialFailure> failure = co_await Obtain();
     if (failure) {
       if (flow_.waiter.cancelled()) {
-        RecordExchange("closed meanwhile");
+        RecordExchange("closed meanwhile", 0);
         co_return After::kClosed;
       }
       co_return co_await RefuseUpstream(std::move(*failure));
@@ -46,7 +46,7 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
       continue;
     }
     if (after != After::kNextRequest || response_started_) {
-      RecordExchange(failure_);
+      RecordExchange(failure_, response_started_ ? response_.status : 0);
       flow_.down.Close(Stream::How::kReset);
       co_return After::kClosed;
     }
@@ -59,7 +59,6 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
     lost.detail =
         exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", host_field_, failure_);
     request_.close = true;
-    out_.Clear();
     co_return co_await RefuseUpstream(std::move(lost));
   }
 }
@@ -358,7 +357,7 @@ HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
 }
 
 HttpSession::After HttpSession::FinishExchange() {
-  RecordExchange({});
+  RecordExchange({}, response_.status);
   const bool complete = body_read_ && request_sent_ && !upload_broken_;
   // Bytes after the response belong to nothing: such a connection is not trusted with another request.
   if (upstream_reusable_ && complete && upstream_->in.empty())

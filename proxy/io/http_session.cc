@@ -231,7 +231,7 @@ bool HttpSession::RecordRequest(const policy::Decision& decision, const Denial* 
   return flow_.worker().shared().sink().Record(std::move(event));
 }
 
-void HttpSession::RecordExchange(std::string_view error) {
+void HttpSession::RecordExchange(std::string_view error, int status) {
   policy::ExchangeEvent event;
   event.time = SystemClock().Wall();
   event.connection = flow_.id();
@@ -243,7 +243,7 @@ void HttpSession::RecordExchange(std::string_view error) {
   event.process = flow_.target().process;
   event.rule = decision_.rule;
   event.snapshot = flow_.worker().snapshot();
-  event.status = response_started_ ? response_.status : 0;
+  event.status = status;
   event.bytes_up = bytes_up_;
   event.bytes_down = bytes_down_;
   event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started_);
@@ -268,10 +268,11 @@ Task<HttpSession::After> HttpSession::RefuseUpstream(DialFailure failure) {
   denial.status = failure.status;
   const policy::Reason reason = failure.refused ? failure.refused->reason : policy::Reason::kUpstream;
   denial.decision = {false, reason, failure.refused ? failure.refused->rule : decision_.rule, false};
+  if (failure.refused) denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
   denial.detail = std::move(failure.detail);
   denial.proxy_error = failure.proxy_error;
-  response_started_ = false;
-  RecordExchange(denial.detail);
+  RecordExchange(denial.detail, denial.status);
+  upstream_.reset();
   co_return co_await Refuse(std::move(denial));
 }
 

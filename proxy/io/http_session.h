@@ -49,7 +49,8 @@ class HttpSession {
   [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
   policy::Decision Decide(std::optional<IpAddress> address);
   [[nodiscard]] bool RecordRequest(const policy::Decision& decision, const Denial* denial, std::string_view detail);
-  void RecordExchange(std::string_view error);
+  /// `status`: what the client was sent, 0 for nothing.
+  void RecordExchange(std::string_view error, int status);
   Task<After> Refuse(Denial denial);
   Task<After> RefuseFault(Fault fault);
   Task<After> RefuseUpstream(DialFailure failure);

@@ -39,7 +39,7 @@ bool ByteChannel::Move(short revents) {
 
 bool ByteChannel::Fill(short revents) {
   const ssize_t got = ::read(from_, buffer_.data(), buffer_.size());
-  if (got < 0) return errno == EAGAIN || errno == EINTR;  // EIO: the last holder of a terminal is gone
+  if (got < 0) return errno == EAGAIN || errno == EINTR;             // EIO: the last holder of a terminal is gone
   if (got == 0) return from_datagrams_ && (revents & POLLHUP) == 0;  // an empty datagram is no end
   start_ = 0;
   end_ = static_cast<size_t>(got);

@@ -89,7 +89,7 @@ void CallHandler::Refuse(const seccomp_notif& notification, NotTaken why) {
     journal_.Denied(
         {.layer = policy::EventLayer::kSyscall,
          .target = {},
-         .process = nullptr,
+         .process = processes_.Glimpse(static_cast<pid_t>(notification.pid)),
          .decision = {.allowed = false, .reason = exhausted ? policy::Reason::kLimit : policy::Reason::kUnattributed},
          .advice = {},
          .snapshot = CurrentSnapshot(),
@@ -176,7 +176,7 @@ void CallHandler::DenyBecause(WatchedCall call, const Question& question, policy
   journal_.Denied(
       {.layer = question.transport == policy::Transport::kUdp ? policy::EventLayer::kUdp : policy::EventLayer::kConnect,
        .target = TargetOf(question),
-       .process = question.process,
+       .process = question.process ? question.process : processes_.Glimpse(call.thread->tid()),
        .decision = {.allowed = false, .reason = reason},
        .advice = {},
        .snapshot = question.snapshot,

@@ -34,10 +34,12 @@ bool CaptureGate::Admit(Attempt attempt, const FlowTuple& tuple) {
   const uint64_t id = attempt.approved.id;
   std::optional<UniqueFd> accepted;
   Table::Outcome outcome{};
-  {
+  do {
+    // One that was accepted early and reset since belongs to whoever had the port before.
+    accepted.reset();
     const std::lock_guard lock(mutex_);
     outcome = table_.Expect(tuple, attempt, std::chrono::steady_clock::now(), &accepted);
-  }
+  } while (outcome == Table::Outcome::kMatched && TakeSocketError(accepted->get()) != 0);
   switch (outcome) {
     case Table::Outcome::kMatched:
       sink_.Matched(std::move(attempt), tuple.source, std::move(*accepted));

@@ -53,6 +53,7 @@ class Sandbox final : public Workload {
     status_writer.Reset();
     handshake_ = std::move(handshake->first);
     timeout_ = spec.timeout;
+    writable_trees_ = mounts.writable;
     auto followed = Follow(std::move(*streams));
     while (::waitpid(*entry, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -61,6 +62,7 @@ class Sandbox final : public Workload {
 
   UniqueFd TakeNotifyFd() override { return std::move(notify_); }
   int pid() const override { return command_; }
+  const std::vector<std::string>& writable_trees() const override { return writable_trees_; }
 
   Result<void> Release() override {
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
@@ -129,6 +131,7 @@ class Sandbox final : public Workload {
   UniqueFd notify_;
   UniqueFd command_fd_;
   std::optional<LaunchRelay> relay_;
+  std::vector<std::string> writable_trees_;
   std::optional<std::chrono::milliseconds> timeout_;
   std::optional<SteadyTime> deadline_;
   pid_t init_ = 0;

@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -23,6 +25,8 @@ class Workload {
   [[nodiscard]] virtual UniqueFd TakeNotifyFd() = 0;
   /// The workload's first process (the command) in the supervisor's pid namespace.
   [[nodiscard]] virtual int pid() const = 0;
+  /// Trees the workload may write, as it names them: granted ones, its home, /tmp, /run and /dev/shm.
+  [[nodiscard]] virtual const std::vector<std::string>& writable_trees() const = 0;
   /// Lets the command go on to execve. Before this it waits, so that nothing runs unsupervised.
   [[nodiscard]] virtual Result<void> Release() = 0;
   /// Blocks until the command ends, forwarding signals and terminal bytes; then kills what is left.

@@ -11,12 +11,16 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <sstream>
+#include <string>
 
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/launch_command.h"
 #include "supervisor/io/launch_terminal.h"
 #include "supervisor/io/launch_view.h"
 #include "supervisor/io/privileges.h"
+#include "supervisor/io/small_file.h"
 #include "supervisor/io/user_namespace.h"
 
 namespace sluice::supervisor {
@@ -36,6 +40,21 @@ Result<void> JoinCapture(const Capture& capture) {
 void CloseAllBut(int keep) {
   if (keep > 0) ::close_range(0, static_cast<unsigned>(keep) - 1, 0);
   ::close_range(static_cast<unsigned>(keep) + 1, ~0U, 0);
+}
+
+// The supervisor's arguments would show in /proc/1/cmdline, which anyone may read. This memory is init's own copy.
+void HideCommandLine() {
+  constexpr int kArgumentsStart = 48 - 3;  // proc(5), counted from the state, field 3
+  ::prctl(PR_SET_NAME, "sluice-init");
+  const auto stat = ReadSmallFile("/proc/self/stat");
+  if (!stat) return;
+  std::istringstream fields(stat->substr(stat->rfind(')') + 1));
+  std::string skipped;
+  for (int i = 0; i < kArgumentsStart; ++i) fields >> skipped;
+  uintptr_t start = 0;
+  uintptr_t end = 0;
+  if (!(fields >> start >> end) || start == 0 || end <= start) return;
+  std::memset(reinterpret_cast<void*>(start), 0, end - start);
 }
 
 void Report(int status_pipe, int status) {
@@ -75,6 +94,7 @@ Result<void> StartCommand(const SandboxPlan& plan) {
   if (command < 0) return FailErrno("cannot fork", errno);
   if (command == 0) RunCommand(plan, standard);
   ::close(plan.handshake);
+  HideCommandLine();
   if (auto dropped = DropCapabilities(); !dropped) ::_exit(1);  // the command dies with the sandbox
   ::prctl(PR_SET_DUMPABLE, 0);
   sigset_t all;

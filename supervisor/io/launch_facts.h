@@ -12,7 +12,7 @@ namespace sluice::supervisor {
 /// Entries looked at in all granted trees together. A larger tree is refused: something in it could be overlooked.
 inline constexpr size_t kMaxScannedEntries = 2'000'000;
 /// Sockets and FIFOs hidden, and files locked, at most.
-inline constexpr size_t kMaxFound = 512;
+inline constexpr size_t kMaxFound = 4096;
 /// Depth of folders followed.
 inline constexpr size_t kMaxScanDepth = 128;
 

@@ -46,7 +46,7 @@ enum class NotifyWakeUp : uint8_t { kSynchronous, kFree };
 struct NotifierOptions {
   int workload_pid = 0;
   std::vector<std::string> writable_trees;  ///< path sockets below these need no rule
-  std::vector<IpAddress> host_addresses;    ///< of the supervisor's own host: special to the address guard
+  std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: special to the address guard
   unsigned threads = 0;                     ///< parked in RECV; 0: four
   NotifyWakeUp wake_up = NotifyWakeUp::kSynchronous;
 };

@@ -110,6 +110,17 @@ void ProcessTable::Forget(const CallerThreadPtr& thread) {
   std::erase(order_, thread->tid());
 }
 
+policy::ProcessPtr ProcessTable::Glimpse(pid_t tid) {
+  const CallerThreadPtr thread = Find(tid);
+  const auto status = thread ? thread->Status() : std::nullopt;
+  if (!status) return nullptr;
+  auto process = std::make_shared<policy::Process>();
+  process->pid = status->thread_group;
+  process->uid = status->uid;
+  process->comm = status->name;
+  return process;
+}
+
 policy::ProcessPtr ProcessTable::Identify(CallerThread& thread, Digests digests) {
   std::string exe = thread.Link("exe");
   if (exe.empty()) return nullptr;

@@ -86,6 +86,8 @@ class ProcessTable {
   /// Drops a thread found dead, so that the next Find looks again.
   void Forget(const CallerThreadPtr& thread);
 
+  /// What everybody may see of a process whose executable cannot be read: number and name. For records only.
+  [[nodiscard]] policy::ProcessPtr Glimpse(pid_t tid);
   /// Null when its executable cannot be read: then nothing may be allowed.
   [[nodiscard]] policy::ProcessPtr Identify(CallerThread& thread, Digests digests);
 

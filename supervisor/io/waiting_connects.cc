@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "supervisor/io/socket_facts.h"
@@ -127,7 +128,12 @@ void WaitingConnects::Abandon(uint64_t cookie) {
 void WaitingConnects::Tick() {
   const std::lock_guard lock(mutex_);
   const SteadyTime now = std::chrono::steady_clock::now();
-  for (auto it = entries_.begin(); it != entries_.end();) it = TickOne(it->second, now) ? entries_.erase(it) : std::next(it);
+  auto it = entries_.lower_bound(next_probe_);
+  for (size_t probes = std::min(entries_.size(), kMaxProbesPerTick); probes != 0 && !entries_.empty(); --probes) {
+    if (it == entries_.end()) it = entries_.begin();
+    it = TickOne(it->second, now) ? entries_.erase(it) : std::next(it);
+  }
+  next_probe_ = it == entries_.end() ? 0 : it->first;
   size_.store(entries_.size(), std::memory_order_release);
 }
 

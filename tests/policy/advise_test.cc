@@ -48,9 +48,21 @@ TEST(Advice, SuggestsNothingAgainstADenyOrTheGuard) {
               HasSubstr("it would need the key `path-params: true`"));
 }
 
+TEST(Advice, SuggestsNoRuleThatWouldNotLoad) {
+  const auto s = Loaded("version: 1\n");
+  EXPECT_EQ(AdviceOn(s, {"GTE", To("a.test", 443), "/"}).suggest, "");
+  EXPECT_EQ(AdviceOn(s, {"frob", To("a.test", 443), "/"}).suggest, "");
+  EXPECT_EQ(AdviceOn(s, {"FROBNICATE", To("a.test", 443), "/"}).suggest, "FROBNICATE a.test/");
+  EXPECT_EQ(AdviceOn(s, {"GET", To("a.test", 443), "/" + std::string(2000, 'a')}).suggest, "");
+  EXPECT_EQ(AdviceOn(s, {"GET", To("", 8080, "2606:4700::1"), "/x"}).suggest, "GET [2606:4700::1]:8080/x");
+}
+
 TEST(Advice, SpeaksGit) {
   const auto s = Loaded(WithRules("  - allow: git fetch-pack github.com/octo/*\n"));
   Request push("GET", To("github.com", 443), "/octo/hello.git/info/refs?service=git-receive-pack");
+  EXPECT_EQ(s->DecideRequest(push.Get()).reason, Reason::kMethod);
+  EXPECT_EQ(s->DecideRequest(Request("POST", To("github.com", 443), "/octo/hello/git-receive-pack").Get()).reason,
+            Reason::kMethod);
   const Advice advice = AdviceOn(s, push);
   EXPECT_EQ(advice.suggest, "git receive-pack github.com/octo/hello");
   EXPECT_THAT(advice.explanation, HasSubstr("no rule allows git receive-pack of github.com/octo/hello.git"));

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <re2/re2.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 namespace sluice::policy {
@@ -126,13 +126,13 @@ TEST(Glob, StaysFastOnHostileGlobs) {
   std::string slashes;
   while (slashes.size() + 2 < 16 * 1024) slashes += "/x";
   const std::string letters = "/" + std::string(16 * 1024 - 1, 'a');
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process, so that a busy machine does not fail it
   for (const std::string& subject : {slashes, letters, "/q" + letters}) {
     EXPECT_FALSE(Glob::Path(deep)->Matches(subject));
     EXPECT_FALSE(Glob::Path(stars)->Matches(subject));
     EXPECT_FALSE(Glob::Text(text)->Matches(subject));
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::clock() - start, 2 * CLOCKS_PER_SEC);
 }
 
 }  // namespace

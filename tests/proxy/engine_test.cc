@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -619,6 +621,91 @@ TEST(Engine, KeepsFlowsBelowItsLimit) {
   bool limited = false;
   for (const auto& event : bed.sink().decisions()) limited |= event.decision.reason == policy::Reason::kLimit;
   EXPECT_TRUE(limited);
+}
+
+TEST(Engine, RefusesTheHostsOwnPublicAddressUnlessARuleNamesIt) {
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
+  EngineOptions options;
+  options.host_addresses = {IpAddress::FromV4(0x08080404), kLoopback};
+  Testbed bed(fmt::format("  - allow: GET own.test:{}/**\n", origin.port()) +
+                  LoopbackRule(fmt::format("GET a.test:{}/**", origin.port())),
+              options);
+  bed.resolver().Answer("own.test", 0x08080404);
+  Peer refused = bed.Connect("own.test", origin.port());
+  refused.Write(fmt::format("GET / HTTP/1.1\r\nHost: own.test:{}\r\n\r\n", origin.port()));
+  EXPECT_EQ(nlohmann::json::parse(refused.ReadMessage().body)["code"], "private_ip");
+  Peer named = bed.Connect("a.test", origin.port());
+  named.Write(Get("/", origin.port()));
+  EXPECT_EQ(named.ReadMessage().FirstLine(), "HTTP/1.1 200 OK");
+}
+
+TEST(Engine, TellsGitInPlainText) {
+  Bench b(Echo, "git fetch-pack");
+  Peer client = b.Connect();
+  client.Write(Get("/octo/r.git/info/refs?service=git-receive-pack", b.origin.port(), "User-Agent: git/2.39.5\r\n"));
+  const auto answer = client.ReadMessage();
+  EXPECT_TRUE(answer.FirstLine().starts_with("HTTP/1.1 403 "));
+  EXPECT_EQ(answer.Field("content-type"), "text/plain; charset=utf-8");
+  EXPECT_TRUE(answer.body.starts_with("sluice: denied GET a.test")) << answer.body;
+}
+
+TEST(Engine, ResumesItsSessionsTowardAnOrigin) {
+  auto context = SharedAuthority().ServerContext("DNS:a.test");
+  std::atomic<int> resumed{0};
+  Origin origin(context, [&](Peer peer) {
+    resumed += peer.resumed() ? 1 : 0;
+    peer.ReadMessage();
+    peer.Write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+  });
+  Testbed bed(LoopbackRule(fmt::format("GET a.test:{}/**", origin.port())));
+  for (int i = 0; i < 3; ++i) {
+    Peer client = bed.Connect("a.test", origin.port());
+    client.Write(Get("/", origin.port()));
+    EXPECT_EQ(client.ReadMessage().body, "ok");
+  }
+  EXPECT_EQ(origin.accepted(), 3);
+  EXPECT_EQ(resumed, 2);
+}
+
+TEST(Engine, ReadsAClientHelloThatArrivesInPieces) {
+  Bench b(Echo);
+  FlowTarget target;
+  target.host = "a.test";
+  target.destination = {IpAddress::FromV4(0xc6120001), b.origin.port()};
+  // A pair of sockets between the client and the flow lets the hello through a few bytes at a time.
+  UniqueFd outer = b.bed.ConnectRaw(target);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  std::thread pump([&, inner = UniqueFd(ends[0])]() mutable {
+    pollfd wait[2] = {{inner.get(), POLLIN, 0}, {outer.get(), POLLIN, 0}};
+    char bytes[16384];
+    size_t trickled = 0;
+    while (poll(wait, 2, 10000) > 0) {
+      for (int i = 0; i < 2; ++i) {
+        if (wait[i].revents == 0) continue;
+        const ssize_t n = recv(wait[i].fd, bytes, i == 0 && trickled < 200 ? 7 : sizeof bytes, 0);
+        if (n <= 0) return;
+        trickled += static_cast<size_t>(n);
+        if (send(wait[1 - i].fd, bytes, static_cast<size_t>(n), MSG_NOSIGNAL) != n) return;
+      }
+    }
+  });
+  {
+    Peer client = b.bed.Speaking(UniqueFd(ends[1]), Speak::kTls, "a.test");
+    EXPECT_TRUE(client.ok());
+    client.Write(Get("/", b.origin.port()));
+    EXPECT_EQ(client.ReadMessage().body, "GET / HTTP/1.1|");
+  }
+  pump.join();
+}
+
+TEST(Engine, JudgesCleartextOnATlsRulesPortAsHttp) {
+  Origin origin(nullptr, Echo);
+  Testbed bed(LoopbackRule(fmt::format("tls a.test:{}", origin.port())));
+  Peer client = bed.Connect("a.test", origin.port(), Speak::kPlain);
+  client.Write(Get("/", origin.port()));
+  EXPECT_TRUE(client.ReadMessage().FirstLine().starts_with("HTTP/1.1 403 "));
+  EXPECT_EQ(origin.accepted(), 0);
 }
 
 TEST(Engine, CarriesAThousandFlowsAtOnce) {

@@ -116,6 +116,8 @@ void Peer::Reset() {
   fd_.Reset();
 }
 
+bool Peer::resumed() const { return ssl_ != nullptr && SSL_session_reused(ssl_) == 1; }
+
 void Peer::CloseWrite() {
   if (ssl_ != nullptr) SSL_shutdown(ssl_);
   shutdown(fd_.get(), SHUT_WR);

@@ -52,6 +52,8 @@ class Peer {
   void CloseWrite();
   void Reset();  ///< closes with RST
   void Close();
+  /// TLS picked up an earlier session.
+  [[nodiscard]] bool resumed() const;
   [[nodiscard]] bool ok() const { return fd_.valid(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   /// The last read ended in a reset rather than a FIN.

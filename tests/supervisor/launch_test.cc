@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <chrono>
 #include <csignal>
@@ -36,6 +37,8 @@ TEST(Launch, NothingRunsBeforeRelease) {
   ASSERT_TRUE(workload.has_value()) << workload.error().message;
   EXPECT_TRUE((*workload)->TakeNotifyFd().valid());
   EXPECT_FALSE((*workload)->TakeNotifyFd().valid());
+  EXPECT_THAT((*workload)->writable_trees(),
+              testing::UnorderedElementsAre(folder.path(), "/home/tester", "/tmp", "/run", "/dev/shm"));
   EXPECT_EQ(::kill((*workload)->pid(), 0), 0);
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(folder.Read("mark"), "");
@@ -203,6 +206,31 @@ TEST(Launch, DoesNotLeaveWhatTheCommandStartedBehind) {
   ::unlink(name.c_str());
   std::this_thread::sleep_for(60ms);
   EXPECT_NE(::access(name.c_str(), F_OK), 0);
+}
+
+TEST(Launch, ASocketThatARuleNamesIsReachableAndItsNeighbourIsNot) {
+  const TemporaryFolder folder;
+  const TemporaryFolder services;
+  std::vector<UniqueFd> listeners;
+  for (const char* name : {"/granted", "/other"}) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (services.path() + name).copy(address.sun_path, sizeof address.sun_path - 1);
+    listeners.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::bind(listeners.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(listeners.back().get(), 1), 0);
+  }
+  LaunchSpec spec = SpecFor({"python3", "-c",
+                             "import socket,sys\n"
+                             "for n in ('granted','other'):\n"
+                             "  try: socket.socket(socket.AF_UNIX).connect(sys.argv[1]+'/'+n); print(n,'connected')\n"
+                             "  except OSError as e: print(n,'refused')",
+                             services.path()},
+                            folder.path());
+  spec.unix_sockets = {services.path() + "/granted"};
+  EXPECT_EQ(RunSpec(spec).output, "granted connected\nother refused\n");
+  spec.read_only = {services.path()};  // a tree that holds both: the scan hides the one no rule names
+  EXPECT_EQ(RunSpec(spec).output, "granted connected\nother refused\n");
 }
 
 TEST(Launch, RefusesGrantsThatWouldOpenTheView) {

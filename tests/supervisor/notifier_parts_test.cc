@@ -182,6 +182,21 @@ TEST(CaptureGate, LeavesAResetConnectionOut) {
   EXPECT_EQ(byte, 'B') << "the bytes of the one before must not be taken for the approved one's";
 }
 
+TEST(CaptureGate, LeavesAConnectionOutThatWasResetAfterItWasAccepted) {
+  const Listener listener;
+  Seen seen;
+  CaptureGate gate(listener.fd.get(), seen);
+  UniqueFd first = Tcp();
+  ASSERT_EQ(ConnectInPlace(first.get(), listener.address(), sizeof listener.name), 0);
+  const Endpoint source = LocalEnd(first.get());
+  gate.Sweep();
+  EXPECT_EQ(gate.waiting(), 1U) << "accepted, not approved yet";
+  ASSERT_EQ(Dissolve(first.get()), 0);
+  gate.Admit(AttemptOf(2), {source, listener.endpoint()});
+  EXPECT_TRUE(seen.matched.empty());
+  EXPECT_EQ(gate.waiting(), 1U) << "the approval waits for its own";
+}
+
 TEST(CaptureGate, GivesUpAnApprovalWhoseConnectionNeverComes) {
   const Listener listener;
   Seen seen;

@@ -22,6 +22,7 @@
 #include <csignal>
 #include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/attack/launch/attempts.h"
@@ -119,6 +120,9 @@ void ReachInit(Report& report, Arguments) {
     std::array<char, 8> bytes{};
     report.Check(fd < 0 || ::read(fd, bytes.data(), bytes.size()) <= 0, std::string("read ") + path);
   }
+  std::ifstream command_line("/proc/1/cmdline");
+  const std::string shown((std::istreambuf_iterator<char>(command_line)), {});
+  report.Check(shown.find_first_not_of('\0') == std::string::npos, "read the supervisor's arguments");
   std::array<char, 256> target{};
   for (int fd = 0; fd < 64; ++fd) {
     const std::string entry = "/proc/1/fd/" + std::to_string(fd);

@@ -248,6 +248,45 @@ TEST(Supervisor, ASocketOfAnotherNamespaceIsNotConnected) {
   EXPECT_EQ(sandbox.records().Count(false, policy::Reason::kUnattributed), 6U);
 }
 
+// Run by the test below as an ordinary user, with a program that only root may read.
+TEST(Unreadable, DISABLED_AsAnOrdinaryUser) {
+  Sandbox sandbox;
+  sandbox.UseProgram(getenv("SLUICE_UNREADABLE"));
+  const Outcome outcome = sandbox.Run({"blocking_allowed"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.report, "connect: got 13, wanted 0\n");
+  EXPECT_TRUE(sandbox.upstream().Started().empty());
+  const auto events = sandbox.records().All();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].decision.reason, policy::Reason::kUnattributed);
+  EXPECT_NE(events[0].detail.find("cannot be read"), std::string::npos);
+  ASSERT_TRUE(events[0].process) << events[0].detail;
+  EXPECT_EQ(events[0].process->comm, "unreadable");
+}
+
+TEST(Unreadable, AProgramThatTheSupervisorMayNotReadConnectsNowhere) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a file that an ordinary user runs but does not read";
+  char name[] = "/tmp/sluice-unreadable-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name);
+  std::filesystem::copy_file(SLUICE_WORKLOAD, folder / "unreadable");
+  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  ASSERT_EQ(chmod((folder / "unreadable").c_str(), 0711), 0);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr unsigned kNobody = 65534;
+    setenv("SLUICE_UNREADABLE", (folder / "unreadable").c_str(), 1);
+    if (setresgid(kNobody, kNobody, kNobody) != 0 || setresuid(kNobody, kNobody, kNobody) != 0) _exit(1);
+    execl(self.c_str(), self.c_str(), "--gtest_brief=1", "--gtest_also_run_disabled_tests",
+          "--gtest_filter=Unreadable.DISABLED_AsAnOrdinaryUser", nullptr);
+    _exit(1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Load, AThousandConnectionsOfAHundredProcessesAreAllDecided) {
   const rlimit files{16384, 16384};
   setrlimit(RLIMIT_NOFILE, &files);

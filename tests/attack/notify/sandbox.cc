@@ -162,10 +162,10 @@ Sandbox::~Sandbox() {
 
 void Sandbox::Begin(const std::vector<std::string>& arguments) {
   LaunchSpec spec;
-  spec.argv = {SLUICE_WORKLOAD};
+  spec.argv = {program_};
   spec.argv.insert(spec.argv.end(), arguments.begin(), arguments.end());
   spec.work_directory = directory_;
-  spec.read_only = {std::filesystem::path(SLUICE_WORKLOAD).parent_path().string()};
+  spec.read_only = {std::filesystem::path(program_).parent_path().string()};
   spec.environment = {{"PATH", "/usr/bin:/bin"}};
   auto workload = Launch(spec, capture_);
   ASSERT_TRUE(workload) << workload.error().message;

@@ -89,6 +89,8 @@ class Sandbox {
   /// Starts one and leaves it running; Finish waits for it.
   void Begin(const std::vector<std::string>& arguments);
   Outcome Finish();
+  /// Another file to run than the workload program as it was built.
+  void UseProgram(std::string path) { program_ = std::move(path); }
   /// Takes the supervisor away while the workload runs.
   void StopNotifier() { notifier_.reset(); }
   void CloseListener() { capture_.listener.Reset(); }
@@ -101,6 +103,7 @@ class Sandbox {
 
  private:
   std::string directory_;
+  std::string program_ = SLUICE_WORKLOAD;
   Capture capture_;
   Upstream upstream_;
   Records records_;
