@@ -22,7 +22,8 @@ Result<std::string> ReadFile(const std::string& path, size_t limit) {
       if (errno == EINTR) continue;
       return FailErrno(fmt::format("cannot read {}", path), errno);
     }
-    if (content.size() + static_cast<size_t>(n) > limit) return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
+    if (content.size() + static_cast<size_t>(n) > limit)
+      return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
     content.append(buffer, static_cast<size_t>(n));
   }
 }

@@ -18,7 +18,8 @@ Result<std::vector<IpAddress>> HostAddresses() {
     if (entry->ifa_addr == nullptr) continue;
     const size_t length = entry->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_storage) : 16;
     if (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6) continue;
-    if (const auto endpoint = Endpoint::FromSockaddr(entry->ifa_addr, length < 28 ? length : 28)) addresses.push_back(endpoint->address);
+    if (const auto endpoint = Endpoint::FromSockaddr(entry->ifa_addr, length < 28 ? length : 28))
+      addresses.push_back(endpoint->address);
   }
   freeifaddrs(list);
   return addresses;
@@ -32,12 +33,15 @@ Result<Endpoint> ParseResolver(const std::string& text) {
   if (colon != std::string::npos && (bracketed ? text[colon - 1] == ']' : text.find(':') == colon)) {
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
-    if (error != std::errc{} || stop != end || port == 0) return Fail(Code::kInvalid, fmt::format("--resolver {}: the port is not a number from 1 to 65535", text));
+    if (error != std::errc{} || stop != end || port == 0)
+      return Fail(Code::kInvalid, fmt::format("--resolver {}: the port is not a number from 1 to 65535", text));
     host = text.substr(0, colon);
   }
   if (bracketed && host.size() > 2 && host.back() == ']') host = host.substr(1, host.size() - 2);
   const auto address = IpAddress::Parse(host);
-  if (!address) return Fail(Code::kInvalid, fmt::format("--resolver {}: not an IP address (write 1.1.1.1, 1.1.1.1:5353 or [2606::1]:53)", text));
+  if (!address)
+    return Fail(Code::kInvalid,
+                fmt::format("--resolver {}: not an IP address (write 1.1.1.1, 1.1.1.1:5353 or [2606::1]:53)", text));
   return Endpoint{*address, port};
 }
 

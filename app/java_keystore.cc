@@ -91,7 +91,8 @@ Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view 
   } else {
     for (const std::string& der : DerOf(bundle_pem)) PutEntry(&entries, fmt::format("root-{}", count++), der);
   }
-  for (const std::string& der : DerOf(authority_pem)) PutEntry(&entries, fmt::format("sluice-sandbox-authority-{}", count++), der);
+  for (const std::string& der : DerOf(authority_pem))
+    PutEntry(&entries, fmt::format("sluice-sandbox-authority-{}", count++), der);
   std::string out;
   PutU32(&out, kMagic);
   PutU32(&out, kVersion);

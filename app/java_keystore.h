@@ -12,6 +12,7 @@ namespace sluice::app {
 
 /// `store`: the bytes of the host's cacerts, any format. `bundle_pem`: the system's roots, used when `store` is not JKS.
 /// `authority_pem`: the certificate to add. The result opens with the usual password, "changeit".
-[[nodiscard]] Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem);
+[[nodiscard]] Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem,
+                                                     std::string_view authority_pem);
 
 }  // namespace sluice::app

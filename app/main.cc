@@ -1,8 +1,8 @@
 // The `sluice` program: flags into option structs, nothing more.
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -70,7 +70,9 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
   sub->footer(kRunExamples);
   sub->add_option("-p,--policy", run->policy, "Policy file")->type_name("FILE");
-  sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")->type_name("RULE")->allow_extra_args(false);
+  sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")
+      ->type_name("RULE")
+      ->allow_extra_args(false);
   sub->add_option("--audit", run->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
   sub->add_option("--resolver", run->resolvers, "Upstream DNS server; repeatable (default: the host's)")
       ->type_name("IP[:PORT]")
@@ -89,7 +91,9 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
       ->allow_extra_args(false);
   sub->add_option("--cwd", run->cwd, "Work directory (default: the current one)")->type_name("DIR");
   sub->add_option("--name", run->name, "Sandbox name in records (default: the command's)")->type_name("NAME");
-  sub->add_option("-l,--label", run->labels, "Label in every record; repeatable")->type_name("KEY=VALUE")->allow_extra_args(false);
+  sub->add_option("-l,--label", run->labels, "Label in every record; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
   sub->add_flag("-q,--quiet", run->quiet, "Print denials and errors only");
@@ -99,8 +103,9 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
 
 void AddFormat(CLI::App* sub, sluice::app::OutputFormat* format) {
   using sluice::app::OutputFormat;
-  sub->add_option_function<std::string>("--format", [format](const std::string& word) { *format = word == "json" ? OutputFormat::kJson : OutputFormat::kText; },
-                                        "text (default) or json")
+  sub->add_option_function<std::string>(
+         "--format", [format](const std::string& word) { *format = word == "json" ? OutputFormat::kJson : OutputFormat::kText; },
+         "text (default) or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("FORMAT");
 }
@@ -117,7 +122,8 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   CLI::App* sub = app.add_subcommand("explain", "Say what a policy answers to one request, and why");
   sub->footer(kExplainExamples);
   sub->add_option("file", explain->file, "Policy file")->required()->type_name("FILE");
-  sub->add_option("request", explain->question, "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
+  sub->add_option("request", explain->question,
+                  "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
       ->required()
       ->type_name("REQUEST");
   sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");

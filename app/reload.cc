@@ -23,7 +23,8 @@ constexpr int kSettleMs = 20;
 
 }  // namespace
 
-Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolicy& policy, std::function<Result<policy::SnapshotPtr>()> load,
+Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolicy& policy,
+                                                            std::function<Result<policy::SnapshotPtr>()> load,
                                                             std::function<void()> changed) {
   std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed)));
   watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));

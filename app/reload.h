@@ -10,8 +10,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "policy/io/load.h"
 #include "policy/event.h"
+#include "policy/io/load.h"
 
 namespace sluice::app {
 
@@ -19,7 +19,8 @@ class PolicyWatcher {
  public:
   /// `load` reads the policy anew; `changed` runs on the watcher's thread after each swap. SIGHUP must be blocked in every
   /// thread. `policy` outlives the watcher.
-  static Result<std::unique_ptr<PolicyWatcher>> Start(policy::CurrentPolicy& policy, std::function<Result<policy::SnapshotPtr>()> load,
+  static Result<std::unique_ptr<PolicyWatcher>> Start(policy::CurrentPolicy& policy,
+                                                      std::function<Result<policy::SnapshotPtr>()> load,
                                                       std::function<void()> changed);
   ~PolicyWatcher();
   PolicyWatcher(const PolicyWatcher&) = delete;

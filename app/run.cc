@@ -44,9 +44,10 @@ Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
   if (!snapshot) return snapshot;
   if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
     const policy::RuleInfo* rule = (*snapshot)->rule(udp.front());
-    return std::unexpected(Error{Code::kInvalid,
-                                 fmt::format("`{}`: `sluice run` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text),
-                                 0, rule->span});
+    return std::unexpected(Error{
+        Code::kInvalid,
+        fmt::format("`{}`: `sluice run` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text), 0,
+        rule->span});
   }
   return snapshot;
 }
@@ -55,7 +56,8 @@ Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::st
   std::map<std::string, std::string> parsed;
   for (const std::string& label : labels) {
     const size_t equals = label.find('=');
-    if (equals == std::string::npos || equals == 0) return Fail(Code::kInvalid, fmt::format("--label {}: write KEY=VALUE", label));
+    if (equals == std::string::npos || equals == 0)
+      return Fail(Code::kInvalid, fmt::format("--label {}: write KEY=VALUE", label));
     if (!parsed.emplace(label.substr(0, equals), label.substr(equals + 1)).second)
       return Fail(Code::kInvalid, fmt::format("--label {}: the key was given twice", label));
   }
@@ -98,7 +100,8 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.unix_sockets = snapshot.UnixPaths();
   if (!options.timeout.empty()) {
     spec.timeout = ParseDuration(options.timeout);
-    if (!spec.timeout) return Fail(Code::kInvalid, fmt::format("--timeout {}: write a duration such as 250ms, 30s, 5m or 1h", options.timeout));
+    if (!spec.timeout)
+      return Fail(Code::kInvalid, fmt::format("--timeout {}: write a duration such as 250ms, 30s, 5m or 1h", options.timeout));
   }
   return spec;
 }
@@ -121,7 +124,8 @@ Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, super
   auto environment = supervisor::ChooseEnvironment(InheritedEnvironment(trust), options.environment);
   if (!environment) return std::unexpected(environment.error());
   if (!environment->credentials.empty())
-    LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)", fmt::join(environment->credentials, " "));
+    LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)",
+            fmt::join(environment->credentials, " "));
   spec->environment = std::move(environment->variables);
   for (const auto& variable : trust.environment) spec->environment.push_back(variable);
   spec->overlays = trust.overlays;
@@ -153,16 +157,18 @@ Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options, const super
 audit::Options MakeAuditOptions(const RunOptions& options, std::map<std::string, std::string> labels) {
   audit::Options audit_options;
   audit_options.file = options.audit;
-  audit_options.sandbox = options.name.empty() ? std::filesystem::path(options.command.front()).filename().string() : options.name;
+  audit_options.sandbox =
+      options.name.empty() ? std::filesystem::path(options.command.front()).filename().string() : options.name;
   audit_options.labels = std::move(labels);
   return audit_options;
 }
 
 void Announce(const RunOptions& options, const policy::Snapshot& snapshot) {
   if (options.quiet) return;
-  LogInfo("enforcing: no interface, seccomp notifications, Landlock; {} rule{}, digest {}{}", snapshot.rules().size(),
-          snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
-          snapshot.mode() == policy::Mode::kAudit ? "; mode audit: nothing is refused but bad addresses and protocol faults" : "");
+  LogInfo(
+      "enforcing: no interface, seccomp notifications, Landlock; {} rule{}, digest {}{}", snapshot.rules().size(),
+      snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
+      snapshot.mode() == policy::Mode::kAudit ? "; mode audit: nothing is refused but bad addresses and protocol faults" : "");
 }
 
 std::string DescribeExit(const supervisor::ExitStatus& status) {
@@ -179,9 +185,10 @@ int LaunchExitCode(const Error& error) {
 }
 
 // From here on the workload may run. The watcher goes before the sandbox it tells.
-std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec, Sandbox& sandbox,
-                                                     policy::CurrentPolicy& policy) {
-  auto watcher = PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
+std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
+                                                     Sandbox& sandbox, policy::CurrentPolicy& policy) {
+  auto watcher =
+      PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
   if (!watcher) return std::unexpected(Report(watcher.error()));
   if (auto launched = sandbox.Launch(spec); !launched) return std::unexpected(LaunchExitCode(launched.error()));
   Announce(options, *policy.Get());
@@ -219,7 +226,8 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
 }
 
 int Run(const RunOptions& options) {
-  if (options.command.empty()) return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
+  if (options.command.empty())
+    return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
   if (options.policy.empty() && options.allows.empty())
     return Report(Error{Code::kInvalid, "no policy; give --policy FILE or at least one --allow RULE"});
   // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.

@@ -13,9 +13,9 @@
 namespace sluice::app {
 
 struct RunOptions {
-  std::string policy;                ///< file; may be empty when there are allows
-  std::vector<std::string> allows;   ///< --allow
-  std::string audit;                 ///< file; empty: none
+  std::string policy;                  ///< file; may be empty when there are allows
+  std::vector<std::string> allows;     ///< --allow
+  std::string audit;                   ///< file; empty: none
   std::vector<std::string> resolvers;  ///< "IP" or "IP:PORT"
   std::vector<std::string> upstream_ca;
   std::vector<std::string> read_write;

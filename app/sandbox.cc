@@ -8,7 +8,8 @@
 namespace sluice::app {
 
 void FlowBridge::Prepare(supervisor::ApprovedConnect connect, std::function<void(int)> done) {
-  engine_.Prepare(connect.id, proxy::FlowTarget{std::move(connect.host), connect.destination, std::move(connect.process)}, std::move(done));
+  engine_.Prepare(connect.id, proxy::FlowTarget{std::move(connect.host), connect.destination, std::move(connect.process)},
+                  std::move(done));
 }
 
 void FlowBridge::Start(supervisor::ApprovedConnect connect, Endpoint source, UniqueFd accepted) {
@@ -20,7 +21,8 @@ void FlowBridge::Start(supervisor::ApprovedConnect connect, Endpoint source, Uni
   engine_.Accept(std::move(flow));
 }
 
-Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink) {
+Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, const policy::CurrentPolicy& policy,
+                                                 policy::EventSink& sink) {
   std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(options), policy, sink));
   auto capture = supervisor::CreateCapture();
   if (!capture) return std::unexpected(capture.error());
@@ -55,10 +57,12 @@ Result<void> Sandbox::StartResolver() {
     dns::ServerOptions server_options;
     server_options.udp = std::move(capture_.dns_udp);
     server_options.tcp = std::move(capture_.dns_tcp);
-    server_options.attribute = [notifier = notifier_.get()](policy::Transport transport, const Endpoint& client, const Endpoint& server_end) {
+    server_options.attribute = [notifier = notifier_.get()](policy::Transport transport, const Endpoint& client,
+                                                            const Endpoint& server_end) {
       return notifier->Attribute(transport, client, server_end);
     };
-    server = dns::Server::Start(engine_->ResolverContext(), std::move(server_options), engine_->ResolverClient(), pool_, policy_, sink_);
+    server = dns::Server::Start(engine_->ResolverContext(), std::move(server_options), engine_->ResolverClient(), pool_, policy_,
+                                sink_);
   });
   if (!server) return std::unexpected(server.error());
   resolver_ = *std::move(server);
@@ -73,7 +77,8 @@ Result<void> Sandbox::Launch(const supervisor::LaunchSpec& spec) {
   notifier_options.workload_pid = workload_->pid();
   notifier_options.writable_trees = options_.writable_trees;
   notifier_options.host_addresses = options_.engine.host_addresses;
-  auto notifier = supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
+  auto notifier =
+      supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
   if (!notifier) return std::unexpected(notifier.error());
   notifier_ = *std::move(notifier);
   if (auto started = StartResolver(); !started) return started;

@@ -45,7 +45,8 @@ struct SandboxOptions {
 class Sandbox {
  public:
   /// Capture namespace and proxy; nothing of the workload yet. References outlive the sandbox.
-  static Result<std::unique_ptr<Sandbox>> Create(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+  static Result<std::unique_ptr<Sandbox>> Create(SandboxOptions options, const policy::CurrentPolicy& policy,
+                                                 policy::EventSink& sink);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;

@@ -9,11 +9,13 @@ namespace {
 constexpr const char* kAuthorityPath = "/run/sluice/authority.pem";
 constexpr const char* kBundlePath = "/run/sluice/ca-bundle.pem";
 // Debian and Ubuntu; Fedora; SUSE; Alpine.
-constexpr const char* kSystemBundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                                          "/etc/ssl/cert.pem"};
+constexpr const char* kSystemBundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                          "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 constexpr const char* kJavaStores[] = {"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"};
-constexpr const char* kBundleVariables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
-                                            "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "DENO_CERT"};
+constexpr const char* kBundleVariables[] = {
+    "SSL_CERT_FILE", "CURL_CA_BUNDLE",    "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO",
+    "PIP_CERT",      "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",      "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "DENO_CERT"};
 
 }  // namespace
 

@@ -87,9 +87,7 @@ bool Cidr::Contains(const IpAddress& address) const { return Masked(address, len
 
 bool Cidr::Contains(const Cidr& inner) const { return inner.length_ >= length_ && Contains(inner.base_); }
 
-std::string Cidr::ToString() const {
-  return fmt::format("{}/{}", base_.ToString(), is_v4() ? length_ - 96 : length_);
-}
+std::string Cidr::ToString() const { return fmt::format("{}/{}", base_.ToString(), is_v4() ? length_ - 96 : length_); }
 
 std::optional<Endpoint> Endpoint::FromSockaddr(const ::sockaddr* address, size_t length) {
   if (length < sizeof(sa_family_t)) return std::nullopt;

@@ -13,10 +13,14 @@ std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
 std::string_view Tag(LogLevel level, bool color) {
   switch (level) {
-    case LogLevel::kError: return color ? "\x1b[31merror:\x1b[0m " : "error: ";
-    case LogLevel::kWarn: return color ? "\x1b[33mwarning:\x1b[0m " : "warning: ";
-    case LogLevel::kDebug: return "debug: ";
-    case LogLevel::kInfo: break;
+    case LogLevel::kError:
+      return color ? "\x1b[31merror:\x1b[0m " : "error: ";
+    case LogLevel::kWarn:
+      return color ? "\x1b[33mwarning:\x1b[0m " : "warning: ";
+    case LogLevel::kDebug:
+      return "debug: ";
+    case LogLevel::kInfo:
+      break;
   }
   return "";
 }

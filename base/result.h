@@ -42,7 +42,7 @@ struct SourceSpan {
 struct [[nodiscard]] Error {
   Code code = Code::kInternal;
   std::string message;
-  int sys_errno = 0;                ///< 0 where no system call was involved
+  int sys_errno = 0;                 ///< 0 where no system call was involved
   std::optional<SourceSpan> span{};  ///< set for faults of a policy file
 };
 

@@ -13,9 +13,10 @@ namespace sluice::supervisor {
 
 /// Everything the supervisor holds of a capture namespace. Dropping it closes the way: connects are then refused.
 struct Capture {
-  UniqueFd user_namespace;     ///< owner of the network namespace
+  UniqueFd user_namespace;  ///< owner of the network namespace
   UniqueFd network_namespace;
-  UniqueFd listener;           ///< TCP, dual-stack, IP_TRANSPARENT, non-blocking, never SO_REUSEPORT; its own name of an accepted socket is the destination
+  UniqueFd listener;  ///< TCP, dual-stack, IP_TRANSPARENT, non-blocking, never SO_REUSEPORT; its own name of an accepted socket
+                      ///< is the destination
   uint16_t listener_port = 0;  ///< below 1024, so that the workload cannot bind beside it
   UniqueFd dns_udp;            ///< [::]:53, packet info on
   UniqueFd dns_tcp;            ///< [::]:53, listening

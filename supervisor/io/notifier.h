@@ -55,11 +55,13 @@ class Notifier {
  public:
   /// `capture` and the references outlive the notifier.
   static Result<std::unique_ptr<Notifier>> Start(UniqueFd notify_fd, const Capture& capture, NotifierOptions options,
-                                                 FlowHandler& handler, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+                                                 FlowHandler& handler, const policy::CurrentPolicy& policy,
+                                                 policy::EventSink& sink);
   virtual ~Notifier() = default;
 
   /// Who owns this socket of the capture namespace: what was notified, else sock_diag and /proc. Any thread.
-  [[nodiscard]] virtual policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client, const Endpoint& server) = 0;
+  [[nodiscard]] virtual policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client,
+                                                     const Endpoint& server) = 0;
 };
 
 }  // namespace sluice::supervisor

@@ -20,8 +20,7 @@ bool Get(int fd, int option, T* out) {
 
 std::optional<SocketFacts> ReadSocketFacts(int fd) {
   SocketFacts out;
-  if (!Get(fd, SO_DOMAIN, &out.domain) || !Get(fd, SO_TYPE, &out.type) || 
-      !Get(fd, kernel::kSoNetnsCookie, &out.netns_cookie)) {
+  if (!Get(fd, SO_DOMAIN, &out.domain) || !Get(fd, SO_TYPE, &out.type) || !Get(fd, kernel::kSoNetnsCookie, &out.netns_cookie)) {
     return std::nullopt;
   }
   return out;

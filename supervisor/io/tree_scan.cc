@@ -113,8 +113,9 @@ class Scanner {
       if (about.st_dev != file.device || about.st_ino != file.inode) continue;
       const std::string path = fmt::format("{}/{}", folder, name);
       if (path != file.path)
-        return Fail(Code::kInvalid, fmt::format("{} is the same file as {} (a hard link), which the workload must not write: remove one of them", path,
-                                                file.path));
+        return Fail(Code::kInvalid,
+                    fmt::format("{} is the same file as {} (a hard link), which the workload must not write: remove one of them",
+                                path, file.path));
     }
     return {};
   }

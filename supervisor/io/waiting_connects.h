@@ -25,7 +25,7 @@ inline constexpr size_t kMaxWaitersPerSocket = 64;
 inline constexpr std::chrono::seconds kConnectDeadline{130};  ///< what Linux's own retransmissions come to
 inline constexpr std::chrono::seconds kUnclaimedAge{60};      ///< an outcome that nobody waited for
 inline constexpr std::chrono::milliseconds kSignalProbe{20};  ///< how often Tick wants to be called
-inline constexpr size_t kMaxProbesPerTick = 256;              ///< sockets looked at in one Tick, in turns: the table is locked meanwhile
+inline constexpr size_t kMaxProbesPerTick = 256;  ///< sockets looked at in one Tick, in turns: the table is locked meanwhile
 
 enum class Blocking : uint8_t { kNo, kYes };
 

@@ -14,7 +14,8 @@ TEST(ParseResolver, TakesAddressesWithAndWithoutPort) {
 }
 
 TEST(ParseResolver, RefusesNamesAndBadPorts) {
-  for (const char* bad : {"", "dns.example", "1.1.1.1:", "1.1.1.1:0", "1.1.1.1:70000", "1.1.1.1:5x", ":53", "[2606::1", "[]:53", "1.1.1"})
+  for (const char* bad :
+       {"", "dns.example", "1.1.1.1:", "1.1.1.1:0", "1.1.1.1:70000", "1.1.1.1:5x", ":53", "[2606::1", "[]:53", "1.1.1"})
     EXPECT_FALSE(ParseResolver(bad)) << bad;
 }
 

@@ -10,8 +10,8 @@ namespace {
 TEST(IpAddress, ParsesOnlyCanonicalSpellings) {
   for (const char* good : {"1.2.3.4", "0.0.0.0", "255.255.255.255", "::1", "2001:db8::1", "::ffff:1.2.3.4"})
     EXPECT_TRUE(IpAddress::Parse(good)) << good;
-  for (const char* bad : {"", "1.2.3", "1.2.3.4.5", "01.2.3.4", "0x7f.0.0.1", "127.1", "2130706433", "1.2.3.256", "[::1]", "fe80::1%lo",
-                          "1.2.3.4 ", " 1.2.3.4", ":::", "1::2::3", "g::1"})
+  for (const char* bad : {"", "1.2.3", "1.2.3.4.5", "01.2.3.4", "0x7f.0.0.1", "127.1", "2130706433", "1.2.3.256", "[::1]",
+                          "fe80::1%lo", "1.2.3.4 ", " 1.2.3.4", ":::", "1::2::3", "g::1"})
     EXPECT_FALSE(IpAddress::Parse(bad)) << bad;
 }
 
@@ -24,7 +24,8 @@ TEST(IpAddress, FoldsMappedFormIntoIpv4) {
 TEST(IpAddress, PrintsRfc5952) { EXPECT_EQ(IpAddress::Parse("2001:DB8:0:0:0:0:0:1")->ToString(), "2001:db8::1"); }
 
 TEST(Cidr, RefusesHostBitsAndOddLengths) {
-  for (const char* good : {"10.0.0.0/8", "10.1.2.3", "0.0.0.0/0", "::/0", "fd00::/8", "10.1.2.3/32"}) EXPECT_TRUE(Cidr::Parse(good)) << good;
+  for (const char* good : {"10.0.0.0/8", "10.1.2.3", "0.0.0.0/0", "::/0", "fd00::/8", "10.1.2.3/32"})
+    EXPECT_TRUE(Cidr::Parse(good)) << good;
   for (const char* bad : {"10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/", "10.0.0.0/-1", "fd00::1/8", "::/129", "/8"})
     EXPECT_FALSE(Cidr::Parse(bad)) << bad;
 }
