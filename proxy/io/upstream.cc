@@ -28,7 +28,9 @@ std::string TargetText(const DialTarget& target) {
 // Whether an idle connection is still what it was: nothing may arrive on it but a session ticket.
 bool Alive(Upstream& upstream) {
   if ((upstream.stream.channel.ready & (kBroken | kPeerDone)) != 0 || !upstream.in.empty()) return false;
-  if ((upstream.stream.channel.ready & kReadable) == 0) return true;
+  // What OpenSSL has read ahead, no event of the socket tells of.
+  const bool ahead = upstream.stream.ssl() != nullptr && SSL_has_pending(upstream.stream.ssl()) == 1;
+  if (!ahead && (upstream.stream.channel.ready & kReadable) == 0) return true;
   char byte = 0;
   return upstream.stream.Read({&byte, 1}).status == IoStatus::kWouldBlock;
 }
