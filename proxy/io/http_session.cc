@@ -240,6 +240,7 @@ void HttpSession::RecordExchange(std::string_view error, int status) {
   event.target.scheme = SchemeText(scheme_);
   event.target.method = request_.method;
   event.target.path = target_.path;
+  event.target.query = QueryKeys(target_.query);
   event.process = flow_.target().process;
   event.rule = decision_.rule;
   event.snapshot = flow_.worker().snapshot();
