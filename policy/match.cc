@@ -126,10 +126,17 @@ bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   return true;
 }
 
+// Servers behind CGI, WSGI or Rack see no difference between '-' and '_' in a field name.
+bool SameToSomeServer(std::string_view listed, std::string_view name) {
+  return std::equal(listed.begin(), listed.end(), name.begin(), name.end(),
+                    [](char x, char y) { return x == y || (x == '-' && y == '_') || (x == '_' && y == '-'); });
+}
+
 bool DenyCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   for (const ValueMatcher& matcher : rule.headers)
-    if (!std::any_of(headers.begin(), headers.end(),
-                     [&](const HeaderView& h) { return h.first == matcher.key && AnyGlob(matcher.values, h.second); }))
+    if (!std::any_of(headers.begin(), headers.end(), [&](const HeaderView& h) {
+          return SameToSomeServer(matcher.key, h.first) && AnyGlob(matcher.values, h.second);
+        }))
       return false;
   return true;
 }
@@ -237,7 +244,8 @@ Misses ConnectionMisses(const Rule& rule, const ConnectionView& connection) {
 }
 
 bool IsMethodOverrideHeader(std::string_view name) {
-  return name == "x-http-method-override" || name == "x-http-method" || name == "x-method-override";
+  return SameToSomeServer("x-http-method-override", name) || SameToSomeServer("x-http-method", name) ||
+         SameToSomeServer("x-method-override", name);
 }
 
 RequestView::RequestView(const RequestQuery& request) : request_(request) {

@@ -146,7 +146,8 @@ TEST(Requests, AreNeverForwardedByTheseMethodsOrUpgrades) {
   for (const char* method : {"CONNECT", "TRACE", "connect", "post", "Get", "", "G ET"})
     EXPECT_EQ(reason(method), Reason::kProtocol) << method;
   EXPECT_EQ(Ask(s, Request("GET", To("a.test", 443), "/").With("upgrade", "websocket")).reason, Reason::kUnsupported);
-  for (const char* name : {"x-http-method-override", "x-http-method", "x-method-override"})
+  for (const char* name :
+       {"x-http-method-override", "x-http-method", "x-method-override", "x_http_method_override", "x-http_method"})
     EXPECT_EQ(Ask(s, Request("GET", To("a.test", 443), "/").With(name, "PUT")).reason, Reason::kHeader);
 }
 
