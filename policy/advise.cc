@@ -167,6 +167,10 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
   }
   advice.explanation = fmt::format("no rule allows {}{}", asked, NearestText(*this, nearest));
   const CanonicalTarget& target = *request.target;
+  if (target.has_hidden_dots) {
+    advice.explanation += "; no rule can: to some servers its path has a dot segment";
+    return advice;
+  }
   if (target.has_encoded_slash || target.has_path_params || view.has_method_override()) {
     advice.explanation += fmt::format("; it would need the key `{}: true`", target.has_encoded_slash ? "encoded-slash"
                                                                             : target.has_path_params ? "path-params"
