@@ -182,7 +182,9 @@ Task<HttpSession::After> HttpSession::HandleRequest() {
   framing_ = {};
   if (const Fault fault = Understand()) co_return co_await RefuseFault(fault);
   // With the address of the connection that would be used, so that `ip` keys are judged on what is dialled.
-  const Upstream* candidate = prepared_ != nullptr ? prepared_.get() : flow_.worker().pool().Peek(pool_key_);
+  const Upstream* candidate = own_ != nullptr        ? own_.get()
+                              : prepared_ != nullptr ? prepared_.get()
+                                                     : flow_.worker().pool().Peek(pool_key_);
   policy::Decision decision = Decide(candidate != nullptr ? std::optional(candidate->address) : std::nullopt);
   if (!decision.allowed && candidate != nullptr) decision = Decide(std::nullopt);
   decision_ = decision;

@@ -439,6 +439,34 @@ TEST(Engine, DropsAnOriginConnectionThatSaysMoreInAnotherTlsRecord) {
   EXPECT_EQ(b.origin.accepted(), 2);
 }
 
+TEST(Engine, KeepsAnAuthenticatedConnectionToTheClientThatAuthenticated) {
+  // As with NTLM, the connection is the user from the first credentials on.
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), [](Peer peer) {
+    std::string user = "nobody";
+    for (;;) {
+      const auto request = peer.ReadMessage();
+      if (request.head.empty()) return;
+      if (!request.Field("authorization").empty()) user = "alice";
+      if (!peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", user.size(), user))) return;
+    }
+  });
+  for (const std::string scheme : {"NTLM", "negotiate"}) {
+    EngineOptions one_pool;
+    one_pool.workers = 1;
+    Testbed bed(LoopbackRule(fmt::format("http a.test:{}", origin.port())), one_pool);
+    Peer alice = bed.Connect("a.test", origin.port());
+    const int before = origin.accepted();
+    for (const std::string& fields : {fmt::format("Authorization: {} TlRMTVNTUA==\r\n", scheme), std::string()}) {
+      alice.Write(Get("/", origin.port(), fields));
+      EXPECT_EQ(alice.ReadMessage().body, "alice") << scheme;
+    }
+    EXPECT_EQ(origin.accepted(), before + 1) << scheme;
+    Peer mallory = bed.Connect("a.test", origin.port());
+    mallory.Write(Get("/", origin.port()));
+    EXPECT_EQ(mallory.ReadMessage().body, "nobody") << scheme;
+  }
+}
+
 TEST(Engine, ReplacesAPooledConnectionThatHasDied) {
   Bench b([](Peer peer) {
     if (peer.ReadMessage().head.empty()) return;
