@@ -90,9 +90,10 @@ std::string DenialText(const policy::DecisionEvent& event, Style style) {
                                  ReasonWords(event.decision.reason));
   const std::string id = event.denial_id.empty() ? "" : fmt::format("({})", Visible(event.denial_id, kMaxWord));
   std::string help;
-  const std::string suggest = Redact(event.advice.suggest, "*");
+  const std::string suggest = RedactSuggestion(event.advice.suggest);
   if (!suggest.empty() && suggest.size() <= kMaxSuggest) {
     help = "allow it: --allow " + ShellQuote(VisibleSentence(suggest, 3 * kMaxSuggest));
+    if (event.layer == EventLayer::kDns) help += ", or another rule for what it will do there";
   } else if (!event.detail.empty() || !event.advice.explanation.empty()) {
     help = VisibleSentence(Redact(event.detail.empty() ? event.advice.explanation : event.detail), kMaxSentence);
   }

@@ -154,7 +154,7 @@ void RecordFormat::Append(std::string* out, const policy::DecisionEvent& event) 
   AddTarget(&members, event.target);
   AddRule(&members, "rule", event.snapshot, event.decision.rule);
   AddRule(&members, "nearest_rule", event.snapshot, event.advice.nearest);
-  members.Optional("suggest", Redact(event.advice.suggest, "*"));
+  members.Optional("suggest", RedactSuggestion(event.advice.suggest));
   members.Optional("explanation", Redact(event.advice.explanation));
   members.Optional("detail", Redact(event.detail));
   members.Optional("denial", event.denial_id);

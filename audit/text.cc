@@ -135,6 +135,16 @@ std::string Redact(std::string_view text, std::string_view replacement) {
   return out;
 }
 
+std::string RedactSuggestion(std::string_view suggest) {
+  size_t host = suggest.rfind(' ');
+  host = host == std::string_view::npos ? 0 : host + 1;
+  if (suggest.substr(host).starts_with("http://")) host += 7;
+  const size_t path = std::min(suggest.find('/', host), suggest.size());
+  const std::string_view head = suggest.substr(0, path);
+  if (Redact(head, "*") != head) return "";
+  return std::string(head) + Redact(suggest.substr(path), "*");
+}
+
 std::string QueryKeys(std::string_view query) {
   std::string out;
   while (!query.empty()) {

@@ -21,6 +21,9 @@ void AppendJsonString(std::string* out, std::string_view text);
 /// `text` with whatever looks like a credential replaced: known prefixes (ghp_, AKIA, eyJ and the like), 32 and more hexadecimal
 /// digits, 24 and more characters that mix lower case, upper case and digits. Works on paths, names and sentences.
 [[nodiscard]] std::string Redact(std::string_view text, std::string_view replacement = "...redacted");
+/// A suggested rule with what looks like a credential in its path replaced by a star. Empty where the verb or the host has one:
+/// a star there would be another rule.
+[[nodiscard]] std::string RedactSuggestion(std::string_view suggest);
 /// "a=1&b" becomes "a=&b": values never reach a record.
 [[nodiscard]] std::string QueryKeys(std::string_view query);
 

@@ -167,6 +167,10 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
   }
   advice.explanation = fmt::format("no rule allows {}{}", asked, NearestText(*this, nearest));
   const CanonicalTarget& target = *request.target;
+  if (target.has_hidden_dots) {
+    advice.explanation += "; no rule can: to some servers its path has a dot segment";
+    return advice;
+  }
   if (target.has_encoded_slash || target.has_path_params || view.has_method_override()) {
     advice.explanation += fmt::format("; it would need the key `{}: true`", target.has_encoded_slash ? "encoded-slash"
                                                                             : target.has_path_params ? "path-params"
@@ -209,9 +213,11 @@ Advice Snapshot::AdviseName(const NameQuery& query, const NameDecision& denied) 
   }
   if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
   advice.explanation = fmt::format("no rule allows {}{}", what, NearestText(*this, nearest));
-  // The compact form grants A and AAAA.
+  // Every rule implies A and AAAA lookups of its own host, and a lookup alone is seldom what was wanted.
   if (!query.name.empty() && (query.type == kDnsA || query.type == kDnsAaaa)) {
-    advice.suggest = fmt::format("dns {}", query.name);
+    advice.explanation += "; a rule for what will be done there allows the lookup too";
+    advice.suggest = fmt::format("GET {}", query.name);
+    KeepIfRule(&advice.suggest);
   } else if (!type.empty()) {
     advice.explanation += fmt::format("; type {} needs a rule `dns` with `types: [{}]`", type, type);
   }

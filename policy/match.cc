@@ -56,15 +56,20 @@ std::string_view DecodeQuery(std::string_view raw, QueryBuffer* buffer) {
   return {buffer->data(), size};
 }
 
+// What ends a pair. Some servers split at ';' too: an allow must hold in both readings, for a deny one is enough.
+constexpr std::string_view kAmpersand = "&";
+constexpr std::string_view kAmpersandOrSemicolon = "&;";
+bool HasOtherReading(std::string_view query) { return query.find(';') != std::string_view::npos; }
+
 // Calls f(key, value) for each pair until it returns false. "k" is "k=".
 template <class F>
-void ForEachPair(std::string_view query, F f) {
+void ForEachPair(std::string_view query, std::string_view separators, F f) {
   QueryBuffer key_buffer;
   QueryBuffer value_buffer;
   while (!query.empty()) {
-    const size_t amp = query.find('&');
-    const std::string_view pair = query.substr(0, amp);
-    query = amp == std::string_view::npos ? std::string_view{} : query.substr(amp + 1);
+    const size_t end = query.find_first_of(separators);
+    const std::string_view pair = query.substr(0, end);
+    query = end == std::string_view::npos ? std::string_view{} : query.substr(end + 1);
     if (pair.empty()) continue;
     const size_t equals = pair.find('=');
     const std::string_view key = DecodeQuery(pair.substr(0, equals), &key_buffer);
@@ -78,12 +83,11 @@ bool AnyGlob(const std::vector<Glob>& globs, std::string_view text) {
   return std::any_of(globs.begin(), globs.end(), [&](const Glob& g) { return g.Matches(text); });
 }
 
-bool AllowCoversQuery(const Rule& rule, std::string_view query) {
-  if (rule.query.empty() && !rule.query_keys) return true;
+bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_view separators) {
   bool good = true;
   for (const ValueMatcher& matcher : rule.query) {
     bool present = false;
-    ForEachPair(query, [&](std::string_view key, std::string_view value) {
+    ForEachPair(query, separators, [&](std::string_view key, std::string_view value) {
       if (key != matcher.key) return true;
       present = true;
       good = AnyGlob(matcher.values, value);
@@ -92,7 +96,7 @@ bool AllowCoversQuery(const Rule& rule, std::string_view query) {
     if (!good || !present) return false;
   }
   if (!rule.query_keys) return true;
-  ForEachPair(query, [&](std::string_view key, std::string_view) {
+  ForEachPair(query, separators, [&](std::string_view key, std::string_view) {
     good = std::any_of(rule.query_keys->begin(), rule.query_keys->end(), [&](const std::string& k) { return k == key; }) ||
            std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
     return good;
@@ -100,17 +104,29 @@ bool AllowCoversQuery(const Rule& rule, std::string_view query) {
   return good;
 }
 
+bool AllowCoversQuery(const Rule& rule, std::string_view query) {
+  if (rule.query.empty() && !rule.query_keys) return true;
+  return AllowCoversReading(rule, query, kAmpersand) &&
+         (!HasOtherReading(query) || AllowCoversReading(rule, query, kAmpersandOrSemicolon));
+}
+
 // Every listed key must have some value that matches.
-bool DenyCoversQuery(const Rule& rule, std::string_view query) {
+bool DenyCoversReading(const Rule& rule, std::string_view query, std::string_view separators) {
   for (const ValueMatcher& matcher : rule.query) {
     bool hit = false;
-    ForEachPair(query, [&](std::string_view key, std::string_view value) {
+    ForEachPair(query, separators, [&](std::string_view key, std::string_view value) {
       hit = key == matcher.key && AnyGlob(matcher.values, value);
       return !hit;
     });
     if (!hit) return false;
   }
   return true;
+}
+
+bool DenyCoversQuery(const Rule& rule, std::string_view query) {
+  if (rule.query.empty()) return true;
+  return DenyCoversReading(rule, query, kAmpersand) ||
+         (HasOtherReading(query) && DenyCoversReading(rule, query, kAmpersandOrSemicolon));
 }
 
 bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
@@ -126,10 +142,17 @@ bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   return true;
 }
 
+// Servers behind CGI, WSGI or Rack see no difference between '-' and '_' in a field name.
+bool SameToSomeServer(std::string_view listed, std::string_view name) {
+  return std::equal(listed.begin(), listed.end(), name.begin(), name.end(),
+                    [](char x, char y) { return x == y || (x == '-' && y == '_') || (x == '_' && y == '-'); });
+}
+
 bool DenyCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   for (const ValueMatcher& matcher : rule.headers)
-    if (!std::any_of(headers.begin(), headers.end(),
-                     [&](const HeaderView& h) { return h.first == matcher.key && AnyGlob(matcher.values, h.second); }))
+    if (!std::any_of(headers.begin(), headers.end(), [&](const HeaderView& h) {
+          return SameToSomeServer(matcher.key, h.first) && AnyGlob(matcher.values, h.second);
+        }))
       return false;
   return true;
 }
@@ -237,7 +260,8 @@ Misses ConnectionMisses(const Rule& rule, const ConnectionView& connection) {
 }
 
 bool IsMethodOverrideHeader(std::string_view name) {
-  return name == "x-http-method-override" || name == "x-http-method" || name == "x-method-override";
+  return SameToSomeServer("x-http-method-override", name) || SameToSomeServer("x-http-method", name) ||
+         SameToSomeServer("x-method-override", name);
 }
 
 RequestView::RequestView(const RequestQuery& request) : request_(request) {
@@ -260,7 +284,9 @@ Misses RequestView::AllowMisses(const Rule& rule) const {
   if (rule.scheme && *rule.scheme != request_.scheme) misses |= kMissPort;
   if (has_method_override_ && !rule.method_override) misses |= kMissHeader;
   if (!AllowCoversHeaders(rule, request_.headers)) misses |= kMissHeader;
-  if ((target.has_encoded_slash && !rule.encoded_slash) || (target.has_path_params && !rule.path_params)) misses |= kMissPath;
+  if (target.has_hidden_dots || (target.has_encoded_slash && !rule.encoded_slash) ||
+      (target.has_path_params && !rule.path_params))
+    misses |= kMissPath;
   if (IsGit(rule.verb)) return misses | GitMisses(rule);
   if (!ListsMethod(rule, request_.method)) misses |= kMissMethod;
   if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) misses |= kMissPath;
@@ -315,14 +341,18 @@ bool RequestView::DenyCoversMethod(const Rule& rule) const {
 
 bool RequestView::DenyCoversGit(const Rule& rule, std::string_view path) const {
   const std::string_view service = Service(rule.verb);
+  // Some servers take a final slash away before they route.
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (path.ends_with(kInfoRefs)) {
     path.remove_suffix(kInfoRefs.size());
     bool named = false;
     bool other = false;
-    ForEachPair(request_.target->query, [&](std::string_view key, std::string_view value) {
-      if (key == "service") (value == service ? named : other) = true;
-      return true;
-    });
+    for (const std::string_view separators : {kAmpersand, kAmpersandOrSemicolon}) {
+      ForEachPair(request_.target->query, separators, [&](std::string_view key, std::string_view value) {
+        if (key == "service") (value == service ? named : other) = true;
+        return true;
+      });
+    }
     // Without a service it is a fetch of the dumb protocol.
     if (!named && (other || rule.verb == Verb::kGitReceivePack)) return false;
     return DenyCoversRepo(rule, path);

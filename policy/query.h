@@ -71,6 +71,7 @@ struct CanonicalTarget {
   bool has_query = false;
   bool has_encoded_slash = false;  ///< %2F survives in path: only allows with encoded-slash match
   bool has_path_params = false;    ///< ';' in path: only allows with path-params match
+  bool has_hidden_dots = false;    ///< a dot segment once %2F is a slash or ";x" is dropped: no allow matches
   std::string matched{};  ///< path with the escapes of :@!$&'()*+,= decoded, as rules compare it; empty where that is path
   std::vector<std::string> wide_readings{};  ///< other ways a server may read %2F and ';', for denies; mostly empty
   /// What rules compare.

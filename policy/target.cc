@@ -117,8 +117,19 @@ std::string WithoutParams(std::string_view path) {
   return out;
 }
 
+bool HasDotSegment(std::string_view path) {
+  for (size_t at = 1; at <= path.size();) {
+    const size_t end = std::min(path.find('/', at), path.size());
+    const std::string_view segment = path.substr(at, end - at);
+    if (segment == "." || segment == "..") return true;
+    at = end + 1;
+  }
+  return false;
+}
+
 // A server may take %2F for a slash and may drop ";x" from a segment; a deny is tested against each combination.
-std::vector<std::string> WideReadings(const CanonicalTarget& target) {
+std::vector<std::string> WideReadings(CanonicalTarget* whole) {
+  const CanonicalTarget& target = *whole;
   std::vector<std::string> raw;
   if (target.has_encoded_slash) raw.push_back(WithSlashesDecoded(target.path));
   if (target.has_path_params) {
@@ -127,6 +138,7 @@ std::vector<std::string> WideReadings(const CanonicalTarget& target) {
   }
   std::vector<std::string> readings;
   for (const std::string& text : raw) {
+    whole->has_hidden_dots |= HasDotSegment(text);
     std::string normal;
     (void)NormalizeSegments(text, AboveRoot::kClamp, &normal);
     readings.push_back(DecodeForMatching(normal));
@@ -184,7 +196,7 @@ Result<CanonicalTarget> CanonicalizeTarget(std::string_view raw) {
   target.has_encoded_slash = target.path.find("%2F") != std::string::npos;
   target.has_path_params = target.path.find(';') != std::string::npos;
   if (target.path.find('%') != std::string::npos) target.matched = DecodeForMatching(target.path);
-  if (target.has_encoded_slash || target.has_path_params) target.wide_readings = WideReadings(target);
+  if (target.has_encoded_slash || target.has_path_params) target.wide_readings = WideReadings(&target);
   return target;
 }
 

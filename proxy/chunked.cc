@@ -25,6 +25,7 @@ bool Announces(std::string_view announced, std::string_view lower_name) {
 void ChunkedDecoder::Reset() {
   state_ = State::kSizeFirst;
   left_ = 0;
+  size_digits_ = 0;
   extension_bytes_ = 0;
   line_start_ = 0;
   trailers_.clear();
@@ -52,7 +53,8 @@ Fault ChunkedDecoder::Control(char c) {
     case State::kSize: {
       const int digit = HexValue(c);
       if (digit >= 0) {
-        if (left_ > (std::numeric_limits<uint64_t>::max() >> 5)) return {400, "a chunk size that is too large"};
+        if (left_ > (std::numeric_limits<uint64_t>::max() >> 5) || ++size_digits_ > kMaxChunkSizeDigits)
+          return {400, "a chunk size that is too large"};
         left_ = left_ * 16 + static_cast<uint64_t>(digit);
         state_ = State::kSize;
         return {};
@@ -88,6 +90,7 @@ Fault ChunkedDecoder::Control(char c) {
     case State::kDataLf:
       if (c != '\n') return {400, "a chunk that does not end in CRLF"};
       state_ = State::kSizeFirst;
+      size_digits_ = 0;
       return {};
     default:
       return {400, "a malformed chunk"};

@@ -16,6 +16,7 @@ namespace sluice::proxy {
 
 inline constexpr size_t kMaxChunkExtensionBytes = 4096;  ///< over a whole message
 inline constexpr size_t kMaxTrailerBytes = 8192;
+inline constexpr size_t kMaxChunkSizeDigits = 16;  ///< leading zeros included
 
 /// Takes the coded bytes in pieces of any size. Holds no body bytes.
 class ChunkedDecoder {
@@ -40,6 +41,7 @@ class ChunkedDecoder {
 
   State state_ = State::kSizeFirst;
   uint64_t left_ = 0;
+  size_t size_digits_ = 0;
   size_t extension_bytes_ = 0;
   size_t line_start_ = 0;
   std::string trailers_;

@@ -92,6 +92,15 @@ FieldId Classify(std::string_view name) {
   return FieldId::kOther;
 }
 
+// CGI and its heirs write both '-' and '_' as '_' (RFC 3875 section 4.1.18): to them "Transfer_Encoding" is the field that
+// frames or routes the message, while to everyone before them it is not.
+bool IsKnownWithUnderscores(std::string_view name) {
+  if (name.size() > 19 || name.find('_') == std::string_view::npos) return false;
+  std::array<char, 19> dashed;
+  for (size_t i = 0; i < name.size(); ++i) dashed[i] = name[i] == '_' ? '-' : name[i];
+  return Classify({dashed.data(), name.size()}) != FieldId::kOther;
+}
+
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -115,6 +124,8 @@ Fault ParseLine(char* line, size_t size, NameCase name_case, uint16_t status, Fi
             line[i] == ' ' || line[i] == '\t' ? "white space in or after a header name" : "an invalid byte in a header name"};
   if (i == 0) return {status, "an empty header name"};
   field->name = {line, i};
+  if (name_case == NameCase::kLower && IsKnownWithUnderscores(field->name))
+    return {status, "a header name with an underscore in place of a dash"};
   const std::string_view value = Trim({line + i + 1, size - i - 1});
   if (!IsFieldValue(value.data(), value.size())) return {status, "a control character in a header value"};
   field->value = value;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "dns/chain.h"
 #include "dns/local_names.h"
 
 namespace sluice::dns {
@@ -199,6 +200,21 @@ Message ServerCore::DenyByLimit(const Query& query, const policy::ProcessPtr& pr
   return rcode == Rcode::kNxDomain ? Denied(query, why) : Failed(query, rcode, Ede::kProhibited, why);
 }
 
+// A deny of a name holds for the names that lead to it.
+std::optional<Message> ServerCore::DenyByAlias(const Query& query, const policy::ProcessPtr& process,
+                                               std::span<const std::string> chain) {
+  for (const std::string& target : chain) {
+    const auto decision = snapshot_->DecideName({.process = process.get(),
+                                                 .name = target,
+                                                 .type = static_cast<uint16_t>(query.question.type),
+                                                 .now = SystemClock().Wall()});
+    if (decision.decision.reason == Reason::kDenyRule && !decision.decision.audit_only)
+      return Deny(query, process, decision, query.question.type,
+                  fmt::format("it is an alias of {}, which a rule denies", target));
+  }
+  return std::nullopt;
+}
+
 Message ServerCore::FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup) {
   switch (lookup.status) {
     case Lookup::Status::kFailed:
@@ -210,15 +226,7 @@ Message ServerCore::FromLookup(const Query& query, const policy::ProcessPtr& pro
     case Lookup::Status::kFound:
       break;
   }
-  for (const std::string& target : lookup.found.chain) {
-    const auto decision = snapshot_->DecideName({.process = process.get(),
-                                                 .name = target,
-                                                 .type = static_cast<uint16_t>(query.question.type),
-                                                 .now = SystemClock().Wall()});
-    if (decision.decision.reason == Reason::kDenyRule && !decision.decision.audit_only)
-      return Deny(query, process, decision, query.question.type,
-                  fmt::format("it is an alias of {}, which a rule denies", target));
-  }
+  if (auto denied = DenyByAlias(query, process, lookup.found.chain)) return std::move(*denied);
   const Family family = query.question.type == Type::kA ? Family::kV4 : Family::kV6;
   const auto address = pool_.AddressFor(query.name, family);
   if (!address) {
@@ -232,6 +240,9 @@ Message ServerCore::FromWire(const Query& query, const policy::ProcessPtr& proce
   if (!wire) return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, wire.error().message);
   const auto upstream = Decode(*wire);
   if (!upstream) return Failed(query, Rcode::kServFail, Ede::kOther, "the resolver's answer is malformed");
+  if (const auto chain = EndOfChain(*upstream, query.question.name)) {
+    if (auto denied = DenyByAlias(query, process, chain->targets)) return std::move(*denied);
+  }
   if (upstream->header.rcode == Rcode::kNxDomain) return NoSuchName(query);
   return Relayed(query, *upstream, [&](const std::string& target) {
     const auto decision =

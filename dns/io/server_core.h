@@ -63,6 +63,8 @@ class ServerCore {
                              std::string detail);
   [[nodiscard]] Message DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
                                     std::string why, Rcode rcode);
+  [[nodiscard]] std::optional<Message> DenyByAlias(const Query& query, const policy::ProcessPtr& process,
+                                                   std::span<const std::string> chain);
   [[nodiscard]] Message FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup);
   [[nodiscard]] Message FromWire(const Query& query, const policy::ProcessPtr& process, const Result<Wire>& wire);
   /// False: the sink keeps no record, so nothing may be answered.

@@ -87,10 +87,17 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
       co_return;
     }
   }
-  if (verdict_ == policy::ConnectVerdict::kDeny ||
-      !flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->address, {})) {
+  if (verdict_ == policy::ConnectVerdict::kDeny) {
+    (void)flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->address, "no longer allowed");
     flow_.down.Close(Stream::How::kReset);
-    RecordEnd(0, 0, verdict_ == policy::ConnectVerdict::kDeny ? "no longer allowed" : "audit queue full");
+    RecordEnd(0, 0, "no longer allowed");
+    co_return;
+  }
+  // Whoever approved the flow recorded that; only what the address adds is a decision of this place.
+  const bool only_audited_now = decision.decision.audit_only && !flow_.JudgeConnect(std::nullopt).decision.audit_only;
+  if (only_audited_now && !flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->address, {})) {
+    flow_.down.Close(Stream::How::kReset);
+    RecordEnd(0, 0, "audit queue full");
     co_return;
   }
   co_await RunRelay(std::move(upstream));

@@ -17,6 +17,21 @@ bool IsIdempotent(std::string_view method) {
   return std::ranges::find(kMethods, method) != kMethods.end();
 }
 
+// NTLM and Negotiate (RFC 4559) prove who asks once for a whole connection: what follows on it is that user's.
+bool NamesConnectionScheme(std::string_view value) {
+  bool found = false;
+  ForEachListItem(value, [&](std::string_view item) {
+    const std::string_view scheme = item.substr(0, item.find(' '));
+    found |= EqualsLower(scheme, "ntlm") || EqualsLower(scheme, "negotiate");
+  });
+  return found;
+}
+
+bool BindsConnection(const Head& head, std::string_view lower_name) {
+  return std::ranges::any_of(
+      head.fields, [&](const Field& field) { return EqualsLower(field.name, lower_name) && NamesConnectionScheme(field.value); });
+}
+
 }  // namespace
 
 bool HttpSession::MayRetry() const {
@@ -70,6 +85,11 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
     if (decided_for_ == address && decided_generation_ == flow_.worker().generation()) return true;
     return Decide(address).allowed;
   };
+  if (UpstreamPtr own = std::move(own_); own != nullptr && IsIdle(*own) && usable(own->address)) {
+    upstream_ = std::move(own);
+    upstream_->reused = true;
+    co_return std::nullopt;
+  }
   if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
   if (prepared_ == nullptr) {
     const Upstream* idle = pool.Peek(pool_key_);
@@ -103,6 +123,7 @@ void HttpSession::BeginExchange() {
   const std::string target = target_.ForUpstream();
   up_out_.Clear();
   AppendRequestHead(&up_out_, request_, {target, host_field_, framing_});
+  upstream_->bound |= BindsConnection(request_, "authorization");
   request_chunks_.Reset();
   response_chunks_.Reset();
   response_trailer_.clear();
@@ -244,6 +265,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
     in.Consume(size);
     return {};
   }
+  upstream_->bound |= BindsConnection(response_, "www-authenticate");
   response_framing_ = *framing;
   const bool measured = framing->kind == BodyKind::kNone || framing->kind == BodyKind::kLength;
   response_out_ = measured ? framing->kind : request_.version == Version::k11 ? BodyKind::kChunked : BodyKind::kUntilClose;
@@ -364,8 +386,13 @@ HttpSession::After HttpSession::FinishExchange() {
   RecordExchange({}, response_.status);
   const bool complete = body_read_ && request_sent_ && !upload_broken_;
   // Bytes after the response belong to nothing: such a connection is not trusted with another request.
-  if (upstream_reusable_ && complete && upstream_->in.empty())
-    flow_.worker().pool().Give(pool_key_, std::move(upstream_), flow_.worker().reactor().now());
+  if (upstream_reusable_ && complete && upstream_->in.empty()) {
+    if (upstream_->bound) {
+      own_ = std::move(upstream_);
+    } else {
+      flow_.worker().pool().Give(pool_key_, std::move(upstream_), flow_.worker().reactor().now());
+    }
+  }
   upstream_.reset();
   return keep_ && complete ? After::kNextRequest : After::kLinger;
 }

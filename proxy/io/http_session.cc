@@ -182,7 +182,9 @@ Task<HttpSession::After> HttpSession::HandleRequest() {
   framing_ = {};
   if (const Fault fault = Understand()) co_return co_await RefuseFault(fault);
   // With the address of the connection that would be used, so that `ip` keys are judged on what is dialled.
-  const Upstream* candidate = prepared_ != nullptr ? prepared_.get() : flow_.worker().pool().Peek(pool_key_);
+  const Upstream* candidate = own_ != nullptr        ? own_.get()
+                              : prepared_ != nullptr ? prepared_.get()
+                                                     : flow_.worker().pool().Peek(pool_key_);
   decided_for_ = candidate != nullptr ? std::optional(candidate->address) : std::nullopt;
   policy::Decision decision = Decide(decided_for_);
   if (!decision.allowed && candidate != nullptr) {
@@ -245,6 +247,7 @@ void HttpSession::RecordExchange(std::string_view error, int status) {
   event.target.scheme = SchemeText(scheme_);
   event.target.method = request_.method;
   event.target.path = target_.path;
+  event.target.query = QueryKeys(target_.query);
   event.process = flow_.target().process;
   event.rule = decision_.rule;
   event.snapshot = flow_.worker().snapshot();

@@ -81,6 +81,7 @@ class HttpSession {
   const std::string pool_key_;
   const std::string host_field_;
   UpstreamPtr prepared_;
+  UpstreamPtr own_;  ///< between requests: the connection that authenticated as this client, which no other may use
 
   Buffer in_;               ///< from the client
   Buffer out_;              ///< to the client

@@ -14,7 +14,7 @@ using std::chrono_literals::operator""h;
 
 // Downstream.
 inline constexpr auto kFirstByteDeadline = 30s;     ///< a client that says nothing: a server-first protocol, or nobody
-inline constexpr auto kTlsHandshakeDeadline = 15s;  ///< first byte to the end of the handshake, either side
+inline constexpr auto kTlsHandshakeDeadline = 30s;  ///< first byte to the end of the handshake, either side
 inline constexpr auto kHeadDeadline = 30s;          ///< first byte to the last of one request head, however it trickles
 inline constexpr auto kKeepAliveIdle = 120s;        ///< between requests
 inline constexpr auto kRequestBodyIdle = 120s;      ///< no byte of a request body

@@ -25,14 +25,6 @@ std::string TargetText(const DialTarget& target) {
   return target.name.empty() ? Endpoint{target.literal, target.port}.ToString() : fmt::format("{}:{}", target.name, target.port);
 }
 
-// Whether an idle connection is still what it was: nothing may arrive on it but a session ticket.
-bool Alive(Upstream& upstream) {
-  if ((upstream.stream.channel.ready & (kBroken | kPeerDone)) != 0 || !upstream.in.empty()) return false;
-  if ((upstream.stream.channel.ready & kReadable) == 0) return true;
-  char byte = 0;
-  return upstream.stream.Read({&byte, 1}).status == IoStatus::kWouldBlock;
-}
-
 DialFailure ConnectFailure(const DialTarget& target, const IpAddress& address, int error) {
   DialFailure failure;
   failure.error = error;
@@ -108,6 +100,15 @@ Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoin
 
 }  // namespace
 
+bool IsIdle(Upstream& upstream) {
+  if ((upstream.stream.channel.ready & (kBroken | kPeerDone)) != 0 || !upstream.in.empty()) return false;
+  // What OpenSSL has read ahead, no event of the socket tells of.
+  const bool ahead = upstream.stream.ssl() != nullptr && SSL_has_pending(upstream.stream.ssl()) == 1;
+  if (!ahead && (upstream.stream.channel.ready & kReadable) == 0) return true;
+  char byte = 0;
+  return upstream.stream.Read({&byte, 1}).status == IoStatus::kWouldBlock;
+}
+
 std::string PoolKey(policy::Scheme scheme, const DialTarget& target) {
   return fmt::format("{} {}", scheme == policy::Scheme::kHttps ? 's' : 'h', TargetText(target));
 }
@@ -117,7 +118,7 @@ Upstream* UpstreamPool::Peek(const std::string& key) {
   if (found == idle_.end()) return nullptr;
   auto& stack = found->second;
   while (!stack.empty()) {
-    if (Alive(*stack.back())) return stack.back().get();
+    if (IsIdle(*stack.back())) return stack.back().get();
     stack.pop_back();
     --size_;
   }
@@ -157,7 +158,7 @@ void UpstreamPool::DropOldest() {
 void UpstreamPool::Sweep(SteadyTime now) {
   for (auto it = idle_.begin(); it != idle_.end();) {
     size_ -= std::erase_if(
-        it->second, [&](const UpstreamPtr& upstream) { return now - upstream->idle_since > kPoolIdle || !Alive(*upstream); });
+        it->second, [&](const UpstreamPtr& upstream) { return now - upstream->idle_since > kPoolIdle || !IsIdle(*upstream); });
     for (auto& upstream : it->second) {
       if (upstream->trimmed || now - upstream->idle_since < kTrimAfter) continue;
       upstream->in.Release();

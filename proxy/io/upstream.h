@@ -29,9 +29,13 @@ struct Upstream {
   IpAddress address;
   SteadyTime idle_since{};
   bool trimmed = false;
-  bool reused = false;  ///< came out of the pool: it may have died unseen
+  bool reused = false;  ///< was idle before this exchange: it may have died unseen
+  bool bound = false;   ///< authenticated as a whole (NTLM, Negotiate): only the session that did so may use it
 };
 using UpstreamPtr = std::unique_ptr<Upstream>;
+
+/// Whether an idle connection is still what it was: nothing may arrive on it but a session ticket.
+[[nodiscard]] bool IsIdle(Upstream& upstream);
 
 /// Idle keep-alive connections of one worker. Emptied when the policy changes, since an address may no longer be allowed.
 class UpstreamPool {

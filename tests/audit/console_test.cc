@@ -45,6 +45,14 @@ TEST(ConsoleTest, AnUnusualPortIsShown) {
   EXPECT_EQ(SubjectText(event), "POST https://telemetry.example:8443/v1/event");
 }
 
+TEST(ConsoleTest, ALookupSaysThatAnyRuleForTheHostWillDo) {
+  policy::DecisionEvent event = Denial();
+  event.layer = policy::EventLayer::kDns;
+  event.advice.suggest = "GET telemetry.example";
+  EXPECT_TRUE(Has(DenialText(event, Style::kPlain),
+                  "allow it: --allow 'GET telemetry.example', or another rule for what it will do there"));
+}
+
 TEST(ConsoleTest, WithoutASuggestionTheExplanationIsShown) {
   policy::DecisionEvent event = Denial();
   event.advice.suggest.clear();

@@ -90,5 +90,17 @@ TEST(QueryKeysTest, ValuesAreDropped) {
   EXPECT_EQ(QueryKeys(""), "");
 }
 
+TEST(TextTest, ASuggestionKeepsItsMeaningWhereASecretIsTakenOut) {
+  const std::string hex = "0123456789abcdef0123456789abcdef";
+  EXPECT_EQ(RedactSuggestion("GET a.test/x/" + hex + "/y"), "GET a.test/x/*/y");
+  EXPECT_EQ(RedactSuggestion("GET http://a.test:8080/" + hex), "GET http://a.test:8080/*");
+  EXPECT_EQ(RedactSuggestion("git fetch-pack a.test/o/r"), "git fetch-pack a.test/o/r");
+  // A star in the host would open every name beside it, and there is no verb that is a star.
+  EXPECT_EQ(RedactSuggestion("GET " + hex + ".a.test/x"), "");
+  EXPECT_EQ(RedactSuggestion("GET http://" + hex + ".a.test"), "");
+  EXPECT_EQ(RedactSuggestion("tcp " + hex + ".a.test:5432"), "");
+  EXPECT_EQ(RedactSuggestion(hex + " a.test/x"), "");
+}
+
 }  // namespace
 }  // namespace sluice::audit

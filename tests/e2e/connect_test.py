@@ -93,6 +93,8 @@ class Opaque(harness.SluiceTest):
     def test_tcp_by_address(self):
         result = self.python(["allow tcp 151.101.1.50:5432"], ECHO, "151.101.1.50", "5432", "tcp")
         self.assertIn("echoed 200000 ping", result.out, str(result))
+        decisions = [r for r in result.audit if r["type"] == "decision"]
+        self.assertEqual([(r["layer"], r["verdict"]) for r in decisions], [("connect", "allow")], "one record for one decision")
 
     def test_tls_is_passed_through_with_the_servers_own_certificate(self):
         result = self.python(["allow tls pinned.test:9443"], ECHO, "pinned.test", "9443", "tls", "/etc/ssl/certs/ca-certificates.crt")

@@ -148,6 +148,12 @@ class Java(harness.SluiceTest):
     def test_httpclient_works_without_a_proxy_setting(self):
         self.assertRegex(self.java("GET", "https://a.test/pub/x").out, r"(?m)^200 .*hello from the lab")
 
+    def test_in_the_clear_its_offer_of_h2c_is_stripped_and_the_request_served(self):
+        result = self.java("GET", "http://a.test/echo", rules=["allow GET http://a.test"])
+        self.assertRegex(result.out, r"(?m)^200 HTTP_1_1 ", str(result))
+        sent = {field.lower() for field, _ in self.served()[-1]["headers"]}
+        self.assertFalse({"upgrade", "http2-settings", "connection"} & sent, str(sent))
+
     def test_httpclient_shows_the_denial_body(self):
         self.assertRegex(self.java("POST", "https://a.test/pub/x").out, r"(?m)^403 .*POST a\.test/pub/x")
 

@@ -80,7 +80,9 @@ TEST(Advice, ForConnectionsAndNames) {
   EXPECT_EQ(connect(To("", 9, "127.0.0.1")).suggest, "");
   EXPECT_EQ(connect(To("", 80, "169.254.169.254")).suggest, "");
   const NameQuery name{nullptr, "b.test", 1, kNow};
-  EXPECT_EQ(s->AdviseName(name, s->DecideName(name)).suggest, "dns b.test");
+  const Advice lookup = s->AdviseName(name, s->DecideName(name));
+  EXPECT_EQ(lookup.suggest, "GET b.test");
+  EXPECT_THAT(lookup.explanation, HasSubstr("a rule for what will be done there allows the lookup too"));
   const NameQuery mx{nullptr, "b.test", 15, kNow};
   EXPECT_EQ(s->AdviseName(mx, s->DecideName(mx)).suggest, "");
 }

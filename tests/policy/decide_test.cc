@@ -146,7 +146,8 @@ TEST(Requests, AreNeverForwardedByTheseMethodsOrUpgrades) {
   for (const char* method : {"CONNECT", "TRACE", "connect", "post", "Get", "", "G ET"})
     EXPECT_EQ(reason(method), Reason::kProtocol) << method;
   EXPECT_EQ(Ask(s, Request("GET", To("a.test", 443), "/").With("upgrade", "websocket")).reason, Reason::kUnsupported);
-  for (const char* name : {"x-http-method-override", "x-http-method", "x-method-override"})
+  for (const char* name :
+       {"x-http-method-override", "x-http-method", "x-method-override", "x_http_method_override", "x-http_method"})
     EXPECT_EQ(Ask(s, Request("GET", To("a.test", 443), "/").With(name, "PUT")).reason, Reason::kHeader);
 }
 
@@ -329,6 +330,40 @@ TEST(Queries, AreMultimapsOfDecodedValues) {
   EXPECT_EQ(Ask(s, {"GET", To("a.test", 443), "/"}).reason, Reason::kQuery);
 }
 
+// Some servers end a pair at ';' too.
+TEST(Queries, WithASemicolonAreReadBothWays) {
+  const auto s =
+      Loaded(WithRules("  - allow: GET a.test\n    query: { tag: [v1*] }\n    query-keys: [x]\n"
+                       "  - allow: http b.test\n  - deny: GET b.test\n    query: { force: 'true' }\n"
+                       "  - deny: git receive-pack b.test/o/r\n"));
+  const auto ok = [&](const char* host, const char* path) { return Ask(s, {"GET", To(host, 443), path}).allowed; };
+  EXPECT_TRUE(ok("a.test", "/?tag=v1;x=1"));
+  EXPECT_FALSE(ok("a.test", "/?tag=v1;tag=w"));
+  EXPECT_FALSE(ok("a.test", "/?tag=v1;y=1"));
+  EXPECT_FALSE(ok("a.test", "/?x=1;tag=v1"));
+  EXPECT_TRUE(ok("b.test", "/?force=false;x=1"));
+  EXPECT_FALSE(ok("b.test", "/?x=1;force=true"));
+  EXPECT_FALSE(ok("b.test", "/?force=true;x=1"));
+  EXPECT_FALSE(ok("b.test", "/o/r/info/refs?x=1;service=git-receive-pack"));
+}
+
+TEST(Paths, WithADotSegmentToSomeServersMatchNoAllow) {
+  const auto s = Loaded(WithRules("  - allow: GET a.test/x/**\n    encoded-slash: true\n    path-params: true\n"));
+  for (const char* good : {"/x/a%2Fb", "/x/a;b/c", "/x/..a%2Fb", "/x/a..;b"})
+    EXPECT_TRUE(Ask(s, {"GET", To("a.test", 443), good}).allowed) << good;
+  for (const char* bad : {"/x/..%2f..%2fsecret", "/x/%2e%2e%2Fsecret", "/x/..;/..;/secret", "/x/..;a=b/secret", "/x/.;/y",
+                          "/x/a%2F..", "/x/a%2F..;b/c"})
+    EXPECT_FALSE(Ask(s, {"GET", To("a.test", 443), bad}).allowed) << bad;
+  Request hidden("GET", To("a.test", 443), "/x/..%2fsecret");
+  EXPECT_EQ(s->AdviseRequest(hidden.Get(), s->DecideRequest(hidden.Get())).suggest, "");
+}
+
+TEST(Headers, AreTheSameToADenyWithUnderscores) {
+  const auto s = Loaded(WithRules("  - allow: GET b.test\n  - deny: GET b.test\n    headers: { x-team: [a*] }\n"));
+  EXPECT_FALSE(Ask(s, Request("GET", To("b.test", 443), "/").With("x_team", "a1")).allowed);
+  EXPECT_TRUE(Ask(s, Request("GET", To("b.test", 443), "/").With("xxteam", "a1")).allowed);
+}
+
 TEST(Headers, NarrowAllowsByAllValuesAndDeniesByAny) {
   const auto s =
       Loaded(WithRules("  - allow: GET a.test\n    headers: { X-Team: [a*] }\n  - allow: GET b.test\n  - deny: GET b.test\n    "
@@ -353,6 +388,7 @@ TEST(Git, DeniesReadRepositoriesWidely) {
   const auto ok = [&](const char* method, const char* path) { return Ask(s, {method, To("g.test", 443), path}).allowed; };
   for (const char* repo : {"/o/r", "/o/r.git", "/O/R.GIT", "/o/r.git.git", "/o/r/.git", "/o/r.git/.git"}) {
     EXPECT_FALSE(ok("POST", (std::string(repo) + "/git-receive-pack").c_str())) << repo;
+    EXPECT_FALSE(ok("POST", (std::string(repo) + "/git-receive-pack/").c_str())) << repo;
     EXPECT_FALSE(ok("GET", (std::string(repo) + "/info/refs?service=git-receive-pack").c_str())) << repo;
     EXPECT_TRUE(ok("POST", (std::string(repo) + "/git-upload-pack").c_str())) << repo;
   }

@@ -60,6 +60,7 @@ TEST(Chunked, RefusesWhatIsNotPlainHexadecimalAndCrlf) {
       "\r\nab\r\n",
       ";x\r\n",
       "10000000000000002\r\nab\r\n0\r\n\r\n",
+      "00000000000000002\r\nab\r\n0\r\n\r\n",
       "2\nab\r\n0\r\n\r\n",
       "2\r\nab\n0\r\n\r\n",
       "2\r\nabc\r\n0\r\n\r\n",

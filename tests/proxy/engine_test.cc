@@ -85,6 +85,9 @@ TEST(Engine, RelaysOpaqueTcpWithHalfCloses) {
   EXPECT_EQ(exchanges[0].bytes_up, 20971520u);
   EXPECT_EQ(exchanges[0].bytes_down, 20u);
   EXPECT_EQ(exchanges[0].error, "");
+  EXPECT_EQ(exchanges[0].target.address, kLoopback);
+  // The connect was decided, and recorded, before the flow came here.
+  EXPECT_TRUE(bed.sink().decisions().empty());
 }
 
 TEST(Engine, ResetsAnOpaqueFlowThatCannotBeConnected) {

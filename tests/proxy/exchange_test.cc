@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -43,6 +46,7 @@ TEST(Exchange, ForwardsAnAllowedGetAndRefusesAPost) {
   const auto exchanges = bed.sink().exchanges(1);
   ASSERT_EQ(exchanges.size(), 1u);
   EXPECT_EQ(exchanges[0].status, 200);
+  EXPECT_EQ(exchanges[0].target.query, "q=");
   const auto decisions = bed.sink().decisions();
   ASSERT_EQ(decisions.size(), 2u);
   EXPECT_TRUE(decisions[0].decision.allowed);
@@ -351,6 +355,54 @@ TEST(Exchange, DropsAnOriginConnectionThatSaysMoreThanItsResponse) {
     EXPECT_EQ(client.ReadMessage().body, "ok");
   }
   EXPECT_EQ(b.origin.accepted(), 2);
+}
+
+TEST(Exchange, DropsAnOriginConnectionThatSaysMoreInAnotherTlsRecord) {
+  Bench b([](Peer peer) {
+    peer.ReadMessage();
+    // Both records in one segment: the second is read into OpenSSL with the first, and no socket event tells of it.
+    const int on = 1;
+    setsockopt(peer.fd(), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+    peer.Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    peer.Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+    const int off = 0;
+    setsockopt(peer.fd(), IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+    peer.ReadToEnd();
+  });
+  Peer client = b.Connect();
+  for (int i = 0; i < 2; ++i) {
+    client.Write(Get("/", b.origin.port()));
+    EXPECT_EQ(client.ReadMessage().body, "ok");
+  }
+  EXPECT_EQ(b.origin.accepted(), 2);
+}
+
+TEST(Exchange, KeepsAnAuthenticatedConnectionToTheClientThatAuthenticated) {
+  // As with NTLM, the connection is the user from the first credentials on.
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), [](Peer peer) {
+    std::string user = "nobody";
+    for (;;) {
+      const auto request = peer.ReadMessage();
+      if (request.head.empty()) return;
+      if (!request.Field("authorization").empty()) user = "alice";
+      if (!peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", user.size(), user))) return;
+    }
+  });
+  for (const std::string scheme : {"NTLM", "negotiate"}) {
+    EngineOptions one_pool;
+    one_pool.workers = 1;
+    Testbed bed(LoopbackRule(fmt::format("http a.test:{}", origin.port())), one_pool);
+    Peer alice = bed.Connect("a.test", origin.port());
+    const int before = origin.accepted();
+    for (const std::string& fields : {fmt::format("Authorization: {} TlRMTVNTUA==\r\n", scheme), std::string()}) {
+      alice.Write(Get("/", origin.port(), fields));
+      EXPECT_EQ(alice.ReadMessage().body, "alice") << scheme;
+    }
+    EXPECT_EQ(origin.accepted(), before + 1) << scheme;
+    Peer mallory = bed.Connect("a.test", origin.port());
+    mallory.Write(Get("/", origin.port()));
+    EXPECT_EQ(mallory.ReadMessage().body, "nobody") << scheme;
+  }
 }
 
 TEST(Exchange, ReplacesAPooledConnectionThatHasDied) {

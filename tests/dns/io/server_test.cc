@@ -266,6 +266,27 @@ TEST_F(ServerTest, GrantedTypesAreRelayedAndHttpsIsStripped) {
   }
 }
 
+TEST_F(ServerTest, ADeniedNameIsDeniedAsTheEndOfAnAliasForEveryType) {
+  StubUpstream upstream([](const Message& q, Via) {
+    const Name end = *Name::FromText("x.evil.test");
+    Message answer = AnswerTo(q, {});
+    answer.answers = {NameRecord(q.questions[0].name, Type::kCname, end, 60),
+                      {end, Type::kTxt, kClassIn, 60, "\x02hi"},
+                      AddressRecord(end, *IpAddress::Parse("93.184.216.34"), 60)};
+    return Datagrams{Encode(answer)};
+  });
+  ResolverHarness resolver(
+      {.allows = {},
+       .yaml = "version: 1\nrules:\n  - allow: dns api.test\n    types: [A, TXT, CNAME]\n  - deny: dns **.evil.test\n",
+       .upstream = {upstream.endpoint()}});
+  for (const Type type : {Type::kA, Type::kTxt, Type::kCname}) {
+    const auto answer = resolver.Ask(AskMessage("api.test", type));
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->header.rcode, Rcode::kNxDomain) << TypeText(type);
+    EXPECT_TRUE(answer->answers.empty()) << TypeText(type);
+  }
+}
+
 TEST_F(ServerTest, TcpQueriesArePipelinedAndAnsweredAsTheyAreReady) {
   StubUpstream upstream([](const Message& q, Via via) {
     if (q.questions[0].name.Canonical() == "slow.test") std::this_thread::sleep_for(std::chrono::milliseconds(100));
