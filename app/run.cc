@@ -15,6 +15,7 @@
 #include "app/exit_code.h"
 #include "app/file.h"
 #include "app/host.h"
+#include "app/host_sockets.h"
 #include "app/reload.h"
 #include "app/sandbox.h"
 #include "app/trust.h"
@@ -81,7 +82,7 @@ std::string OwnExecutable() {
 }
 
 // What the workload gets to see and to change.
-Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot) {
+Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot, HostSockets* host_sockets) {
   supervisor::LaunchSpec spec;
   spec.argv = options.command;
   spec.probe = supervisor::StartProbe::kCanary;
@@ -97,7 +98,10 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.protect.assign(snapshot.files().begin(), snapshot.files().end());
   spec.protect.push_back(OwnExecutable());
   if (!options.audit.empty()) spec.protect.push_back(Absolute(options.audit));
-  spec.unix_sockets = snapshot.UnixPaths();
+  auto sockets = FindHostSockets(snapshot.UnixPaths());
+  if (!sockets) return std::unexpected(sockets.error());
+  for (const auto& [path, named] : *sockets) spec.unix_sockets.push_back(path);
+  *host_sockets = *std::move(sockets);
   if (!options.timeout.empty()) {
     spec.timeout = ParseDuration(options.timeout);
     if (!spec.timeout)
@@ -133,7 +137,7 @@ Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, super
   return {};
 }
 
-Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options, const supervisor::LaunchSpec& spec) {
+Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options) {
   SandboxOptions sandbox;
   for (const std::string& text : options.resolvers) {
     auto resolver = ParseResolver(text);
@@ -148,9 +152,6 @@ Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options, const super
   auto addresses = HostAddresses();
   if (!addresses) return std::unexpected(addresses.error());
   sandbox.engine.host_addresses = *std::move(addresses);
-  sandbox.writable_trees = spec.read_write;
-  sandbox.writable_trees.push_back(spec.work_directory);
-  sandbox.writable_trees.emplace_back("/tmp");
   return sandbox;
 }
 
@@ -242,10 +243,12 @@ int Run(const RunOptions& options) {
   if (!labels) return Report(labels.error());
   auto snapshot = LoadPolicy(options);
   if (!snapshot) return Report(snapshot.error());
-  auto spec = MakeSpec(options, **snapshot);
+  HostSockets host_sockets;
+  auto spec = MakeSpec(options, **snapshot, &host_sockets);
   if (!spec) return Report(spec.error());
-  auto sandbox_options = MakeSandboxOptions(options, *spec);
+  auto sandbox_options = MakeSandboxOptions(options);
   if (!sandbox_options) return Report(sandbox_options.error());
+  sandbox_options->host_sockets = std::move(host_sockets);
 
   policy::CurrentPolicy policy(*snapshot);
   auto writer = audit::Writer::Start(MakeAuditOptions(options, *std::move(labels)));

@@ -125,6 +125,23 @@ class Surroundings(harness.SluiceTest):
         self.assertTrue((self.work / "inside").exists())
         self.assertFalse(pathlib.Path("/etc/sluice-test").exists() or pathlib.Path("/usr/sluice-test").exists())
 
+    def test_paths_are_the_same_inside_and_outside(self):
+        # The lab lies below /var/tmp, which is a private folder of its own in the view.
+        result = self.sluice(NOTHING, "sh", "-c", "pwd; test -d /var/tmp && test ! -L /var/tmp && echo folder; echo x > /var/tmp/mine && echo writable")
+        self.assertEqual(result.out.split(), [str(self.work), "folder", "writable"], str(result))
+        self.assertFalse(pathlib.Path("/var/tmp/mine").exists())
+
+    def test_sockets_of_its_own_need_no_rule_wherever_it_may_write(self):
+        script = """
+import os, socket
+for folder in (os.environ["HOME"], "/run", "/dev/shm", "/tmp", "/var/tmp", os.getcwd()):
+    server = socket.socket(socket.AF_UNIX); server.bind(folder + "/own.sock"); server.listen()
+    socket.socket(socket.AF_UNIX).connect(folder + "/own.sock")
+    print("connected")
+"""
+        result = self.python(NOTHING, script, env={"HOME": "/home/of-nobody"})
+        self.assertEqual(result.out.split(), ["connected"] * 6, str(result))
+
     def test_rw_and_ro_open_other_folders(self):
         for name in ("writable", "readable", "closed"):
             folder = self.folder / name
@@ -142,7 +159,7 @@ class Surroundings(harness.SluiceTest):
         (self.work / "deep").mkdir()
         if self.lab.uid:
             os.chown(self.work / "deep", self.lab.uid, self.lab.uid)
-        self.assertRegex(self.sluice(NOTHING, "pwd", flags=["--cwd", self.work / "deep"]).out, rf"/{self.folder.name}/work/deep\n$")
+        self.assertRegex(self.sluice(NOTHING, "pwd", flags=["--cwd", self.work / "deep"]).out, rf"^{self.work}/deep\n$")
 
     def test_a_policy_in_the_work_folder_cannot_be_edited(self):
         inside = self.work / "p.yaml"
