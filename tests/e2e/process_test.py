@@ -173,6 +173,12 @@ for folder in (os.environ["HOME"], "/run", "/dev/shm", "/tmp", "/var/tmp", os.ge
         result = self.sluice(NOTHING, "sh", "-c", "ls /proc | grep -c '^[0-9]'")
         self.assertLess(int(result.out), 8, str(result))
 
+    def test_the_hosts_runtime_folders_and_shared_memory_are_not_seen(self):
+        result = self.sluice(NOTHING, "sh", "-c", "ls /run /tmp /dev/shm /var; ipcs -m | grep -c '^0x'; ls /net /home/* /root /boot /sys/fs /mnt /srv 2>/dev/null; true")
+        for folder, inside in (("/run", r"sluice"), ("/tmp", r""), ("/dev/shm", r""), ("/var", r"run\ntmp")):
+            self.assertRegex(result.out, rf"{folder}:\n{inside}\n?(\n|\Z|0)", str(result))
+        self.assertTrue(result.out.endswith("\n0\n"), str(result))
+
     def test_no_capability_and_no_new_privileges(self):
         result = self.sluice(NOTHING, "cat", "/proc/self/status")
         for field in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
