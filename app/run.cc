@@ -164,11 +164,32 @@ audit::Options MakeAuditOptions(const RunOptions& options, std::map<std::string,
   return audit_options;
 }
 
-void Announce(const RunOptions& options, const policy::Snapshot& snapshot) {
+// For --verbose: what the command gets to see.
+void DescribeSpec(const supervisor::LaunchSpec& spec) {
+  LogDebug("command: {}", fmt::join(spec.argv, " "));
+  LogDebug("writable: {} {}", spec.work_directory, fmt::join(spec.read_write, " "));
+  if (!spec.read_only.empty()) LogDebug("readable: {}", fmt::join(spec.read_only, " "));
+  LogDebug("held read-only: {}", fmt::join(spec.protect, " "));
+  if (!spec.unix_sockets.empty()) LogDebug("sockets of the host: {}", fmt::join(spec.unix_sockets, " "));
+  std::vector<std::string_view> names;
+  for (const auto& [name, value] : spec.environment) names.push_back(name);
+  LogDebug("variables: {}", fmt::join(names, " "));
+  names.clear();
+  for (const auto& overlay : spec.overlays) names.push_back(overlay.path);
+  LogDebug("files put in place: {}", fmt::join(names, " "));
+}
+
+// Whom the bundle, the variables and, where there is one, the Java store make trust the sandbox's authority.
+std::string_view TrustedBy(const supervisor::LaunchSpec& spec) {
+  const bool java = std::ranges::any_of(spec.overlays, [](const auto& overlay) { return overlay.path.ends_with("/cacerts"); });
+  return java ? "curl git node python java" : "curl git node python";
+}
+
+void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::Snapshot& snapshot) {
   if (options.quiet) return;
   LogInfo(
-      "enforcing: no interface, seccomp notifications, Landlock; {} rule{}, digest {}{}", snapshot.rules().size(),
-      snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
+      "enforcing: no interface, seccomp notifications, Landlock; authority trusted by {}; {} rule{}, digest {}{}",
+      TrustedBy(spec), snapshot.rules().size(), snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
       snapshot.mode() == policy::Mode::kAudit ? "; mode audit: nothing is refused but bad addresses and protocol faults" : "");
 }
 
@@ -192,7 +213,7 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
       PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
   if (!watcher) return std::unexpected(Report(watcher.error()));
   if (auto launched = sandbox.Launch(spec); !launched) return std::unexpected(LaunchExitCode(launched.error()));
-  Announce(options, *policy.Get());
+  Announce(options, spec, *policy.Get());
   return sandbox.Wait();
 }
 
@@ -258,6 +279,7 @@ int Run(const RunOptions& options) {
   auto trust = PrepareTrust((*sandbox)->AuthorityPem());
   if (!trust) return Report(trust.error());
   if (auto added = AddEnvironment(options, *trust, &*spec); !added) return Report(added.error());
+  DescribeSpec(*spec);
   const auto status = Supervise(options, *spec, **sandbox, policy);
   sandbox->reset();
   return status ? Conclude(options, *status, *std::move(writer)) : status.error();

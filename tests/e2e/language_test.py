@@ -162,6 +162,9 @@ class Audit(harness.SluiceTest):
         result = self.sluice(self.TEXT("audit"), "sh", "-c", script)
         self.assertEqual(result.out.split(), ["200", "200"], str(result))
         self.assertRegex(result.err, "mode audit")
+        would = [r for r in result.audit if r.get("verdict") == "audit" or r.get("denial")]
+        self.assertEqual({r["layer"] for r in would}, {"request", "dns", "connect"}, str(result.audit))
+        self.assertTrue(all(r.get("denial") for r in would), would)
         self.assertRegex(result.err, r"(?m)^sluice: would deny .*a\.test/echo")
         self.assertEqual(self.sluice(self.TEXT("enforce"), "sh", "-c", script).out.split()[0], "403")
 
