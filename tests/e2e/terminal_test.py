@@ -66,7 +66,10 @@ class Terminals(harness.SluiceTest):
         self.assertEqual(terminal.code(), 0)
 
     def test_a_changed_size_reaches_the_command(self):
-        script = "import signal, os, time; signal.signal(signal.SIGWINCH, lambda *_: (print(*os.get_terminal_size(), flush=True), os._exit(0))); print('go', flush=True); time.sleep(30)"
+        # os.write, as print() is not reentrant.
+        script = ("import signal, os, time\n"
+                  "signal.signal(signal.SIGWINCH, lambda *_: (os.write(1, b'%d %d\\n' % os.get_terminal_size()), os._exit(0)))\n"
+                  "os.write(1, b'go\\n'); time.sleep(30)")
         terminal = Terminal(self, [harness.PYTHON, "-c", script])
         terminal.expect("go\r\n")
         terminal.resize(50, 120)
@@ -84,8 +87,8 @@ class Terminals(harness.SluiceTest):
     def test_an_interrupt_ends_no_command_that_handles_it(self):
         terminal = Terminal(self, ["bash", "--norc", "-i"])
         terminal.expect(r"[#$] $")
-        terminal.type("sleep 50\n")
-        time.sleep(0.5)
+        terminal.type("sh -c 'echo started; exec sleep 50'\n")
+        terminal.expect(r"\nstarted\r\n")
         terminal.type("\x03")
         terminal.expect(r"[#$] $")
         terminal.type("exit 7\n")
@@ -94,10 +97,10 @@ class Terminals(harness.SluiceTest):
     def test_job_control_works(self):
         terminal = Terminal(self, ["bash", "--norc", "-i"])
         terminal.expect(r"[#$] $")
-        terminal.type("sleep 100\n")
-        time.sleep(0.5)
+        terminal.type("sh -c 'echo started; exec sleep 100'\n")
+        terminal.expect(r"\nstarted\r\n")
         terminal.type("\x1a")
-        terminal.expect(r"Stopped +sleep 100")
+        terminal.expect(r"Stopped +sh -c")
         terminal.type("bg; kill %1; wait; echo no$((1+1))more\n")
         terminal.expect("no2more")
         terminal.type("exit\n")
