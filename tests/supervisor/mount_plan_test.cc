@@ -71,7 +71,8 @@ TEST(MountPlan, HomeIsScratchUnlessItIsGranted) {
   for (const char* home : {"", "relative", "/", "/usr/home", "/proc/x", "/tmp", "/dev/shm", "/home/u/"}) {
     LaunchSpec spec = Spec("/work");
     spec.environment = {{"HOME", home}};
-    EXPECT_THAT(Plan(spec, Facts()).writable, testing::UnorderedElementsAre("/dev/shm", "/tmp", "/run", "/var/tmp", "/work")) << home;
+    EXPECT_THAT(Plan(spec, Facts()).writable, testing::UnorderedElementsAre("/dev/shm", "/tmp", "/run", "/var/tmp", "/work"))
+        << home;
   }
 }
 
