@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,8 +68,17 @@ std::vector<std::string> SplitCommand(std::vector<std::string>* arguments) {
   return {};
 }
 
+// The command is no argument of CLI11's, so that it is named here.
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]\n";
+  }
+};
+
 CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
+  sub->formatter(std::make_shared<RunFormatter>());
   sub->footer(kRunExamples);
   sub->add_option("-p,--policy", run->policy, "Policy file")->type_name("FILE");
   sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")
@@ -139,6 +150,15 @@ int UsageError(const std::string& message, const std::string& command) {
   return sluice::app::kExitBadInput;
 }
 
+// What no option takes: a misspelt option says more than its value does.
+std::string DescribeExtra(const std::vector<std::string>& extra, bool is_run) {
+  const auto option = std::ranges::find_if(extra, [](const std::string& word) { return word.starts_with('-'); });
+  if (option != extra.end()) return fmt::format("unknown option `{}`", *option);
+  const std::string word = extra.empty() ? "" : extra.front();
+  if (is_run) return fmt::format("`{}` is no option; put `--` before the command: sluice run [OPTIONS] -- COMMAND", word);
+  return fmt::format("`{}` is one argument too many", word);
+}
+
 int Main(std::vector<std::string> arguments) {
   CLI::App app(kAbout, "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -166,8 +186,12 @@ int Main(std::vector<std::string> arguments) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
     const bool known = command == "run" || command == "lint" || command == "explain" || command == "completion";
-    if (run_command->parsed() && dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-      return UsageError(fmt::format("{}. Put `--` before the command: sluice run [OPTIONS] -- COMMAND", error.what()), command);
+    if (!known && !command.empty()) {
+      const char* kind = command.starts_with('-') ? "option" : "command";
+      return UsageError(fmt::format("unknown {} `{}`", kind, command), "");
+    }
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+      return UsageError(DescribeExtra(app.remaining(true), run_command->parsed()), command);
     return UsageError(error.what(), known ? command : "");
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);

@@ -15,6 +15,7 @@
 #include "app/exit_code.h"
 #include "app/file.h"
 #include "app/host.h"
+#include "app/host_sockets.h"
 #include "app/reload.h"
 #include "app/sandbox.h"
 #include "app/trust.h"
@@ -81,7 +82,7 @@ std::string OwnExecutable() {
 }
 
 // What the workload gets to see and to change.
-Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot) {
+Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot, HostSockets* host_sockets) {
   supervisor::LaunchSpec spec;
   spec.argv = options.command;
   spec.probe = supervisor::StartProbe::kCanary;
@@ -97,7 +98,10 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.protect.assign(snapshot.files().begin(), snapshot.files().end());
   spec.protect.push_back(OwnExecutable());
   if (!options.audit.empty()) spec.protect.push_back(Absolute(options.audit));
-  spec.unix_sockets = snapshot.UnixPaths();
+  auto sockets = FindHostSockets(snapshot.UnixPaths());
+  if (!sockets) return std::unexpected(sockets.error());
+  for (const auto& [path, named] : *sockets) spec.unix_sockets.push_back(path);
+  *host_sockets = *std::move(sockets);
   if (!options.timeout.empty()) {
     spec.timeout = ParseDuration(options.timeout);
     if (!spec.timeout)
@@ -133,7 +137,7 @@ Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, super
   return {};
 }
 
-Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options, const supervisor::LaunchSpec& spec) {
+Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options) {
   SandboxOptions sandbox;
   for (const std::string& text : options.resolvers) {
     auto resolver = ParseResolver(text);
@@ -148,9 +152,6 @@ Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options, const super
   auto addresses = HostAddresses();
   if (!addresses) return std::unexpected(addresses.error());
   sandbox.engine.host_addresses = *std::move(addresses);
-  sandbox.writable_trees = spec.read_write;
-  sandbox.writable_trees.push_back(spec.work_directory);
-  sandbox.writable_trees.emplace_back("/tmp");
   return sandbox;
 }
 
@@ -163,11 +164,32 @@ audit::Options MakeAuditOptions(const RunOptions& options, std::map<std::string,
   return audit_options;
 }
 
-void Announce(const RunOptions& options, const policy::Snapshot& snapshot) {
+// For --verbose: what the command gets to see.
+void DescribeSpec(const supervisor::LaunchSpec& spec) {
+  LogDebug("command: {}", fmt::join(spec.argv, " "));
+  LogDebug("writable: {} {}", spec.work_directory, fmt::join(spec.read_write, " "));
+  if (!spec.read_only.empty()) LogDebug("readable: {}", fmt::join(spec.read_only, " "));
+  LogDebug("held read-only: {}", fmt::join(spec.protect, " "));
+  if (!spec.unix_sockets.empty()) LogDebug("sockets of the host: {}", fmt::join(spec.unix_sockets, " "));
+  std::vector<std::string_view> names;
+  for (const auto& [name, value] : spec.environment) names.push_back(name);
+  LogDebug("variables: {}", fmt::join(names, " "));
+  names.clear();
+  for (const auto& overlay : spec.overlays) names.push_back(overlay.path);
+  LogDebug("files put in place: {}", fmt::join(names, " "));
+}
+
+// Whom the bundle, the variables and, where there is one, the Java store make trust the sandbox's authority.
+std::string_view TrustedBy(const supervisor::LaunchSpec& spec) {
+  const bool java = std::ranges::any_of(spec.overlays, [](const auto& overlay) { return overlay.path.ends_with("/cacerts"); });
+  return java ? "curl git node python java" : "curl git node python";
+}
+
+void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::Snapshot& snapshot) {
   if (options.quiet) return;
   LogInfo(
-      "enforcing: no interface, seccomp notifications, Landlock; {} rule{}, digest {}{}", snapshot.rules().size(),
-      snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
+      "enforcing: no interface, seccomp notifications, Landlock; authority trusted by {}; {} rule{}, digest {}{}",
+      TrustedBy(spec), snapshot.rules().size(), snapshot.rules().size() == 1 ? "" : "s", snapshot.digest().substr(0, 12),
       snapshot.mode() == policy::Mode::kAudit ? "; mode audit: nothing is refused but bad addresses and protocol faults" : "");
 }
 
@@ -191,7 +213,7 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
       PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
   if (!watcher) return std::unexpected(Report(watcher.error()));
   if (auto launched = sandbox.Launch(spec); !launched) return std::unexpected(LaunchExitCode(launched.error()));
-  Announce(options, *policy.Get());
+  Announce(options, spec, *policy.Get());
   return sandbox.Wait();
 }
 
@@ -242,10 +264,12 @@ int Run(const RunOptions& options) {
   if (!labels) return Report(labels.error());
   auto snapshot = LoadPolicy(options);
   if (!snapshot) return Report(snapshot.error());
-  auto spec = MakeSpec(options, **snapshot);
+  HostSockets host_sockets;
+  auto spec = MakeSpec(options, **snapshot, &host_sockets);
   if (!spec) return Report(spec.error());
-  auto sandbox_options = MakeSandboxOptions(options, *spec);
+  auto sandbox_options = MakeSandboxOptions(options);
   if (!sandbox_options) return Report(sandbox_options.error());
+  sandbox_options->host_sockets = std::move(host_sockets);
 
   policy::CurrentPolicy policy(*snapshot);
   auto writer = audit::Writer::Start(MakeAuditOptions(options, *std::move(labels)));
@@ -255,6 +279,7 @@ int Run(const RunOptions& options) {
   auto trust = PrepareTrust((*sandbox)->AuthorityPem());
   if (!trust) return Report(trust.error());
   if (auto added = AddEnvironment(options, *trust, &*spec); !added) return Report(added.error());
+  DescribeSpec(*spec);
   const auto status = Supervise(options, *spec, **sandbox, policy);
   sandbox->reset();
   return status ? Conclude(options, *status, *std::move(writer)) : status.error();

@@ -75,7 +75,8 @@ Result<void> Sandbox::Launch(const supervisor::LaunchSpec& spec) {
   workload_ = *std::move(workload);
   supervisor::NotifierOptions notifier_options;
   notifier_options.workload_pid = workload_->pid();
-  notifier_options.writable_trees = options_.writable_trees;
+  notifier_options.writable_trees = workload_->writable_trees();
+  notifier_options.host_sockets = options_.host_sockets;
   notifier_options.host_addresses = options_.engine.host_addresses;
   auto notifier =
       supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);

@@ -4,6 +4,7 @@
 // argument: what refuses is in place before anything of the workload runs.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <shared_mutex>
 #include <string>
@@ -39,7 +40,7 @@ class FlowBridge final : public supervisor::FlowHandler {
 
 struct SandboxOptions {
   proxy::EngineOptions engine;
-  std::vector<std::string> writable_trees;
+  std::map<std::string, std::string> host_sockets;  ///< as FindHostSockets gives them
 };
 
 class Sandbox {

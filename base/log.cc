@@ -5,6 +5,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#include <utility>
+
+#include "base/terminal_line.h"
 
 namespace sluice {
 namespace {
@@ -47,6 +50,7 @@ void LogLine(LogLevel level, std::string_view text) {
     line += (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f ? '?' : c;
   }
   line += '\n';
+  line = ForStderr(std::move(line));
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

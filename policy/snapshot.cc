@@ -40,6 +40,8 @@ const std::string& Snapshot::digest() const { return compiled_->digest; }
 bool Snapshot::NeedsDigests() const { return compiled_->needs_digests; }
 std::span<const std::string> Snapshot::files() const { return compiled_->files; }
 
+bool Snapshot::HasUnixRules() const { return !compiled_->sockets.empty(); }
+
 std::vector<std::string> Snapshot::UnixPaths() const {
   std::vector<std::string> paths;
   for (const uint32_t i : compiled_->sockets)

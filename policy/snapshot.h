@@ -68,6 +68,8 @@ class Snapshot {
   [[nodiscard]] const std::string& digest() const;
   /// Whether some rule names an executable by digest, so that Process::exe.sha256 must be filled.
   [[nodiscard]] bool NeedsDigests() const;
+  /// Whether some rule, allow or deny, is about UNIX sockets.
+  [[nodiscard]] bool HasUnixRules() const;
   /// UNIX socket globs of the allows, for the launcher to bind into the workload's view.
   [[nodiscard]] std::vector<std::string> UnixPaths() const;
   /// Files read: the policy and its includes, absolute. The workload must not be able to write them.

@@ -132,7 +132,8 @@ class Planner {
     Scratch("/tmp", 01777);
     Scratch("/run", 0755);
     Step(Kind::kFolder, "/var");
-    Step(Kind::kLink, "/var/tmp", "/tmp");
+    // A folder, not a link: a work directory below it keeps its name.
+    Scratch("/var/tmp", 01777);
     Step(Kind::kLink, "/var/run", "/run");
     AddHome();
   }

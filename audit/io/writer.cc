@@ -15,6 +15,7 @@
 #include "audit/record.h"
 #include "base/bounded_queue.h"
 #include "base/log.h"
+#include "base/terminal_line.h"
 #include "base/unique_fd.h"
 
 namespace sluice::audit {
@@ -59,7 +60,9 @@ class Console {
   }
 
  private:
-  static void Show(std::string_view text) { [[maybe_unused]] const int error = WriteAll(STDERR_FILENO, text); }
+  static void Show(std::string_view text) {
+    [[maybe_unused]] const int error = WriteAll(STDERR_FILENO, ForStderr(std::string(text)));
+  }
 
   void Tick(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);

@@ -33,6 +33,7 @@ class CallHandler : private CaptureGate::Sink {
     int listener = -1;
     pid_t workload_pid = 0;
     std::vector<std::string> writable_trees;
+    std::map<std::string, std::string> host_sockets;
     std::vector<IpAddress> host_addresses;
     OwnAddresses own;
     /// Something was left waiting: Sweep within kSignalProbe, and again while busy().

@@ -104,13 +104,17 @@ void CallHandler::ConnectUnix(WatchedCall call) {
   // A name that leads nowhere in the workload's view (nscd's socket, at every lookup) is no decision: the kernel says ENOENT.
   // One that appears meanwhile is the workload's own: its view holds no socket of the host but those a rule had bound there.
   if (!resolved) return ContinueAndDrop(std::move(call));
-  const std::string& path = *resolved;
-  if (IsBelow(path, setup_.writable_trees)) return ContinueAndDrop(std::move(call));
+  const auto host_socket = setup_.host_sockets.find(*resolved);
+  const std::string& path = host_socket == setup_.host_sockets.end() ? *resolved : host_socket->second;
+  // Its own, unless a rule speaks of it: then the rules decide there too.
+  const bool own = host_socket == setup_.host_sockets.end() && IsBelow(path, setup_.writable_trees);
   const policy::SnapshotPtr snapshot = CurrentSnapshot();
+  if (own && !snapshot->HasUnixRules()) return ContinueAndDrop(std::move(call));
   policy::ProcessPtr process = processes_.Identify(*call.thread, snapshot->NeedsDigests() ? Digests::kNeeded : Digests::kNone);
   const policy::Decision decision =
       process ? snapshot->DecideUnix({.process = process.get(), .path = path, .now = SystemClock().Wall()})
               : policy::Decision{.allowed = false, .reason = policy::Reason::kUnattributed};
+  if (own && decision.reason == policy::Reason::kNoRule) return ContinueAndDrop(std::move(call));
   policy::EventTarget target;
   target.path = path;
   Judged judged{.layer = policy::EventLayer::kUnix,

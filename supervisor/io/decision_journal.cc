@@ -23,7 +23,11 @@ policy::DecisionEvent ToEvent(Judged judged) {
 
 }  // namespace
 
-bool DecisionJournal::Allowed(Judged judged) const { return sink_.Record(ToEvent(std::move(judged))); }
+bool DecisionJournal::Allowed(Judged judged) const {
+  policy::DecisionEvent event = ToEvent(std::move(judged));
+  if (event.decision.audit_only) event.denial_id = sink_.NextDenialId();
+  return sink_.Record(std::move(event));
+}
 
 void DecisionJournal::Denied(Judged judged) {
   judged.decision.allowed = false;

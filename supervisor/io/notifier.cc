@@ -87,6 +87,7 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
       .listener = capture.listener.get(),
       .workload_pid = options_.workload_pid,
       .writable_trees = options_.writable_trees,
+      .host_sockets = options_.host_sockets,
       .host_addresses = options_.host_addresses,
       .own = OwnAddresses(std::move(*addresses)),
       .wake_sweeper = [this] { Wake(); },

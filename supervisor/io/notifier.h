@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +46,9 @@ enum class NotifyWakeUp : uint8_t { kSynchronous, kFree };
 
 struct NotifierOptions {
   int workload_pid = 0;
-  std::vector<std::string> writable_trees;  ///< path sockets below these need no rule
+  std::vector<std::string> writable_trees;  ///< path sockets below these need no rule: they are the workload's own
+  /// But these of the host, bound into the view, always do: from the path there to the path that the policy names.
+  std::map<std::string, std::string> host_sockets{};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: special to the address guard
   unsigned threads = 0;                     ///< parked in RECV; 0: four
   NotifyWakeUp wake_up = NotifyWakeUp::kSynchronous;

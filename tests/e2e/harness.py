@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -124,8 +125,8 @@ class SluiceTest(unittest.TestCase):
         self.assertEqual(result.code, code, str(result))
 
     def assertDenialLine(self, result, *words):
-        """One stderr line says what was denied."""
-        lines = [line for line in result.err.splitlines() if line.startswith("sluice:") and "denied" in line]
+        """One stderr line says what was denied. The workload has the same stderr, and may be within a line of its own."""
+        lines = [line for line in result.err.splitlines() if re.search(r"sluice: .*denied", line)]
         self.assertTrue(any(all(word in line for word in words) for line in lines), f"no denial line with {words}\n{result}")
 
     def assertEventually(self, condition, what, seconds=5):

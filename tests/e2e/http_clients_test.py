@@ -139,6 +139,76 @@ class Python(harness.SluiceTest):
         self.assertRegex(self.fetch("asyncio", "GET", "https://151.101.1.20/").out, r"^error PermissionError EACCES")
 
 
+class Requests(harness.SluiceTest):
+    SCRIPT = """
+import requests, sys
+for method, url in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        answer = requests.request(method, url, timeout=20)
+        print(answer.status_code, answer.reason, answer.text.strip())
+    except requests.ConnectionError as error:
+        print("error", error)
+"""
+
+    def test_requests_works_and_shows_reason_and_body(self):
+        result = self.python(READ, self.SCRIPT, "GET", "https://a.test/pub/x", "POST", "https://a.test/pub/x", "GET", "https://b.test/", "GET", "https://151.101.1.20/")
+        allowed, denied, name, address = result.out.splitlines()
+        self.assertIn("hello from the lab", allowed)
+        self.assertRegex(denied, r'^403 Egress denied: needs "POST a\.test/pub/x" \(d-\d+\) \{.*"suggest":"POST a\.test/pub/x"')
+        self.assertRegex(name, r"(?i)name or service not known|no address|resolve")
+        self.assertIn("Permission denied", address)
+
+
+class Crowd(harness.SluiceTest):
+    """Programs that register a socket before they connect it, and many at once."""
+
+    def test_fifty_connections_of_asyncio_at_once(self):
+        script = """
+import asyncio, ssl, collections
+async def one(number):
+    reader, writer = await asyncio.open_connection("a.test", 443, ssl=ssl.create_default_context())
+    writer.write(f"{'POST' if number % 5 == 0 else 'GET'} /pub/{number} HTTP/1.1\\r\\nHost: a.test\\r\\nContent-Length: 0\\r\\nConnection: close\\r\\n\\r\\n".encode())
+    answer = (await reader.read()).decode()
+    return answer.split()[1], f'/pub/{number}"' in answer
+async def main():
+    print(sorted(collections.Counter(await asyncio.gather(*(one(n) for n in range(50)))).items()))
+asyncio.run(main())
+"""
+        result = self.python(READ, script)
+        self.assertEqual(result.out.strip(), "[(('200', True), 40), (('403', True), 10)]", str(result))
+
+    def test_nginx_reaches_its_upstreams(self):
+        (self.work / "nginx.conf").write_text("""
+user root;
+daemon off;
+master_process off;
+error_log stderr error;
+pid /tmp/nginx.pid;
+events { worker_connections 256; }
+http {
+  access_log off;
+  client_body_temp_path /tmp/n1; proxy_temp_path /tmp/n2; fastcgi_temp_path /tmp/n3; uwsgi_temp_path /tmp/n4; scgi_temp_path /tmp/n5;
+  server {
+    listen 127.0.0.1:8085;
+    location /plain/ { proxy_pass http://a.test/pub/; }
+    location / {
+      proxy_pass https://a.test; proxy_ssl_name a.test; proxy_ssl_server_name on; proxy_http_version 1.1;
+      proxy_ssl_verify on; proxy_ssl_trusted_certificate /etc/ssl/certs/ca-certificates.crt;
+    }
+  }
+}
+""")
+        script = f"""
+/usr/sbin/nginx -c {self.work}/nginx.conf & server=$!
+for try in $(seq 100); do curl -s -o /dev/null http://127.0.0.1:8085/ && break; sleep 0.05; done
+curl -sS http://127.0.0.1:8085/pub/tls; curl -sS http://127.0.0.1:8085/plain/clear; curl -sS -o /dev/null -w '%{{http_code}}\\n' -d x http://127.0.0.1:8085/pub/x
+kill $server; wait
+"""
+        result = self.sluice([*READ, "allow GET http://a.test/pub/**"], "sh", "-c", script)
+        self.assertRegex(result.out, r'"/pub/tls".*hello from the lab[^\0]*"/pub/clear".*hello from the lab[^\0]*403\n$', str(result))
+        self.assertDenialLine(result, "POST", "a.test/pub/x", "nginx")
+
+
 class Java(harness.SluiceTest):
     def java(self, *arguments, rules=READ):
         found = sorted(glob.glob("/usr/lib/jvm/java-17-openjdk-*/bin/java"))

@@ -2,10 +2,12 @@
 """What a shell expects of `sluice run`: exit codes, signals, time limit, environment, files; and what it says about bad input."""
 import os
 import pathlib
+import shutil
 import signal
 import time
 
 import harness
+import lab
 
 NOTHING = []
 READ = ["allow GET a.test/pub/**"]
@@ -78,8 +80,8 @@ class ExitCodes(harness.SluiceTest):
         begin = time.monotonic()
         result = self.sluice(NOTHING, "sleep", "60", flags=["--timeout", "500ms"])
         self.assertLess(time.monotonic() - begin, 15 * harness.SLOW)
-        self.assertNotEqual(result.code, 0)
-        self.assertRegex(result.err, r"(?i)time")
+        self.assertExit(result, 128 + signal.SIGTERM)
+        self.assertRegex(result.err, r"sluice: timed out")
 
     def test_what_the_command_left_behind_is_ended(self):
         result = self.sluice(NOTHING, "sh", "-c", "sleep 4242 & echo started")
@@ -125,6 +127,23 @@ class Surroundings(harness.SluiceTest):
         self.assertTrue((self.work / "inside").exists())
         self.assertFalse(pathlib.Path("/etc/sluice-test").exists() or pathlib.Path("/usr/sluice-test").exists())
 
+    def test_paths_are_the_same_inside_and_outside(self):
+        # The lab lies below /var/tmp, which is a private folder of its own in the view.
+        result = self.sluice(NOTHING, "sh", "-c", "pwd; test -d /var/tmp && test ! -L /var/tmp && echo folder; echo x > /var/tmp/mine && echo writable")
+        self.assertEqual(result.out.split(), [str(self.work), "folder", "writable"], str(result))
+        self.assertFalse(pathlib.Path("/var/tmp/mine").exists())
+
+    def test_sockets_of_its_own_need_no_rule_wherever_it_may_write(self):
+        script = """
+import os, socket
+for folder in (os.environ["HOME"], "/run", "/dev/shm", "/tmp", "/var/tmp", os.getcwd()):
+    server = socket.socket(socket.AF_UNIX); server.bind(folder + "/own.sock"); server.listen()
+    socket.socket(socket.AF_UNIX).connect(folder + "/own.sock")
+    print("connected")
+"""
+        result = self.python(NOTHING, script, env={"HOME": "/home/of-nobody"})
+        self.assertEqual(result.out.split(), ["connected"] * 6, str(result))
+
     def test_rw_and_ro_open_other_folders(self):
         for name in ("writable", "readable", "closed"):
             folder = self.folder / name
@@ -142,7 +161,7 @@ class Surroundings(harness.SluiceTest):
         (self.work / "deep").mkdir()
         if self.lab.uid:
             os.chown(self.work / "deep", self.lab.uid, self.lab.uid)
-        self.assertRegex(self.sluice(NOTHING, "pwd", flags=["--cwd", self.work / "deep"]).out, rf"/{self.folder.name}/work/deep\n$")
+        self.assertRegex(self.sluice(NOTHING, "pwd", flags=["--cwd", self.work / "deep"]).out, rf"^{self.work}/deep\n$")
 
     def test_a_policy_in_the_work_folder_cannot_be_edited(self):
         inside = self.work / "p.yaml"
@@ -152,9 +171,27 @@ class Surroundings(harness.SluiceTest):
         result = self.plain_sluice("run", "--policy", inside, "--", "sh", "-c", f"echo 'rules: []' > {inside}; rm -f {inside}; mv {inside} gone; true")
         self.assertEqual(inside.read_text(), harness.policy_text(READ), str(result))
 
+    def test_sluice_starts_from_within_the_work_folder_and_cannot_be_edited(self):
+        copy = self.work / "bin" / "sluice"
+        copy.parent.mkdir()
+        shutil.copy(lab.sluice_binary(), copy)
+        if self.lab.uid:
+            for path in (copy, copy.parent):
+                os.chown(path, self.lab.uid, self.lab.uid)
+        script = f"(echo x >> {copy}) 2>&1; rm -f {copy}; mv {copy.parent} elsewhere; echo ran"
+        done = self.lab.run([copy, "run", "--allow", "GET a.test", "--", "sh", "-c", script], cwd=self.work)
+        self.assertEqual(done.stdout.splitlines()[-1:], ["ran"], done.stderr)
+        self.assertEqual(copy.read_bytes(), pathlib.Path(lab.sluice_binary()).read_bytes())
+
     def test_only_its_own_processes_are_seen(self):
         result = self.sluice(NOTHING, "sh", "-c", "ls /proc | grep -c '^[0-9]'")
         self.assertLess(int(result.out), 8, str(result))
+
+    def test_the_hosts_runtime_folders_and_shared_memory_are_not_seen(self):
+        result = self.sluice(NOTHING, "sh", "-c", "ls /run /tmp /dev/shm /var; ipcs -m | grep -c '^0x'; ls /net /home/* /root /boot /sys/fs /mnt /srv 2>/dev/null; true")
+        for folder, inside in (("/run", r"sluice"), ("/tmp", r""), ("/dev/shm", r""), ("/var", r"run\ntmp")):
+            self.assertRegex(result.out, rf"{folder}:\n{inside}\n?(\n|\Z|0)", str(result))
+        self.assertTrue(result.out.endswith("\n0\n"), str(result))
 
     def test_no_capability_and_no_new_privileges(self):
         result = self.sluice(NOTHING, "cat", "/proc/self/status")
@@ -187,6 +224,31 @@ class Words(harness.SluiceTest):
     def test_quiet_says_nothing_when_nothing_is_denied(self):
         result = self.sluice(READ, "curl", "-sS", "https://a.test/pub/x", flags=["--quiet"])
         self.assertEqual(result.err, "")
+
+    def test_verbose_says_what_the_command_gets(self):
+        result = self.sluice(READ, "true", flags=["--verbose"])
+        self.assertIn(f"debug: writable: {self.work}", result.err)
+        self.assertRegex(result.err, r"debug: variables: .*NODE_EXTRA_CA_CERTS")
+        self.assertNotIn("debug:", self.sluice(READ, "true").err)
+
+    def test_the_first_line_says_what_holds_and_who_trusts_the_authority(self):
+        self.assertRegex(self.sluice(READ, "true").err,
+                         r"^sluice: enforcing: no interface, seccomp notifications, Landlock; authority trusted by curl git node python java; 1 rule, digest")
+
+    def test_an_unknown_option_or_command_is_named(self):
+        for arguments, named in ((["run", "--polcy", "p.yaml", "--", "true"], "unknown option `--polcy`"), (["frob"], "unknown command `frob`"),
+                                 (["--frob"], "unknown option `--frob`"), (["run", "true"], "put `--` before the command"),
+                                 (["lint", "p.yaml", "--frob"], "unknown option `--frob`")):
+            result = self.plain_sluice(*arguments)
+            self.assertExit(result, 2)
+            self.assertIn(named, result.err.splitlines()[0])
+        self.assertIn("sluice run [OPTIONS] -- COMMAND", self.plain_sluice("run", "--help").out)
+
+    def test_the_name_and_labels_stand_in_every_record(self):
+        result = self.sluice(READ, "getent", "hosts", "b.test", flags=["--name", "ci 42", "--label", "job=build", "--label", "empty="])
+        self.assertTrue(result.audit)
+        for record in result.audit:
+            self.assertEqual((record["sandbox"], record["labels"]), ("ci 42", {"job": "build", "empty": ""}))
 
     def test_the_summary_counts(self):
         result = self.sluice(READ, "sh", "-c", "curl -sS https://a.test/pub/x; curl -sS https://a.test/no")

@@ -38,7 +38,7 @@ TEST(Launch, NothingRunsBeforeRelease) {
   EXPECT_TRUE((*workload)->TakeNotifyFd().valid());
   EXPECT_FALSE((*workload)->TakeNotifyFd().valid());
   EXPECT_THAT((*workload)->writable_trees(),
-              testing::UnorderedElementsAre(folder.path(), "/home/tester", "/tmp", "/run", "/dev/shm"));
+              testing::UnorderedElementsAre(folder.path(), "/home/tester", "/tmp", "/run", "/var/tmp", "/dev/shm"));
   EXPECT_EQ(::kill((*workload)->pid(), 0), 0);
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(folder.Read("mark"), "");

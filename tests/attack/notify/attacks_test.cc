@@ -151,6 +151,13 @@ TEST(Supervisor, ItsListenerCannotBeDialled) {
   EXPECT_TRUE(sandbox.upstream().Started().empty());
 }
 
+TEST(Supervisor, ItsListenerCannotBeShared) {
+  Sandbox sandbox;
+  const Outcome outcome = sandbox.Run({"share_the_listener", std::to_string(sandbox.capture().listener_port)});
+  EXPECT_EQ(outcome.code, 0) << outcome.report;
+  EXPECT_EQ(sandbox.upstream().Started().size(), 100U);
+}
+
 TEST(Supervisor, WithoutItNothingConnects) {
   Sandbox sandbox;
   sandbox.Begin({"supervisor_gone"});

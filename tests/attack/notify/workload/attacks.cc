@@ -444,6 +444,28 @@ WORKLOAD_CASE(dial_the_listener) {
   Same(Connect(TcpSocket(), To(kAllowed, port)), EACCES, "that port elsewhere");
 }
 
+// Another listener on the supervisor's port would take its connections, or make them fail.
+WORKLOAD_CASE(share_the_listener) {
+  const auto port = static_cast<uint16_t>(std::stoi(args.at(0)));
+  const int on = 1;
+  for (const char* address : {"::", "::1", "0.0.0.0", "127.0.0.1", "198.18.0.1"}) {
+    const int fd = TcpSocket(std::string_view(address).contains(':') ? AF_INET6 : AF_INET);
+    Same(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on), 0, "SO_REUSEPORT");
+    Same(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0, "SO_REUSEADDR");
+    Same(bind(fd, To(address, port).get(), To(address, port).length), -1, address);
+    Check(errno == EADDRINUSE || errno == EACCES, std::string("errno of ") + address);
+  }
+  const int resolver = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  Same(setsockopt(resolver, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on), 0, "SO_REUSEPORT");
+  Same(bind(resolver, To("8.8.8.8", 53).get(), To("8.8.8.8", 53).length), -1, "8.8.8.8:53");
+  for (int i = 0; i < 100; ++i) {
+    const int fd = TcpSocket();
+    Same(Connect(fd, To(kAllowed)), 0, "connect");
+    Check(Greeting(fd) == "a.test\n", "captured");
+    close(fd);
+  }
+}
+
 WORKLOAD_CASE(second_filter) {
   // For connect alone: hand it to a tracer, which there is none of. A notification ranks above.
   sock_filter trace[] = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},
