@@ -45,8 +45,7 @@ def become_root_in_a_user_namespace():
 
 
 def sluice_binary():
-    candidates = [os.environ.get("SLUICE_BINARY", ""), ROOT / "build/release/sluice", ROOT / "build/dev/sluice",
-                  ROOT / "build/dev/app/sluice"]
+    candidates = [os.environ.get("SLUICE_BINARY", ""), ROOT / "build/release/sluice", ROOT / "build/dev/sluice"]
     for candidate in candidates:
         if candidate and pathlib.Path(candidate).is_file():
             return str(pathlib.Path(candidate).resolve())
