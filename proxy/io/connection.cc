@@ -178,7 +178,7 @@ void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t al
 Task<bool> Connection::TerminateTls() {
   const FlowTarget& target = flow_.target();
   const auto context = flow_.worker().shared().authority().ContextFor(target.host, target.destination.address);
-  if (context == nullptr || !flow_.down.StartTls(context.get(), Stream::kServer)) {
+  if (context == nullptr || !flow_.down.StartTls(context.get(), Stream::Side::kServer)) {
     RecordEnd(0, 0, "cannot make a certificate");
     co_return false;
   }

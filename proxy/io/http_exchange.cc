@@ -65,7 +65,11 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
 
 Task<std::optional<DialFailure>> HttpSession::Obtain() {
   UpstreamPool& pool = flow_.worker().pool();
-  const auto usable = [this](const IpAddress& address) { return flow_.AddressApproved(address) && Decide(address).allowed; };
+  const auto usable = [this](const IpAddress& address) {
+    if (!flow_.AddressApproved(address)) return false;
+    if (decided_for_ == address && decided_generation_ == flow_.worker().generation()) return true;
+    return Decide(address).allowed;
+  };
   if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
   if (prepared_ == nullptr) {
     const Upstream* idle = pool.Peek(pool_key_);

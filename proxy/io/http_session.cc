@@ -183,9 +183,14 @@ Task<HttpSession::After> HttpSession::HandleRequest() {
   if (const Fault fault = Understand()) co_return co_await RefuseFault(fault);
   // With the address of the connection that would be used, so that `ip` keys are judged on what is dialled.
   const Upstream* candidate = prepared_ != nullptr ? prepared_.get() : flow_.worker().pool().Peek(pool_key_);
-  policy::Decision decision = Decide(candidate != nullptr ? std::optional(candidate->address) : std::nullopt);
-  if (!decision.allowed && candidate != nullptr) decision = Decide(std::nullopt);
+  decided_for_ = candidate != nullptr ? std::optional(candidate->address) : std::nullopt;
+  policy::Decision decision = Decide(decided_for_);
+  if (!decision.allowed && candidate != nullptr) {
+    decided_for_.reset();
+    decision = Decide(std::nullopt);
+  }
   decision_ = decision;
+  decided_generation_ = flow_.worker().generation();
   if (!decision.allowed) {
     Denial denial;
     denial.decision = decision;

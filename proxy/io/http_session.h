@@ -95,6 +95,8 @@ class HttpSession {
   bool running_ = false;     ///< between the decision and the end of the exchange
   Fault head_fault_;
   policy::Decision decision_;
+  std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
+  uint64_t decided_generation_ = 0;
   SteadyTime started_{};
   std::optional<SteadyTime> idle_since_;  ///< waiting for a request of which nothing has come
 

@@ -85,7 +85,7 @@ std::string TakeSslError() {
   return text;
 }
 
-bool Stream::StartTls(ssl_ctx_st* context, uint8_t server_side) {
+bool Stream::StartTls(ssl_ctx_st* context, Side side) {
   ssl_ = SSL_new(context);
   BIO* bio = ssl_ != nullptr ? BIO_new(Method()) : nullptr;
   if (bio == nullptr) {
@@ -96,7 +96,7 @@ bool Stream::StartTls(ssl_ctx_st* context, uint8_t server_side) {
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
-  if (server_side == kServer) {
+  if (side == Side::kServer) {
     SSL_set_accept_state(ssl_);
   } else {
     SSL_set_connect_state(ssl_);

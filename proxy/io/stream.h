@@ -42,9 +42,8 @@ class Stream {
   uint8_t write_needs = kWritable;  ///< after Write said kWouldBlock
 
   /// Puts TLS on top. Takes a session of `context`; the caller sets names and options on ssl() before Handshake.
-  [[nodiscard]] bool StartTls(ssl_ctx_st* context, uint8_t server_side);
-  static constexpr uint8_t kServer = 1;
-  static constexpr uint8_t kClient = 0;
+  enum class Side : uint8_t { kServer, kClient };
+  [[nodiscard]] bool StartTls(ssl_ctx_st* context, Side side);
   [[nodiscard]] ssl_st* ssl() const { return ssl_; }
   [[nodiscard]] bool tls() const { return ssl_ != nullptr; }
 

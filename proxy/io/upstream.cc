@@ -260,7 +260,7 @@ Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, 
   failure.detail = "cannot set up TLS";
   failure.address = upstream.address;
   failure.error = EPROTO;
-  if (!upstream.stream.StartTls(client.context(), Stream::kClient) ||
+  if (!upstream.stream.StartTls(client.context(), Stream::Side::kClient) ||
       !client.Prepare(upstream.stream.ssl(), target.name, target.literal, key))
     co_return failure;
   const SteadyTime deadline = worker.reactor().now() + kTlsHandshakeDeadline;

@@ -468,4 +468,21 @@ std::string LoopbackRule(const std::string& verb_target) {
   return fmt::format("  - allow: {}\n    ip: [127.0.0.1/32]\n", verb_target);
 }
 
+void Echo(Peer peer) {
+  for (;;) {
+    const Peer::Message request = peer.ReadMessage();
+    if (request.head.empty()) return;
+    const std::string body = request.FirstLine() + "|" + request.body;
+    if (!peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Origin: yes\r\n\r\n{}", body.size(), body))) return;
+  }
+}
+
+std::string Get(const std::string& path, uint16_t port, const std::string& fields) {
+  return fmt::format("GET {} HTTP/1.1\r\nHost: a.test:{}\r\n{}\r\n", path, port, fields);
+}
+
+OneOrigin::OneOrigin(std::function<void(Peer)> serve, const std::string& verb)
+    : origin(SharedAuthority().ServerContext("DNS:a.test"), std::move(serve)),
+      bed(LoopbackRule(fmt::format("{} a.test:{}/**", verb, origin.port()))) {}
+
 }  // namespace sluice::proxy::testing

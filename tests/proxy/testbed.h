@@ -182,4 +182,22 @@ class Testbed {
 /// A rule line that lets `verb_target` reach 127.0.0.1: "  - allow: …\n    ip: [127.0.0.1/32]\n".
 [[nodiscard]] std::string LoopbackRule(const std::string& verb_target);
 
+using Speak = Testbed::Speak;
+
+inline constexpr IpAddress kLoopback = IpAddress::FromV4(0x7f000001);
+
+/// An origin's conversation: answers every request with 200 and "first line|body", until the client leaves.
+void Echo(Peer peer);
+
+/// A GET of a.test:port with these further field lines.
+[[nodiscard]] std::string Get(const std::string& path, uint16_t port, const std::string& fields = "");
+
+/// An origin for a.test under TLS, and an engine whose one rule is made for its port.
+struct OneOrigin {
+  explicit OneOrigin(std::function<void(Peer)> serve, const std::string& verb = "http");
+  Peer Connect() { return bed.Connect("a.test", origin.port()); }
+  Origin origin;
+  Testbed bed;
+};
+
 }  // namespace sluice::proxy::testing
