@@ -56,7 +56,7 @@ enum class Rcode : uint16_t {
 enum class Ede : uint16_t { kOther = 0, kBlocked = 15, kProhibited = 18, kNoReachableAuthority = 22 };
 
 inline constexpr size_t kHeaderOctets = 12;
-inline constexpr size_t kMaxRecords = 1024;  ///< of one message, all sections
+inline constexpr size_t kMaxRecords = 1024;      ///< of one message, all sections
 inline constexpr size_t kMaxExtendedText = 512;  ///< of one EDE
 inline constexpr size_t kMaxMessageOctets = 65535;
 inline constexpr size_t kUdpOctets = 1232;      ///< advertised both ways, and the most that is sent by UDP
