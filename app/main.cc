@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,8 +67,18 @@ std::vector<std::string> SplitCommand(std::vector<std::string>* arguments) {
   return {};
 }
 
+// The command is not one of CLI11's arguments, but belongs in the usage line.
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = Formatter::make_usage(app, std::move(name));
+    return usage.insert(usage.find_last_not_of('\n') + 1, " -- COMMAND [ARGUMENT...]");
+  }
+};
+
 CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
+  sub->formatter(std::make_shared<RunFormatter>());
   sub->footer(kRunExamples);
   sub->add_option("-p,--policy", run->policy, "Policy file")->type_name("FILE");
   sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")
