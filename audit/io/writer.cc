@@ -89,12 +89,14 @@ class Running final : public Writer {
   }
 
   bool Record(DecisionEvent event) noexcept override {
-    const bool denied = !event.decision.allowed;
+    // An upstream that cannot be reached was allowed: nothing for --fail-on-deny.
+    const bool denied = !event.decision.allowed && event.decision.reason != policy::Reason::kUpstream;
+    const bool failed = !event.decision.allowed && !denied;
     const bool counted = event.layer == EventLayer::kRequest || event.layer == EventLayer::kUnix;
     if (!Push(std::move(event))) return false;
     if (denied) {
       denied_.fetch_add(1, std::memory_order_relaxed);
-    } else if (counted) {
+    } else if (counted && !failed) {
       allowed_.fetch_add(1, std::memory_order_relaxed);
     }
     return true;

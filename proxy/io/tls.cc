@@ -225,8 +225,8 @@ class Client final : public TlsClient {
     SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(c, OnNewSession);
-    if (SSL_CTX_set_default_verify_paths(c) != 1 || SSL_CTX_set_ciphersuites(c, kSuites13) != 1 ||
-        SSL_CTX_set_cipher_list(c, kSuites12) != 1 || SSL_CTX_set_alpn_protos(c, kAlpnHttp11, sizeof kAlpnHttp11) != 0)
+    if (SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1 ||
+        SSL_CTX_set_alpn_protos(c, kAlpnHttp11, sizeof kAlpnHttp11) != 0)
       return TlsFail("cannot set up TLS");
     for (const auto& file : ca_files) {
       if (SSL_CTX_load_verify_file(c, file.c_str()) != 1)
@@ -239,6 +239,10 @@ class Client final : public TlsClient {
   SSL_CTX* context() override { return context_.get(); }
 
   bool Prepare(SSL* ssl, const std::string& name, const IpAddress& literal, const std::string& key) override {
+    // Reading the system's roots takes some ten milliseconds, which a run that never speaks TLS upstream need not wait for. Every
+    // handshake comes by here first, so the store is whole before anything is verified.
+    std::call_once(roots_once_, [this] { roots_read_ = SSL_CTX_set_default_verify_paths(context_.get()) == 1; });
+    if (!roots_read_) return false;
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     if (name.empty()) {
       if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), literal.ToString().c_str()) != 1) return false;
@@ -270,6 +274,8 @@ class Client final : public TlsClient {
   }
 
   ContextPtr context_;
+  std::once_flag roots_once_;
+  bool roots_read_ = false;
   std::mutex mutex_;
   std::unordered_map<std::string, char> keys_;
   std::unordered_map<std::string, SSL_SESSION*> sessions_;

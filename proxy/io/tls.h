@@ -33,7 +33,7 @@ class TlsAuthority {
 /// One per engine. Any thread.
 class TlsClient {
  public:
-  /// System roots and `ca_files`. A file that cannot be read is an error.
+  /// System roots, read at the first use, and `ca_files`. A file of these that cannot be read is an error.
   static Result<std::unique_ptr<TlsClient>> Create(const std::vector<std::string>& ca_files);
   virtual ~TlsClient() = default;
   [[nodiscard]] virtual ssl_ctx_st* context() = 0;

@@ -56,6 +56,15 @@ TEST_F(WriterTest, RecordsArriveInOrderAndAreCounted) {
   for (size_t i = 0; i < 100; ++i) EXPECT_EQ(records[i].at("connection"), i);
 }
 
+TEST_F(WriterTest, AnUpstreamThatCannotBeReachedIsNoDenial) {
+  auto writer = *Writer::Start(With("a.jsonl"));
+  policy::DecisionEvent event = Denial();
+  event.decision.reason = policy::Reason::kUpstream;
+  ASSERT_TRUE(writer->Record(std::move(event)));
+  EXPECT_EQ(writer->totals().allowed, 0u);
+  EXPECT_EQ(writer->totals().denied, 0u);
+}
+
 TEST_F(WriterTest, TheFileIsPrivateAndAppended) {
   for (int i = 0; i < 2; ++i) {
     auto writer = *Writer::Start(With("a.jsonl"));
