@@ -95,6 +95,8 @@ def measure(label, port, origin, process, seconds, connections):
     wrk(port, origin, 1, connections)
     before = process.cpu() if process else 0
     total, rate, p50, p99 = wrk(port, origin, seconds, connections)
+    if total == 0:
+        sys.exit(f"{label}: no request was answered in {seconds} s")
     cpu = (process.cpu() - before) / total * 1e6 if process else 0
     print(f"{label:28} {rate:10.0f} req/s  {cpu:7.1f} us CPU/req  p50 {p50:>8}  p99 {p99:>8}", flush=True)
     return rate, cpu
@@ -166,9 +168,9 @@ def main():
             direct, _ = measure("direct TLS (no proxy)", tls, tls, None, seconds, connections)
             n_rate, n_cpu = measure("nginx", terminating, tls, nginx, seconds, connections)
             s_rate, s_cpu = measure("sluice", engine_port, tls, engine, seconds, connections)
-            print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / n_cpu:.2f} x CPU; sluice/direct {s_rate / direct:.2f} x")
+            print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / max(n_cpu, 1e-3):.2f} x CPU; sluice/direct {s_rate / direct:.2f} x")
             if mitmproxy:
-                m_rate, _ = measure("mitmproxy", mitmproxy_port, tls, mitmproxy, seconds, connections)
+                m_rate, _ = measure("mitmproxy", mitmproxy_port, tls, mitmproxy, max(seconds, 8), connections)
                 print(f"   sluice/mitmproxy: {s_rate / m_rate:.2f} x requests/s")
         print("-- 1 GiB")
         direct = bulk("direct", f"http://127.0.0.1:{plain}/1g", None)
