@@ -109,7 +109,13 @@ class Lab:
         mine = os.readlink("/proc/self/ns/net")
         process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", *namespaces, *command], stdin=subprocess.DEVNULL,
                                    cwd="/", start_new_session=True)
-        self.wait_for(lambda: os.readlink(f"/proc/{process.pid}/ns/net") != mine, "a namespace")
+
+        def apart():
+            if process.poll() is not None:
+                raise SystemExit("lab: this machine makes no namespaces (unshare's own words are above); a chroot and most containers do not")
+            return os.readlink(f"/proc/{process.pid}/ns/net") != mine
+
+        self.wait_for(apart, "a namespace")
         if "--mount" in namespaces:
             mount = os.readlink("/proc/self/ns/mnt")
             self.wait_for(lambda: os.readlink(f"/proc/{process.pid}/ns/mnt") != mount, "a mount namespace")
