@@ -30,7 +30,7 @@ struct Totals {
 class Writer : public policy::EventSink {
  public:
   /// Opens the file (0600, O_APPEND, O_NOFOLLOW) and starts the writer thread.
-  static Result<std::unique_ptr<Writer>> Start(Options options);
+  static Result<std::unique_ptr<Writer>> Start(const Options& options);
   /// Writes what is queued, flushes, joins.
   ~Writer() override = default;
   /// Decisions so far; requests count once.

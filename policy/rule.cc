@@ -17,6 +17,7 @@ constexpr std::pair<std::string_view, uint16_t> kTypes[] = {
 
 std::string PortsText(const std::vector<PortRange>& ports) {
   std::vector<std::string> parts;
+  parts.reserve(ports.size());
   for (const PortRange& range : ports)
     parts.push_back(range.first == range.last ? fmt::format("{}", range.first) : fmt::format("{}-{}", range.first, range.last));
   return fmt::format("{}", fmt::join(parts, ","));
@@ -47,6 +48,7 @@ void AppendList(std::string* out, std::string_view key, std::vector<std::string>
 template <class T, class F>
 std::vector<std::string> Texts(const std::vector<T>& items, F text) {
   std::vector<std::string> out;
+  out.reserve(items.size());
   for (const T& item : items) out.push_back(text(item));
   return out;
 }

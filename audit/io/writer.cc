@@ -180,7 +180,7 @@ Result<UniqueFd> OpenFile(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<Writer>> Writer::Start(Options options) {
+Result<std::unique_ptr<Writer>> Writer::Start(const Options& options) {
   UniqueFd file;
   if (!options.file.empty()) {
     auto opened = OpenFile(options.file);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sluice's engine beside nginx, both terminating TLS and re-encrypting to the same nginx origin.
+"""Sluice's engine beside nginx, and mitmproxy where it is installed, all terminating TLS and re-encrypting to one nginx origin.
 
     bench/proxy/compare.py build/bench/bench/proxy/proxy_front [SECONDS]
 
@@ -70,7 +70,7 @@ class Process:
 
 
 def wait_port(port):
-    for _ in range(200):
+    for _ in range(1000):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
@@ -95,6 +95,8 @@ def measure(label, port, origin, process, seconds, connections):
     wrk(port, origin, 1, connections)
     before = process.cpu() if process else 0
     total, rate, p50, p99 = wrk(port, origin, seconds, connections)
+    if total == 0:
+        sys.exit(f"{label}: no request was answered in {seconds} s")
     cpu = (process.cpu() - before) / total * 1e6 if process else 0
     print(f"{label:28} {rate:10.0f} req/s  {cpu:7.1f} us CPU/req  p50 {p50:>8}  p99 {p99:>8}", flush=True)
     return rate, cpu
@@ -152,6 +154,13 @@ def main():
             running.append(p)
             return p, int(p.p.stdout.readline())
 
+        mitmproxy, mitmproxy_port = None, free_port()
+        if shutil.which("mitmdump"):
+            mitmproxy = Process(0, ["mitmdump", "-q", "--mode", f"reverse:https://127.0.0.1:{tls}", "--listen-host", "127.0.0.1",
+                                    "--listen-port", str(mitmproxy_port), "--set", f"confdir={folder}/mitmproxy", "--set",
+                                    f"ssl_verify_upstream_trusted_ca={folder}/ca.pem"])
+            running.append(mitmproxy)
+            wait_port(mitmproxy_port)
         engine, engine_port = sluice(tls)
         opaque, opaque_port = sluice(plain)
         for connections in (32, 1):
@@ -159,7 +168,10 @@ def main():
             direct, _ = measure("direct TLS (no proxy)", tls, tls, None, seconds, connections)
             n_rate, n_cpu = measure("nginx", terminating, tls, nginx, seconds, connections)
             s_rate, s_cpu = measure("sluice", engine_port, tls, engine, seconds, connections)
-            print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / n_cpu:.2f} x CPU; sluice/direct {s_rate / direct:.2f} x")
+            print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / max(n_cpu, 1e-3):.2f} x CPU; sluice/direct {s_rate / direct:.2f} x")
+            if mitmproxy:
+                m_rate, _ = measure("mitmproxy", mitmproxy_port, tls, mitmproxy, max(seconds, 8), connections)
+                print(f"   sluice/mitmproxy: {s_rate / m_rate:.2f} x requests/s")
         print("-- 1 GiB")
         direct = bulk("direct", f"http://127.0.0.1:{plain}/1g", None)
         through = bulk("sluice, opaque rule", f"http://127.0.0.1:{opaque_port}/1g", opaque)

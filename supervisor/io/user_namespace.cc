@@ -52,7 +52,7 @@ Error NamespaceError(const char* what, int sys_errno) {
   if (sys_errno == EPERM || sys_errno == EACCES)
     error.message +=
         " (unprivileged user namespaces are off: see kernel.unprivileged_userns_clone, "
-        "kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp profile)";
+        "kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp profile; a chroot makes none either)";
   if (sys_errno == ENOSPC || sys_errno == EUSERS) error.message += " (see user.max_user_namespaces and user.max_net_namespaces)";
   return error;
 }

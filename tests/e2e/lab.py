@@ -45,8 +45,7 @@ def become_root_in_a_user_namespace():
 
 
 def sluice_binary():
-    candidates = [os.environ.get("SLUICE_BINARY", ""), ROOT / "build/release/sluice", ROOT / "build/dev/sluice",
-                  ROOT / "build/dev/app/sluice"]
+    candidates = [os.environ.get("SLUICE_BINARY", ""), ROOT / "build/release/sluice", ROOT / "build/dev/sluice"]
     for candidate in candidates:
         if candidate and pathlib.Path(candidate).is_file():
             return str(pathlib.Path(candidate).resolve())
@@ -110,7 +109,13 @@ class Lab:
         mine = os.readlink("/proc/self/ns/net")
         process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", *namespaces, *command], stdin=subprocess.DEVNULL,
                                    cwd="/", start_new_session=True)
-        self.wait_for(lambda: os.readlink(f"/proc/{process.pid}/ns/net") != mine, "a namespace")
+
+        def apart():
+            if process.poll() is not None:
+                raise SystemExit("lab: this machine makes no namespaces (unshare's own words are above); a chroot and most containers do not")
+            return os.readlink(f"/proc/{process.pid}/ns/net") != mine
+
+        self.wait_for(apart, "a namespace")
         if "--mount" in namespaces:
             mount = os.readlink("/proc/self/ns/mnt")
             self.wait_for(lambda: os.readlink(f"/proc/{process.pid}/ns/mnt") != mount, "a mount namespace")
