@@ -87,6 +87,7 @@ void UseInherited(Report& report, Arguments) {
   for (int fd = 3; fd < 4096; ++fd)
     if (folder == nullptr || fd != ::dirfd(folder))
       report.Failed(::fcntl(fd, F_GETFD), "inherited descriptor " + std::to_string(fd));
+  if (folder != nullptr) ::closedir(folder);
 }
 
 void DialAbstract(Report& report, Arguments arguments) {
