@@ -15,6 +15,7 @@
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/capture_network.h"
 #include "supervisor/io/handshake.h"
+#include "supervisor/io/standard_streams.h"
 #include "supervisor/io/user_namespace.h"
 
 namespace sluice::supervisor {
@@ -68,6 +69,7 @@ Result<Capture> ReceiveCapture(int socket, pid_t child) {
 }  // namespace
 
 Result<Capture> CreateCapture() {
+  ReserveStandardDescriptors();
   auto handshake = MakeHandshake();
   if (!handshake) return std::unexpected(handshake.error());
   const pid_t child = ::fork();

@@ -158,6 +158,7 @@ Error WithHint(Error error, const LaunchSpec& resolved) {
 
 Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
                                                  std::span<const sock_filter> filter) {
+  ReserveStandardDescriptors();
   const int abi = LandlockAbi();
   if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
   auto resolved = ResolvePaths(spec);

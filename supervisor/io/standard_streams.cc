@@ -91,6 +91,14 @@ Result<StandardKind> ClassifyStandard(int fd) {
   }
 }
 
+void ReserveStandardDescriptors() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) {
+      // The lowest free number, which is `fd`.
+      [[maybe_unused]] const int opened = ::open("/dev/null", O_RDWR);
+    }
+}
+
 std::array<int, 3> StandardStreams::ForChild() const {
   std::array<int, 3> fds{};
   for (size_t i = 0; i < fds.size(); ++i) {

@@ -19,6 +19,10 @@ enum class StandardKind : uint8_t { kPassed, kTerminal, kPumped, kAbsent };
 /// kInvalid: a descriptor that cannot be given to a workload in any form.
 [[nodiscard]] Result<StandardKind> ClassifyStandard(int fd);
 
+/// Opens /dev/null on those of 0 to 2 that are closed, so that no descriptor of the supervisor's own takes their place and is
+/// then given to the workload. Before anything else is opened.
+void ReserveStandardDescriptors();
+
 /// Bytes on their way from one descriptor to another. `from` or `to` is borrowed where it is the supervisor's own 0 to 2.
 struct Pump {
   int from = -1;

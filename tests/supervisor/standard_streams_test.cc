@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
@@ -96,6 +97,24 @@ TEST(StandardStreams, ADatagramSocketOfTheHostIsNoWayOut) {
   EXPECT_THAT(ran.output, testing::StartsWith("refused")) << ran.error;
   std::array<char, 8> bytes{};
   EXPECT_LT(::recv(receiver.get(), bytes.data(), bytes.size(), 0), 0);
+}
+
+TEST(StandardStreams, AClosedInputIsEmptyAndNoDescriptorOfOursTakesItsPlace) {
+  const TemporaryFolder folder;
+  const pid_t supervisor = ::fork();
+  if (supervisor == 0) {
+    ::close(0);
+    auto capture = CreateCapture();
+    if (!capture || capture->user_namespace.get() <= 2 || capture->listener.get() <= 2) ::_exit(100);
+    auto workload =
+        LaunchFiltered(SpecFor({"sh", "-c", "cat && readlink /proc/self/fd/0 > seen"}, folder.path()), *capture, kSmallFilter);
+    if (!workload || !(*workload)->Release()) ::_exit(101);
+    ::_exit((*workload)->Wait().code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(supervisor, &status, 0), supervisor);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(folder.Read("seen"), "/dev/null\n");
 }
 
 TEST(StandardStreams, AFolderAsInputIsRefused) {
