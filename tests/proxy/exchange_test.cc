@@ -358,7 +358,7 @@ TEST(Exchange, DropsAnOriginConnectionThatSaysMoreThanItsResponse) {
 }
 
 TEST(Exchange, DropsAnOriginConnectionThatSaysMoreInAnotherTlsRecord) {
-  Bench b([](Peer peer) {
+  OneOrigin b([](Peer peer) {
     peer.ReadMessage();
     // Both records in one segment: the second is read into OpenSSL with the first, and no socket event tells of it.
     const int on = 1;
