@@ -83,7 +83,7 @@ class SluiceTest(unittest.TestCase):
         if rules is not None:
             self.policy.write_text(rules if isinstance(rules, str) else policy_text(rules))
             flags = ["--policy", self.policy, *flags]
-        return [lab_module.sluice_binary(), "run", *flags, "--audit", self.audit, "--upstream-ca", self.lab.ca, "--", *command]
+        return [lab_module.binary_for_anyone(self.lab.folder), "run", *flags, "--audit", self.audit, "--upstream-ca", self.lab.ca, "--", *command]
 
     def sluice(self, rules, *command, flags=(), env=None, timeout=60, **more):
         if self.audit.exists():
@@ -108,7 +108,7 @@ class SluiceTest(unittest.TestCase):
         return self.sluice(rules, PYTHON, "-c", script, *arguments, **more)
 
     def plain_sluice(self, *arguments, **more):
-        done = self.lab.run([lab_module.sluice_binary(), *arguments], cwd=self.work, **more)
+        done = self.lab.run([lab_module.binary_for_anyone(self.lab.folder), *arguments], cwd=self.work, **more)
         return Result(done.returncode, done.stdout, done.stderr, self.audit)
 
     # -- what the internet saw

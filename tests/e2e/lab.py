@@ -52,6 +52,15 @@ def sluice_binary():
     raise SystemExit("lab: no sluice binary; run ./dev build, or set SLUICE_BINARY")
 
 
+def binary_for_anyone(folder):
+    """The binary at a place that any user may enter: the tree may lie in a private folder."""
+    copy = pathlib.Path(folder) / "sluice"
+    if not copy.exists():
+        shutil.copy(sluice_binary(), copy)
+        copy.chmod(0o755)
+    return str(copy)
+
+
 def descendants():
     """Every live process below this one."""
     parents = {}
