@@ -38,14 +38,7 @@ void CallHandler::HandleConnect(const seccomp_notif& notification) {
   auto taken = TakeCall(channel_, processes_, notification, {static_cast<int>(args[0]), args[1], static_cast<int>(args[2])});
   if (!taken) return Refuse(notification, std::move(taken.error()));
   WatchedCall call = std::move(*taken);
-  if (call.facts.netns_cookie != setup_.netns_cookie) {
-    const Question question{.process = processes_.Identify(*call.thread, Digests::kNone),
-                            .snapshot = CurrentSnapshot(),
-                            .host = {},
-                            .destination = call.address.endpoint};
-    return DenyBecause(std::move(call), question, policy::Reason::kUnattributed,
-                       "the socket belongs to another network namespace", EACCES);
-  }
+  if (IsForeign(call)) return DenyForeign(std::move(call), policy::Transport::kTcp);
   switch (call.facts.domain) {
     case AF_UNIX:
       return ConnectUnix(std::move(call));
@@ -59,21 +52,25 @@ void CallHandler::HandleConnect(const seccomp_notif& notification) {
   }
 }
 
+bool CallHandler::IsForeign(const WatchedCall& call) const { return call.facts.netns_cookie != setup_.netns_cookie; }
+
+void CallHandler::DenyForeign(WatchedCall call, policy::Transport transport) {
+  const Question question{.process = processes_.Identify(*call.thread, Digests::kNone),
+                          .snapshot = CurrentSnapshot(),
+                          .host = {},
+                          .destination = call.address.endpoint,
+                          .transport = transport};
+  DenyBecause(std::move(call), question, policy::Reason::kUnattributed, "the socket belongs to another network namespace",
+              EACCES);
+}
+
 void CallHandler::HandleSendto(const seccomp_notif& notification) {
   const auto& args = notification.data.args;
   auto taken = TakeCall(channel_, processes_, notification, {static_cast<int>(args[0]), args[4], static_cast<int>(args[5])});
   if (!taken) return Refuse(notification, std::move(taken.error()));
   WatchedCall call = std::move(*taken);
   // A socket from elsewhere is not bounded by the capture namespace, so that nothing about it may be left to the kernel.
-  if (call.facts.netns_cookie != setup_.netns_cookie) {
-    const Question question{.process = processes_.Identify(*call.thread, Digests::kNone),
-                            .snapshot = CurrentSnapshot(),
-                            .host = {},
-                            .destination = call.address.endpoint,
-                            .transport = policy::Transport::kUdp};
-    return DenyBecause(std::move(call), question, policy::Reason::kUnattributed,
-                       "the socket belongs to another network namespace", EACCES);
-  }
+  if (IsForeign(call)) return DenyForeign(std::move(call), policy::Transport::kUdp);
   if (call.facts.domain == AF_UNIX) return ConnectUnix(std::move(call));
   const bool inet = call.facts.domain == AF_INET || call.facts.domain == AF_INET6;
   // A stream ignores the address: without MSG_FASTOPEN, which the filter refuses, it opens nothing.

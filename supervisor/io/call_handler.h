@@ -85,6 +85,9 @@ class CallHandler : private CaptureGate::Sink {
   [[nodiscard]] policy::ConnectQuery QueryOf(const Question& question) const;
   [[nodiscard]] static policy::EventTarget TargetOf(const Question& question);
   void DenyConnect(WatchedCall call, const Question& question, const policy::ConnectDecision& decision);
+  /// A socket that is not of the capture namespace, which does not bound it.
+  [[nodiscard]] bool IsForeign(const WatchedCall& call) const;
+  void DenyForeign(WatchedCall call, policy::Transport transport);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
   /// Nothing when the path leads nowhere in the caller's view.
   [[nodiscard]] std::optional<std::string> ResolvePath(const WatchedCall& call) const;
