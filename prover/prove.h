@@ -56,17 +56,17 @@ struct WitnessProcess {
 struct Witness {
   Layer layer = Layer::kHttp;
   WitnessProcess process{};
-  std::string host{};                    ///< empty: by address literal
-  std::optional<IpAddress> address{};    ///< set where the host is a literal or an address rule is in play; else any public one
-  uint16_t port = 0;                     ///< 0 for dns and unix
+  std::string host{};                  ///< empty: by address literal
+  std::optional<IpAddress> address{};  ///< set where the host is a literal or an address rule is in play; else any public one
+  uint16_t port = 0;                   ///< 0 for dns and unix
   policy::Scheme scheme = policy::Scheme::kHttps;
   std::string method{};
-  std::string path{};                    ///< canonical, or the socket's path
-  std::string query{};                   ///< as sent, without '?'
+  std::string path{};   ///< canonical, or the socket's path
+  std::string query{};  ///< as sent, without '?'
   bool has_query = false;
   std::vector<std::pair<std::string, std::string>> headers{};
   uint16_t dns_type = 0;
-  WallTime time{};                       ///< the instant asked about
+  WallTime time{};                          ///< the instant asked about
   std::optional<policy::Verb> operation{};  ///< a git operation, where the request is one
   /// "POST https://api.github.com/x?q=1 by /usr/bin/a", "TLS bytes to api.github.com:443", "lookup of api.github.com".
   [[nodiscard]] std::string Text() const;
@@ -74,19 +74,21 @@ struct Witness {
 
 /// One dimension of a region, in the author's own words.
 struct RegionField {
-  std::string name;                    ///< "process", "layer", "host", "ip", "port", "scheme", "method", "path", "query", "header", "time"
-  std::vector<std::string> values;     ///< as the rule writes them: "/v1/**"
-  std::vector<std::string> except{};   ///< what the other policy has already, or a deny takes away
+  std::string name;  ///< "process", "layer", "host", "ip", "port", "scheme", "method", "path", "query", "header", "time"
+  std::vector<std::string> values;    ///< as the rule writes them: "/v1/**"
+  std::vector<std::string> except{};  ///< what the other policy has already, or a deny takes away
 };
 struct Region {
-  std::vector<RegionField> fields;  ///< a hull: nothing gained by this rule lies outside
+  std::vector<RegionField> fields;         ///< a hull: nothing gained by this rule lies outside
   [[nodiscard]] std::string Text() const;  ///< "GET,POST api.example.com/v1/** except /v1/*"
 };
 
 /// What one rule adds, along one changed dimension.
 struct Difference {
-  policy::RuleRef rule = policy::RuleRef::kNone;  ///< the allow that grants it, in the policy that has it; kNone for `mode: audit`
-  policy::Reason refused_because = policy::Reason::kNoRule;    ///< why the other policy refuses the witness: the dimension that changed
+  policy::RuleRef rule =
+      policy::RuleRef::kNone;  ///< the allow that grants it, in the policy that has it; kNone for `mode: audit`
+  policy::Reason refused_because =
+      policy::Reason::kNoRule;                          ///< why the other policy refuses the witness: the dimension that changed
   policy::RuleRef refused_by = policy::RuleRef::kNone;  ///< the other policy's deny, where one decides
   Region region;
   Witness witness;
@@ -94,25 +96,25 @@ struct Difference {
 
 struct Proof {
   Verdict verdict = Verdict::kUnknown;
-  std::vector<Difference> gains;   ///< in the order of the head's rules
-  std::vector<Difference> losses;  ///< rules of the base
-  std::string why_unknown{};       ///< one sentence for a person; empty unless kUnknown
-  bool replay_failed = false;      ///< a witness did not hold in Decide*: a fault of the prover
+  std::vector<Difference> gains;          ///< in the order of the head's rules
+  std::vector<Difference> losses;         ///< rules of the base
+  std::string why_unknown{};              ///< one sentence for a person; empty unless kUnknown
+  bool replay_failed = false;             ///< a witness did not hold in Decide*: a fault of the prover
   std::vector<size_t> unused_accepted{};  ///< indexes into Options::accepted that took nothing away
-  uint64_t steps = 0;              ///< work done, for the bound and the bench
+  uint64_t steps = 0;                     ///< work done, for the bound and the bench
 };
 
 /// One executable that exists where the policy runs, from `--exe-manifest`.
 struct ManifestEntry {
-  std::string path;                                 ///< as the kernel names it
-  std::vector<std::string> links{};                 ///< symlinks that lead to it
+  std::string path;                  ///< as the kernel names it
+  std::vector<std::string> links{};  ///< symlinks that lead to it
   std::optional<std::array<uint8_t, 32>> sha256{};
 };
 
 struct Options {
-  WallTime at{};                            ///< the interval of time begins here (exact point 17)
-  uint64_t limit = 20'000'000;              ///< steps before the answer is kUnknown
-  std::vector<policy::Rule> accepted{};     ///< allows: regions taken out of the gains before they are judged
+  WallTime at{};                                            ///< the interval of time begins here (exact point 17)
+  uint64_t limit = 20'000'000;                              ///< steps before the answer is kUnknown
+  std::vector<policy::Rule> accepted{};                     ///< allows: regions taken out of the gains before they are judged
   std::optional<std::vector<ManifestEntry>> executables{};  ///< nothing: any path may exist
 };
 
@@ -121,7 +123,8 @@ struct Options {
 
 /// `never`: a rule read as a deny (widely). Gains are what the policy reaches inside it; kEqual is "holds", kWidened "broken".
 [[nodiscard]] Proof CheckNever(const policy::Snapshot& policy, const policy::Rule& never, const Options& options);
-/// `always`: a rule read as an allow (narrowly). Losses are what it asks for and the policy refuses; kEqual is "holds", kNarrowed "broken".
+/// `always`: a rule read as an allow (narrowly). Losses are what it asks for and the policy refuses; kEqual is "holds", kNarrowed
+/// "broken".
 [[nodiscard]] Proof CheckAlways(const policy::Snapshot& policy, const policy::Rule& always, const Options& options);
 
 }  // namespace sluice::prover
