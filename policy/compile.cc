@@ -24,6 +24,8 @@ void InsertGlob(LabelNode* root, const HostPattern& host, uint32_t index, bool a
   (host.deep ? node->deep : node->here).push_back(index);
 }
 
+RuleInfo InfoOf(const Rule& rule) { return {rule.allow, rule.id, CompactText(rule), rule.note, rule.span, rule.origin}; }
+
 void AddAncestors(Snapshot::Compiled* compiled, std::string_view name) {
   for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1))
     compiled->ancestors.emplace(name.substr(dot + 1));
@@ -68,6 +70,8 @@ std::string DigestInput(const std::vector<Rule>& rules, Mode mode) {
 SnapshotPtr Compile(PolicySource source) {
   auto compiled = std::make_unique<Snapshot::Compiled>();
   compiled->rules = std::move(source.rules);
+  compiled->assertions = std::move(source.assertions);
+  for (Assertion& assertion : compiled->assertions) assertion.info = InfoOf(assertion.rule);
   compiled->name = std::move(source.name);
   compiled->mode = source.mode;
   compiled->settings = source.settings;
@@ -76,7 +80,7 @@ SnapshotPtr Compile(PolicySource source) {
   std::set<unsigned> lengths;
   for (uint32_t i = 0; i < compiled->rules.size(); ++i) {
     const Rule& rule = compiled->rules[i];
-    compiled->info.push_back({rule.allow, rule.id, CompactText(rule), rule.note, rule.span});
+    compiled->info.push_back(InfoOf(rule));
     for (const auto* list : {&rule.by, &rule.under})
       for (const ExecutablePattern& pattern : *list) compiled->needs_digests |= pattern.sha256.has_value();
     Index(compiled.get(), i);

@@ -45,6 +45,7 @@ struct LabelNode {
 struct Snapshot::Compiled {
   std::vector<Rule> rules;
   std::vector<RuleInfo> info;
+  std::vector<Assertion> assertions;
   std::string name;
   Mode mode = Mode::kEnforce;
   Settings settings;
@@ -67,6 +68,7 @@ struct Snapshot::Compiled {
 /// The rules and what stands beside them, as read.
 struct PolicySource {
   std::vector<Rule> rules;
+  std::vector<Assertion> assertions;
   std::string name;
   Mode mode = Mode::kEnforce;
   Settings settings;

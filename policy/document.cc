@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <set>
 
 #include "policy/rule_keys.h"
 #include "policy/rule_text.h"
@@ -12,8 +13,8 @@
 namespace sluice::policy {
 namespace {
 
-constexpr std::array<std::string_view, 6> kKeys = {"version", "name", "mode", "include", "settings", "rules"};
-constexpr std::array<std::string_view, 3> kLaterKeys = {"presets", "credentials", "assert"};
+constexpr std::array<std::string_view, 7> kKeys = {"version", "name", "mode", "include", "settings", "rules", "assert"};
+constexpr std::array<std::string_view, 2> kLaterKeys = {"presets", "credentials"};
 constexpr std::array<std::string_view, 2> kSettings = {"dns", "deny-errno"};
 
 template <size_t N>
@@ -81,6 +82,30 @@ Result<void> ReadRules(const Node& node, const std::string& label, std::vector<R
   return {};
 }
 
+Result<void> ReadAssertions(const Node& node, const std::string& label, std::vector<Assertion>* assertions) {
+  if (node.kind != Node::Kind::kSequence) return NodeError(node, "`assert` is a list, each entry `- never: …` or `- always: …`");
+  for (const Node& item : node.items) {
+    auto assertion = ReadAssertion(item, label);
+    if (!assertion) return std::unexpected(assertion.error());
+    assertions->push_back(std::move(*assertion));
+  }
+  return {};
+}
+
+// One line may hold several entries, and each needs an id of its own.
+class LineIds {
+ public:
+  explicit LineIds(const std::string& label) : label_(label) {}
+  void Separate(Rule* rule) {
+    if (rule->id != fmt::format("{}:{}", label_, rule->span.line) || lines_.insert(rule->span.line).second) return;
+    rule->id = fmt::format("{}:{}:{}", label_, rule->span.line, rule->span.column);
+  }
+
+ private:
+  const std::string& label_;
+  std::set<uint32_t> lines_;
+};
+
 Result<void> ReadMember(const Node& key, const Node& value, FileRole role, const std::string& label, Document* document) {
   const std::string& word = key.text;
   if (Contains(kLaterKeys, word)) return NodeError(key, fmt::format("`{}` is not in this version", word));
@@ -91,6 +116,7 @@ Result<void> ReadMember(const Node& key, const Node& value, FileRole role, const
   if (word == "settings") return ReadSettings(value, &document->settings);
   if (word == "include") return ReadIncludes(value, &document->includes);
   if (word == "rules") return ReadRules(value, label, &document->rules);
+  if (word == "assert") return ReadAssertions(value, label, &document->assertions);
   if (word == "mode") {
     static constexpr std::array<std::string_view, 2> kModes = {"enforce", "audit"};
     const auto mode = ReadWord(value, "mode", kModes);
@@ -116,6 +142,9 @@ Result<Document> ReadDocument(const Node& root, FileRole role, const std::string
     if (auto read = ReadMember(key, value, role, label, &document); !read) return std::unexpected(read.error());
   }
   if (!versioned) return NodeError(root, "`version: 1` is missing");
+  LineIds ids(label);
+  for (Rule& rule : document.rules) ids.Separate(&rule);
+  for (Assertion& assertion : document.assertions) ids.Separate(&assertion.rule);
   return document;
 }
 

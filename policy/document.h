@@ -25,6 +25,7 @@ struct Document {
   Settings settings;
   std::vector<IncludeName> includes;
   std::vector<Rule> rules;  ///< in the order of the file; each has an id
+  std::vector<Assertion> assertions;
 };
 
 /// `label` names the file in the ids of rules that have none of their own: "policy.yaml:7".

@@ -86,6 +86,19 @@ struct Rule {
   std::string note{};
   std::string id{};
   SourceSpan span{};
+  SourceSpan origin{};  ///< as RuleInfo's
+};
+
+/// An entry of `assert:`: what must hold in every version of a policy. The enforcer does not read it; `prove` and `lint` check
+/// it.
+struct Assertion {
+  enum class Kind : uint8_t {
+    kNever,   ///< nothing of `rule` is reached; `rule` is a deny, which reads widely
+    kAlways,  ///< all of `rule` is reached; `rule` is an allow, which reads narrowly
+  };
+  Kind kind = Kind::kNever;
+  Rule rule;
+  RuleInfo info;
 };
 
 /// "GET,POST api.example.com:8443/v1/**": what follows `allow:`, without the keys beside the verb.

@@ -14,6 +14,10 @@ namespace {
 constexpr std::array<std::string_view, 15> kKeys = {"allow", "deny",          "by",          "under",           "ip",
                                                     "query", "query-keys",    "headers",     "until",           "note",
                                                     "id",    "encoded-slash", "path-params", "method-override", "types"};
+// What does not apply to an assertion is `until`: it holds in every version of the file.
+constexpr std::array<std::string_view, 14> kAssertionKeys = {"never", "always",        "by",          "under",          "ip",
+                                                             "query", "query-keys",    "headers",     "types",          "note",
+                                                             "id",    "encoded-slash", "path-params", "method-override"};
 constexpr std::array<std::string_view, 6> kLaterKeys = {"with", "via", "refs", "fields", "operation", "tool"};
 constexpr std::array<std::string_view, 7> kTargetKeys = {"verb", "methods", "scheme", "host", "ports", "path", "repo"};
 
@@ -159,7 +163,7 @@ Result<RulePieces> ReadLong(const Node& node) {
 }
 
 Result<Rule> ReadTarget(const Node& key, const Node& value) {
-  const Effect effect = key.text == "allow" ? Effect::kAllow : Effect::kDeny;
+  const Effect effect = key.text == "allow" || key.text == "always" ? Effect::kAllow : Effect::kDeny;
   if (value.kind == Node::Kind::kScalar) {
     const auto text = ReadText(value, key.text);
     if (!text) return std::unexpected(text.error());
@@ -186,14 +190,18 @@ bool Applies(std::string_view key, const Rule& rule) {
   return true;
 }
 
-Result<void> RefuseInDeny(const Node& key, const Rule& rule) {
+// `effect` is "deny" or "never".
+Result<void> RefuseInDeny(const Node& key, const Rule& rule, std::string_view effect) {
   if (rule.allow) return {};
   const std::string& word = key.text;
+  const std::string_view opposite = effect == "deny" ? "an allow" : "an always";
   if (word == "until") return NodeError(key, "`until` in a deny: time only narrows, so a deny has no end");
-  if (word == "under") return NodeError(key, "`under` in a deny: a process could shed its ancestors, so a deny takes `by` alone");
-  if (word == "query-keys") return NodeError(key, "`query-keys` closes the keys of an allow; a deny takes `query`");
+  if (word == "under")
+    return NodeError(key, fmt::format("`under` in a {0}: a process could shed its ancestors, so a {0} takes `by` alone", effect));
+  if (word == "query-keys")
+    return NodeError(key, fmt::format("`query-keys` closes the keys of {}; a {} takes `query`", opposite, effect));
   if (word == "encoded-slash" || word == "path-params" || word == "method-override")
-    return NodeError(key, fmt::format("`{}` opens an allow; a deny reads every form already", word));
+    return NodeError(key, fmt::format("`{}` opens {}; a {} reads every form already", word, opposite, effect));
   return {};
 }
 
@@ -206,10 +214,10 @@ Result<void> ReadFlagKey(const Node& key, const Node& value, Rule* rule) {
   return {};
 }
 
-Result<void> ReadKey(const Node& key, const Node& value, Rule* rule) {
+Result<void> ReadKey(const Node& key, const Node& value, std::string_view effect, Rule* rule) {
   const std::string& word = key.text;
   if (!Applies(word, *rule)) return NodeError(key, fmt::format("`{}` does not apply to `{}`", word, VerbText(rule->verb)));
-  if (auto good = RefuseInDeny(key, *rule); !good) return good;
+  if (auto good = RefuseInDeny(key, *rule, effect); !good) return good;
   if (word == "by") return ReadList(value, word, &rule->by, ParseExecutable);
   if (word == "under") return ReadList(value, word, &rule->under, ParseExecutable);
   if (word == "ip") return ReadList(value, word, &rule->ip, ParseIp);
@@ -235,6 +243,60 @@ Result<void> ReadKey(const Node& key, const Node& value, Rule* rule) {
   if (word == "id" && text->empty()) return NodeError(value, "`id` is empty");
   (word == "id" ? rule->id : rule->note) = std::move(*text);
   return {};
+}
+
+// A list's entries: what they are called, the two words one of which each has, and its keys.
+struct EntryKind {
+  std::string_view name;
+  std::string_view granting;
+  std::string_view refusing;
+  std::span<const std::string_view> keys;
+};
+constexpr EntryKind kRuleEntry{"a rule", "allow", "deny", kKeys};
+constexpr EntryKind kAssertionEntry{"an assertion", "always", "never", kAssertionKeys};
+
+// What is known elsewhere in a policy says more than the nearest spelling.
+std::string Hint(std::string_view word, const EntryKind& kind) {
+  if (word == "allow" || word == "deny" || word == "until")
+    return fmt::format("; {}", word == "until"  ? "it holds in every version of the file, without an end"
+                               : word == "deny" ? "here it is `never`, which reads as widely"
+                                                : "here it is `always`, which reads as narrowly");
+  if (word == "never" || word == "always") return "; it stands under `assert`";
+  return DidYouMean(word, kind.keys);
+}
+
+Result<const Member*> FindTarget(const Node& node, const EntryKind& kind) {
+  if (node.kind != Node::Kind::kMapping)
+    return NodeError(node, fmt::format("{} is `{}: VERB TARGET` or `{}: VERB TARGET`", kind.name, kind.granting, kind.refusing));
+  const Member* target = nullptr;
+  for (const auto& member : node.members) {
+    const std::string& word = member.key.text;
+    if (Contains(kLaterKeys, word)) return NodeError(member.key, fmt::format("`{}` is not in this version", word));
+    if (std::find(kind.keys.begin(), kind.keys.end(), word) == kind.keys.end())
+      return NodeError(member.key, fmt::format("unknown key `{}` in {}{}", word, kind.name, Hint(word, kind)));
+    if (word != kind.granting && word != kind.refusing) continue;
+    if (target != nullptr)
+      return NodeError(member.key, fmt::format("{} is one `{}` or one `{}`", kind.name, kind.granting, kind.refusing));
+    target = &member;
+  }
+  if (target == nullptr) return NodeError(node, fmt::format("{} needs `{}` or `{}`", kind.name, kind.granting, kind.refusing));
+  return target;
+}
+
+Result<Rule> ReadEntry(const Node& node, const std::string& label, const EntryKind& kind) {
+  const auto target = FindTarget(node, kind);
+  if (!target) return std::unexpected(target.error());
+  const auto& [target_key, target_value] = **target;
+  auto rule = ReadTarget(target_key, target_value);
+  if (!rule) return rule;
+  for (const auto& [key, value] : node.members) {
+    if (&key == &target_key) continue;
+    if (auto read = ReadKey(key, value, target_key.text, &*rule); !read) return std::unexpected(read.error());
+  }
+  if (auto checked = CheckRule(*rule); !checked) return NodeError(target_value, checked.error().message);
+  rule->span = target_value.span.line == target_key.span.line ? target_value.span : target_key.span;
+  if (rule->id.empty()) rule->id = fmt::format("{}:{}", label, rule->span.line);
+  return rule;
 }
 
 }  // namespace
@@ -267,30 +329,13 @@ Result<std::string> ReadText(const Node& node, std::string_view slot) {
   return node.text;
 }
 
-Result<Rule> ReadRule(const Node& node, const std::string& label) {
-  if (node.kind != Node::Kind::kMapping) return NodeError(node, "a rule is `allow: VERB TARGET` or `deny: VERB TARGET`");
-  const Member* target = nullptr;
-  for (const auto& member : node.members) {
-    const std::string& word = member.key.text;
-    if (Contains(kLaterKeys, word)) return NodeError(member.key, fmt::format("`{}` is not in this version", word));
-    if (!Contains(kKeys, word))
-      return NodeError(member.key, fmt::format("unknown key `{}` in a rule{}", word, DidYouMean(word, kKeys)));
-    if (word != "allow" && word != "deny") continue;
-    if (target != nullptr) return NodeError(member.key, "a rule is one `allow` or one `deny`");
-    target = &member;
-  }
-  if (target == nullptr) return NodeError(node, "a rule needs `allow` or `deny`");
-  auto rule = ReadTarget(target->key, target->value);
-  if (!rule) return rule;
-  for (const auto& [key, value] : node.members) {
-    if (&key == &target->key) continue;
-    if (auto read = ReadKey(key, value, &*rule); !read) return std::unexpected(read.error());
-  }
-  if (auto checked = CheckRule(*rule); !checked) return NodeError(target->value, checked.error().message);
-  rule->span = target->value.span;
-  if (rule->span.line != target->key.span.line) rule->span = target->key.span;
-  if (rule->id.empty()) rule->id = fmt::format("{}:{}", label, rule->span.line);
-  return rule;
+Result<Rule> ReadRule(const Node& node, const std::string& label) { return ReadEntry(node, label, kRuleEntry); }
+
+Result<Assertion> ReadAssertion(const Node& node, const std::string& label) {
+  auto rule = ReadEntry(node, label, kAssertionEntry);
+  if (!rule) return std::unexpected(rule.error());
+  const auto kind = rule->allow ? Assertion::Kind::kAlways : Assertion::Kind::kNever;
+  return Assertion{kind, std::move(*rule), {}};
 }
 
 }  // namespace sluice::policy

@@ -1,6 +1,6 @@
 #pragma once
 
-// One entry of `rules:`.
+// One entry of `rules:` or of `assert:`.
 
 #include "policy/node.h"
 #include "policy/rule.h"
@@ -8,6 +8,7 @@
 namespace sluice::policy {
 
 [[nodiscard]] Result<Rule> ReadRule(const Node& node, const std::string& label);
+[[nodiscard]] Result<Assertion> ReadAssertion(const Node& node, const std::string& label);
 
 /// Text from a node, refusing what another YAML reader may take for something else.
 [[nodiscard]] Result<std::string> ReadText(const Node& node, std::string_view slot);

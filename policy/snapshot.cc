@@ -1,5 +1,7 @@
 #include "policy/snapshot.h"
 
+#include <fmt/format.h>
+
 #include "policy/index.h"
 
 namespace sluice::policy {
@@ -23,6 +25,15 @@ bool IsAncestor(const Snapshot::Compiled& compiled, std::string_view name) {
   return compiled.ancestors.contains(name) || (compiled.has_wildcards && AllowsBelow(compiled.wildcards, name));
 }
 
+std::string PlaceText(const SourceSpan& span, const SourceSpan& origin) {
+  const std::string place = fmt::format("{}:{}", span.file, span.line);
+  if (origin.line == 0) return place;
+  constexpr std::string_view kPreset = "preset:";
+  std::string_view preset = origin.file;
+  if (preset.starts_with(kPreset)) preset.remove_prefix(kPreset.size());
+  return fmt::format("{}:{}, from {}", preset, origin.line, place);
+}
+
 Snapshot::Snapshot(std::unique_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {}
 Snapshot::~Snapshot() = default;
 
@@ -32,6 +43,8 @@ const RuleInfo* Snapshot::rule(RuleRef ref) const {
   const auto index = static_cast<size_t>(ref);
   return index < compiled_->info.size() ? &compiled_->info[index] : nullptr;
 }
+
+const std::vector<Assertion>& Snapshot::assertions() const { return compiled_->assertions; }
 
 const std::string& Snapshot::name() const { return compiled_->name; }
 Mode Snapshot::mode() const { return compiled_->mode; }

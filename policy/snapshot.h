@@ -37,7 +37,12 @@ struct RuleInfo {
   std::string text;  ///< compact form, "GET api.github.com/repos/**"
   std::string note;
   SourceSpan span;
+  SourceSpan origin{};  ///< the line of a preset that the rule was made from: "preset:npm@1", 3. Line 0 where there is none
 };
+/// "policy.yaml:7", or "npm@1:3, from policy.yaml:7" for a preset's rule.
+[[nodiscard]] std::string PlaceText(const SourceSpan& span, const SourceSpan& origin);
+
+struct Assertion;  // rule.h
 
 class Snapshot {
  public:
@@ -61,6 +66,8 @@ class Snapshot {
   [[nodiscard]] std::span<const RuleInfo> rules() const;
   /// Null for RuleRef::kNone.
   [[nodiscard]] const RuleInfo* rule(RuleRef ref) const;
+  /// The `assert:` lists of the policy and its includes, as data: nothing that is decided depends on them.
+  [[nodiscard]] const std::vector<Assertion>& assertions() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] Mode mode() const;
   [[nodiscard]] const Settings& settings() const;

@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kMaxFiles = 64;
 constexpr size_t kMaxRules = 100'000;
+constexpr size_t kMaxAssertions = 1'000;
 
 // At most 1 MiB; a pipe or a device is not a policy.
 Result<std::string> ReadWhole(const std::string& path) {
@@ -106,6 +107,9 @@ class Loader {
     for (Rule& rule : document->rules) {
       if (auto added = AddRule(std::move(rule)); !added) return added;
     }
+    for (Assertion& assertion : document->assertions) {
+      if (auto added = AddAssertion(std::move(assertion)); !added) return added;
+    }
     for (const IncludeName& include : document->includes) {
       if (root_.empty())
         return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
@@ -135,6 +139,9 @@ class Loader {
   Result<SnapshotPtr> Finish(const LoadOptions& options) {
     if (options.check_executables) {
       if (auto good = CheckExecutables(source_.rules); !good) return std::unexpected(good.error());
+      std::vector<Rule> asserted;
+      for (const Assertion& assertion : source_.assertions) asserted.push_back(assertion.rule);
+      if (auto good = CheckExecutables(asserted); !good) return std::unexpected(good.error());
     }
     source_.digest = Sha256(DigestInput(source_.rules, source_.mode));
     if (source_.digest.empty()) return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
@@ -149,16 +156,30 @@ class Loader {
     return std::unexpected(std::move(error));
   }
 
+  // Rules and assertions have their ids in common: a finding names either.
+  Result<void> TakeId(const Rule& rule) {
+    const auto [it, fresh] = ids_.try_emplace(rule.id, rule.span);
+    if (fresh) return {};
+    return std::unexpected(
+        Error{Code::kInvalid,
+              fmt::format("the id `{}` is already that of the rule at {}:{}", rule.id, it->second.file, it->second.line), 0,
+              rule.span});
+  }
+
   Result<void> AddRule(Rule rule) {
     if (source_.rules.size() >= kMaxRules)
       return std::unexpected(Error{Code::kExhausted, fmt::format("more than {} rules", kMaxRules), 0, rule.span});
-    const auto [it, fresh] = ids_.try_emplace(rule.id, rule.span);
-    if (!fresh)
-      return std::unexpected(
-          Error{Code::kInvalid,
-                fmt::format("the id `{}` is already that of the rule at {}:{}", rule.id, it->second.file, it->second.line), 0,
-                rule.span});
+    if (auto taken = TakeId(rule); !taken) return taken;
     source_.rules.push_back(std::move(rule));
+    return {};
+  }
+
+  Result<void> AddAssertion(Assertion assertion) {
+    if (source_.assertions.size() >= kMaxAssertions)
+      return std::unexpected(
+          Error{Code::kExhausted, fmt::format("more than {} assertions", kMaxAssertions), 0, assertion.rule.span});
+    if (auto taken = TakeId(assertion.rule); !taken) return taken;
+    source_.assertions.push_back(std::move(assertion));
     return {};
   }
 

@@ -187,7 +187,6 @@ INSTANTIATE_TEST_SUITE_P(
                                 "p.yaml:4:5: error: `refs` is not in this version"},
                       BadPolicy{"version: 1\ncredentials: {}\n", "p.yaml:2:1: error: `credentials` is not in this version"},
                       BadPolicy{"version: 1\npresets: []\n", "p.yaml:2:1: error: `presets` is not in this version"},
-                      BadPolicy{"version: 1\nassert: []\n", "p.yaml:2:1: error: `assert` is not in this version"},
                       BadPolicy{"version: 1\nsettings: { dns: real }\n",
                                 "p.yaml:2:18: error: `dns: real` is not in this version"}));
 
