@@ -11,19 +11,10 @@ constexpr std::string_view kInfoRefs = "/info/refs";
 constexpr std::string_view kUploadPack = "git-upload-pack";
 constexpr std::string_view kReceivePack = "git-receive-pack";
 
-std::string_view Service(Verb verb) { return verb == Verb::kGitFetchPack ? kUploadPack : kReceivePack; }
-
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
 
 bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
-}
-
-bool ListsMethod(const Rule& rule, std::string_view method) {
-  if (rule.methods.empty()) return true;
-  for (const std::string& listed : rule.methods)
-    if (listed == method || (listed == "GET" && method == "HEAD")) return true;
-  return false;
 }
 
 bool AllowsExecutable(const std::vector<ExecutablePattern>& patterns, const Executable& exe) {
@@ -142,12 +133,6 @@ bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   return true;
 }
 
-// Servers behind CGI, WSGI or Rack see no difference between '-' and '_' in a field name.
-bool SameToSomeServer(std::string_view listed, std::string_view name) {
-  return std::equal(listed.begin(), listed.end(), name.begin(), name.end(),
-                    [](char x, char y) { return x == y || (x == '-' && y == '_') || (x == '_' && y == '-'); });
-}
-
 bool DenyCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   for (const ValueMatcher& matcher : rule.headers)
     if (!std::any_of(headers.begin(), headers.end(), [&](const HeaderView& h) {
@@ -199,6 +184,20 @@ bool DenyCoversRepo(const Rule& rule, std::string_view repo) {
 }
 
 }  // namespace
+
+std::string_view GitService(Verb verb) { return verb == Verb::kGitFetchPack ? kUploadPack : kReceivePack; }
+
+bool ListsMethod(const Rule& rule, std::string_view method) {
+  if (rule.methods.empty()) return true;
+  for (const std::string& listed : rule.methods)
+    if (listed == method || (listed == "GET" && method == "HEAD")) return true;
+  return false;
+}
+
+bool SameToSomeServer(std::string_view listed, std::string_view name) {
+  return std::equal(listed.begin(), listed.end(), name.begin(), name.end(),
+                    [](char x, char y) { return x == y || (x == '-' && y == '_') || (x == '_' && y == '-'); });
+}
 
 ConnectionView::ConnectionView(const ConnectQuery& q) : query(q) {
   if (q.address) special = FindSpecialRange(*q.address, q.host_addresses);
@@ -296,7 +295,7 @@ Misses RequestView::AllowMisses(const Rule& rule) const {
 
 // Exactly the two requests of a smart HTTP exchange (gitprotocol-http(5)); anything else of the repository is not granted.
 Misses RequestView::GitMisses(const Rule& rule) const {
-  const std::string_view service = Service(rule.verb);
+  const std::string_view service = GitService(rule.verb);
   const CanonicalTarget& target = *request_.target;
   std::string_view path = target.ForMatching();
   Misses misses = 0;
@@ -340,7 +339,7 @@ bool RequestView::DenyCoversMethod(const Rule& rule) const {
 }
 
 bool RequestView::DenyCoversGit(const Rule& rule, std::string_view path) const {
-  const std::string_view service = Service(rule.verb);
+  const std::string_view service = GitService(rule.verb);
   // Some servers take a final slash away before they route.
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (path.ends_with(kInfoRefs)) {
@@ -382,7 +381,7 @@ std::optional<GitRequest> ReadGitRequest(const RequestQuery& request) {
   const std::string_view path = request.target->path;
   const std::string_view query = request.target->query;
   for (const Verb verb : {Verb::kGitFetchPack, Verb::kGitReceivePack}) {
-    const std::string_view service = Service(verb);
+    const std::string_view service = GitService(verb);
     if (path.ends_with(kInfoRefs) && path.size() > kInfoRefs.size() && query.starts_with("service=") &&
         query.substr(8) == service)
       return GitRequest{verb, path.substr(0, path.size() - kInfoRefs.size())};
