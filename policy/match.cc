@@ -47,7 +47,7 @@ std::string_view DecodeQuery(std::string_view raw, QueryBuffer* buffer) {
   return {buffer->data(), size};
 }
 
-// What ends a pair. Some servers split at ';' too: an allow must hold in both readings, for a deny one is enough.
+// What ends a pair. Some servers split at ';' too: no allow holds for such a query, and a deny is tested against both readings.
 constexpr std::string_view kAmpersand = "&";
 constexpr std::string_view kAmpersandOrSemicolon = "&;";
 bool HasOtherReading(std::string_view query) { return query.find(';') != std::string_view::npos; }
@@ -74,11 +74,14 @@ bool AnyGlob(const std::vector<Glob>& globs, std::string_view text) {
   return std::any_of(globs.begin(), globs.end(), [&](const Glob& g) { return g.Matches(text); });
 }
 
-bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_view separators) {
+// A query that two servers may cut into different pairs is in no allow that speaks of pairs.
+bool AllowCoversQuery(const Rule& rule, std::string_view query) {
+  if (rule.query.empty() && !rule.query_keys) return true;
+  if (HasOtherReading(query)) return false;
   bool good = true;
   for (const ValueMatcher& matcher : rule.query) {
     bool present = false;
-    ForEachPair(query, separators, [&](std::string_view key, std::string_view value) {
+    ForEachPair(query, kAmpersand, [&](std::string_view key, std::string_view value) {
       if (key != matcher.key) return true;
       present = true;
       good = AnyGlob(matcher.values, value);
@@ -87,7 +90,7 @@ bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_vi
     if (!good || !present) return false;
   }
   if (!rule.query_keys) return true;
-  ForEachPair(query, separators, [&](std::string_view key, std::string_view) {
+  ForEachPair(query, kAmpersand, [&](std::string_view key, std::string_view) {
     good = std::any_of(rule.query_keys->begin(), rule.query_keys->end(), [&](const std::string& k) { return k == key; }) ||
            std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
     return good;
@@ -95,10 +98,15 @@ bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_vi
   return good;
 }
 
-bool AllowCoversQuery(const Rule& rule, std::string_view query) {
-  if (rule.query.empty() && !rule.query_keys) return true;
-  return AllowCoversReading(rule, query, kAmpersand) &&
-         (!HasOtherReading(query) || AllowCoversReading(rule, query, kAmpersandOrSemicolon));
+// As a deny reads the query of `info/refs`: without a service it is a fetch of the dumb protocol.
+bool AsksGitService(Verb verb, std::string_view query, std::string_view separators) {
+  bool named = false;
+  bool other = false;
+  ForEachPair(query, separators, [&](std::string_view key, std::string_view value) {
+    if (key == "service") (value == GitService(verb) ? named : other) = true;
+    return true;
+  });
+  return named || (!other && verb == Verb::kGitFetchPack);
 }
 
 // Every listed key must have some value that matches.
@@ -344,16 +352,9 @@ bool RequestView::DenyCoversGit(const Rule& rule, std::string_view path) const {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (path.ends_with(kInfoRefs)) {
     path.remove_suffix(kInfoRefs.size());
-    bool named = false;
-    bool other = false;
-    for (const std::string_view separators : {kAmpersand, kAmpersandOrSemicolon}) {
-      ForEachPair(request_.target->query, separators, [&](std::string_view key, std::string_view value) {
-        if (key == "service") (value == service ? named : other) = true;
-        return true;
-      });
-    }
-    // Without a service it is a fetch of the dumb protocol.
-    if (!named && (other || rule.verb == Verb::kGitReceivePack)) return false;
+    if (!AsksGitService(rule.verb, request_.target->query, kAmpersand) &&
+        !AsksGitService(rule.verb, request_.target->query, kAmpersandOrSemicolon))
+      return false;
     return DenyCoversRepo(rule, path);
   }
   if (!path.ends_with(service)) return false;
