@@ -11,19 +11,10 @@ constexpr std::string_view kInfoRefs = "/info/refs";
 constexpr std::string_view kUploadPack = "git-upload-pack";
 constexpr std::string_view kReceivePack = "git-receive-pack";
 
-std::string_view Service(Verb verb) { return verb == Verb::kGitFetchPack ? kUploadPack : kReceivePack; }
-
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
 
 bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
-}
-
-bool ListsMethod(const Rule& rule, std::string_view method) {
-  if (rule.methods.empty()) return true;
-  for (const std::string& listed : rule.methods)
-    if (listed == method || (listed == "GET" && method == "HEAD")) return true;
-  return false;
 }
 
 bool AllowsExecutable(const std::vector<ExecutablePattern>& patterns, const Executable& exe) {
@@ -56,7 +47,7 @@ std::string_view DecodeQuery(std::string_view raw, QueryBuffer* buffer) {
   return {buffer->data(), size};
 }
 
-// What ends a pair. Some servers split at ';' too: an allow must hold in both readings, for a deny one is enough.
+// What ends a pair. Some servers split at ';' too: no allow holds for such a query, and a deny is tested against both readings.
 constexpr std::string_view kAmpersand = "&";
 constexpr std::string_view kAmpersandOrSemicolon = "&;";
 bool HasOtherReading(std::string_view query) { return query.find(';') != std::string_view::npos; }
@@ -83,11 +74,14 @@ bool AnyGlob(const std::vector<Glob>& globs, std::string_view text) {
   return std::any_of(globs.begin(), globs.end(), [&](const Glob& g) { return g.Matches(text); });
 }
 
-bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_view separators) {
+// A query that two servers may cut into different pairs is in no allow that speaks of pairs.
+bool AllowCoversQuery(const Rule& rule, std::string_view query) {
+  if (rule.query.empty() && !rule.query_keys) return true;
+  if (HasOtherReading(query)) return false;
   bool good = true;
   for (const ValueMatcher& matcher : rule.query) {
     bool present = false;
-    ForEachPair(query, separators, [&](std::string_view key, std::string_view value) {
+    ForEachPair(query, kAmpersand, [&](std::string_view key, std::string_view value) {
       if (key != matcher.key) return true;
       present = true;
       good = AnyGlob(matcher.values, value);
@@ -96,7 +90,7 @@ bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_vi
     if (!good || !present) return false;
   }
   if (!rule.query_keys) return true;
-  ForEachPair(query, separators, [&](std::string_view key, std::string_view) {
+  ForEachPair(query, kAmpersand, [&](std::string_view key, std::string_view) {
     good = std::any_of(rule.query_keys->begin(), rule.query_keys->end(), [&](const std::string& k) { return k == key; }) ||
            std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
     return good;
@@ -104,10 +98,15 @@ bool AllowCoversReading(const Rule& rule, std::string_view query, std::string_vi
   return good;
 }
 
-bool AllowCoversQuery(const Rule& rule, std::string_view query) {
-  if (rule.query.empty() && !rule.query_keys) return true;
-  return AllowCoversReading(rule, query, kAmpersand) &&
-         (!HasOtherReading(query) || AllowCoversReading(rule, query, kAmpersandOrSemicolon));
+// As a deny reads the query of `info/refs`: without a service it is a fetch of the dumb protocol.
+bool AsksGitService(Verb verb, std::string_view query, std::string_view separators) {
+  bool named = false;
+  bool other = false;
+  ForEachPair(query, separators, [&](std::string_view key, std::string_view value) {
+    if (key == "service") (value == GitService(verb) ? named : other) = true;
+    return true;
+  });
+  return named || (!other && verb == Verb::kGitFetchPack);
 }
 
 // Every listed key must have some value that matches.
@@ -140,12 +139,6 @@ bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
     if (!present) return false;
   }
   return true;
-}
-
-// Servers behind CGI, WSGI or Rack see no difference between '-' and '_' in a field name.
-bool SameToSomeServer(std::string_view listed, std::string_view name) {
-  return std::equal(listed.begin(), listed.end(), name.begin(), name.end(),
-                    [](char x, char y) { return x == y || (x == '-' && y == '_') || (x == '_' && y == '-'); });
 }
 
 bool DenyCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
@@ -199,6 +192,20 @@ bool DenyCoversRepo(const Rule& rule, std::string_view repo) {
 }
 
 }  // namespace
+
+std::string_view GitService(Verb verb) { return verb == Verb::kGitFetchPack ? kUploadPack : kReceivePack; }
+
+bool ListsMethod(const Rule& rule, std::string_view method) {
+  if (rule.methods.empty()) return true;
+  for (const std::string& listed : rule.methods)
+    if (listed == method || (listed == "GET" && method == "HEAD")) return true;
+  return false;
+}
+
+bool SameToSomeServer(std::string_view listed, std::string_view name) {
+  return std::equal(listed.begin(), listed.end(), name.begin(), name.end(),
+                    [](char x, char y) { return x == y || (x == '-' && y == '_') || (x == '_' && y == '-'); });
+}
 
 ConnectionView::ConnectionView(const ConnectQuery& q) : query(q) {
   if (q.address) special = FindSpecialRange(*q.address, q.host_addresses);
@@ -296,7 +303,7 @@ Misses RequestView::AllowMisses(const Rule& rule) const {
 
 // Exactly the two requests of a smart HTTP exchange (gitprotocol-http(5)); anything else of the repository is not granted.
 Misses RequestView::GitMisses(const Rule& rule) const {
-  const std::string_view service = Service(rule.verb);
+  const std::string_view service = GitService(rule.verb);
   const CanonicalTarget& target = *request_.target;
   std::string_view path = target.ForMatching();
   Misses misses = 0;
@@ -340,21 +347,14 @@ bool RequestView::DenyCoversMethod(const Rule& rule) const {
 }
 
 bool RequestView::DenyCoversGit(const Rule& rule, std::string_view path) const {
-  const std::string_view service = Service(rule.verb);
+  const std::string_view service = GitService(rule.verb);
   // Some servers take a final slash away before they route.
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (path.ends_with(kInfoRefs)) {
     path.remove_suffix(kInfoRefs.size());
-    bool named = false;
-    bool other = false;
-    for (const std::string_view separators : {kAmpersand, kAmpersandOrSemicolon}) {
-      ForEachPair(request_.target->query, separators, [&](std::string_view key, std::string_view value) {
-        if (key == "service") (value == service ? named : other) = true;
-        return true;
-      });
-    }
-    // Without a service it is a fetch of the dumb protocol.
-    if (!named && (other || rule.verb == Verb::kGitReceivePack)) return false;
+    if (!AsksGitService(rule.verb, request_.target->query, kAmpersand) &&
+        !AsksGitService(rule.verb, request_.target->query, kAmpersandOrSemicolon))
+      return false;
     return DenyCoversRepo(rule, path);
   }
   if (!path.ends_with(service)) return false;
@@ -382,7 +382,7 @@ std::optional<GitRequest> ReadGitRequest(const RequestQuery& request) {
   const std::string_view path = request.target->path;
   const std::string_view query = request.target->query;
   for (const Verb verb : {Verb::kGitFetchPack, Verb::kGitReceivePack}) {
-    const std::string_view service = Service(verb);
+    const std::string_view service = GitService(verb);
     if (path.ends_with(kInfoRefs) && path.size() > kInfoRefs.size() && query.starts_with("service=") &&
         query.substr(8) == service)
       return GitRequest{verb, path.substr(0, path.size() - kInfoRefs.size())};

@@ -77,5 +77,11 @@ struct GitRequest {
 [[nodiscard]] std::optional<GitRequest> ReadGitRequest(const RequestQuery& request);
 
 [[nodiscard]] bool IsMethodOverrideHeader(std::string_view name);
+/// Whether a rule of HTTP lists the method: GET means GET and HEAD.
+[[nodiscard]] bool ListsMethod(const Rule& rule, std::string_view method);
+/// The one path segment and query value that name a git operation to a server: "git-upload-pack".
+[[nodiscard]] std::string_view GitService(Verb verb);
+/// Servers behind CGI, WSGI or Rack see no difference between '-' and '_' in a field name.
+[[nodiscard]] bool SameToSomeServer(std::string_view listed, std::string_view name);
 
 }  // namespace sluice::policy

@@ -330,14 +330,16 @@ TEST(Queries, AreMultimapsOfDecodedValues) {
   EXPECT_EQ(Ask(s, {"GET", To("a.test", 443), "/"}).reason, Reason::kQuery);
 }
 
-// Some servers end a pair at ';' too.
-TEST(Queries, WithASemicolonAreReadBothWays) {
+// Some servers end a pair at ';' too: to an allow that speaks of pairs the query is not one text, and a deny reads it both ways.
+TEST(Queries, WithASemicolonMatchNoAllowOfPairsAndDeniesBothWays) {
   const auto s =
       Loaded(WithRules("  - allow: GET a.test\n    query: { tag: [v1*] }\n    query-keys: [x]\n"
                        "  - allow: http b.test\n  - deny: GET b.test\n    query: { force: 'true' }\n"
                        "  - deny: git receive-pack b.test/o/r\n"));
   const auto ok = [&](const char* host, const char* path) { return Ask(s, {"GET", To(host, 443), path}).allowed; };
-  EXPECT_TRUE(ok("a.test", "/?tag=v1;x=1"));
+  EXPECT_TRUE(ok("a.test", "/?tag=v1%3Bx=1"));
+  EXPECT_FALSE(ok("a.test", "/?tag=v1;x=1"));
+  EXPECT_FALSE(ok("a.test", "/?tag=v1;"));
   EXPECT_FALSE(ok("a.test", "/?tag=v1;tag=w"));
   EXPECT_FALSE(ok("a.test", "/?tag=v1;y=1"));
   EXPECT_FALSE(ok("a.test", "/?x=1;tag=v1"));
