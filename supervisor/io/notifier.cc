@@ -29,6 +29,8 @@ constexpr unsigned kConnectorThreads = 2;
 /// Outcomes of dials on their way to a connector. Every one belongs to an entry of WaitingConnects, or to one given up.
 constexpr size_t kMaxOutcomes = 2 * kMaxWaitingConnects;
 
+/// Every captured connection makes the listener readable, and wakes who waits for strays: that not more often than this.
+constexpr std::chrono::milliseconds kStrayPause{1000};
 /// A call that takes longer than this holds others up.
 constexpr std::chrono::milliseconds kHeldUp{1};
 /// A call that was there already when it was asked for: nobody can have been woken in this time.
@@ -217,10 +219,16 @@ void NotifierThreads::Connect() {
 void NotifierThreads::Sweep(int listener) {
   WakeTimer timer;
   if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
-  pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {listener, POLLIN, 0}};
+  SteadyTime listen_from{};
   while (!stop_.load(std::memory_order_acquire)) {
-    const int timeout = handler_->busy() ? static_cast<int>(kSignalProbe.count()) : -1;
-    if (poll(fds, 2, timeout) < 0 && errno != EINTR) break;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool listens = now >= listen_from;
+    pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {listens ? listener : -1, POLLIN, 0}};
+    std::chrono::milliseconds timeout{-1};
+    if (!listens) timeout = std::chrono::ceil<std::chrono::milliseconds>(listen_from - now);
+    if (handler_->busy()) timeout = kSignalProbe;
+    if (poll(fds, 2, static_cast<int>(timeout.count())) < 0 && errno != EINTR) break;
+    if ((fds[1].revents & POLLIN) != 0) listen_from = std::chrono::steady_clock::now() + kStrayPause;
     uint64_t count = 0;
     (void)!read(wake_.get(), &count, sizeof count);
     // Whoever connected takes its own connection in microseconds; what is still there after a while is nobody's.
