@@ -52,8 +52,9 @@ nft::Chain Incoming(uint16_t listener_port) {
 // Refusing on the way out gives the sender its errno in the call itself.
 nft::Chain Outgoing() {
   nft::Chain chain{"outgoing", nft::Hook::kOutput, kFilterPriority, nft::Policy::kDrop, {}};
-  for (const Cidr& own : OwnAddresses()) chain.rules.push_back({DestinationIn{own}, Verdict::kAccept});
+  // First what there is most of.
   chain.rules.push_back({ProtocolIs{Protocol::kTcp}, Verdict::kAccept});
+  for (const Cidr& own : OwnAddresses()) chain.rules.push_back({DestinationIn{own}, Verdict::kAccept});
   RefuseTheRest(chain.rules);
   return chain;
 }

@@ -27,6 +27,8 @@ using policy::ExchangeEvent;
 
 constexpr size_t kFlushOctets = size_t{256} << 10;  ///< of formatted records, before they are written
 constexpr std::chrono::seconds kConsoleTick{1};
+/// Records that follow within this time wake nobody: whoever decides pays for the wake-up.
+constexpr std::chrono::milliseconds kGather{1};
 
 // 0, or the errno of what could not be written in full.
 int WriteAll(int fd, std::string_view bytes) {
@@ -129,7 +131,7 @@ class Running final : public Writer {
 
   void Run() {
     std::string buffer;
-    while (auto items = queue_.PopAll()) {
+    while (auto items = queue_.PopAll(kGather)) {
       for (const Item& item : *items) {
         if (file_) std::visit([&](const auto& event) { format_.Append(&buffer, event); }, item);
         if (buffer.size() >= kFlushOctets) Flush(&buffer);

@@ -16,6 +16,7 @@
 #include "supervisor/io/attribution.h"
 #include "supervisor/io/call_handler.h"
 #include "supervisor/io/process_identity.h"
+#include "supervisor/io/receive_turns.h"
 #include "supervisor/io/seccomp_channel.h"
 #include "supervisor/io/wake_timer.h"
 
@@ -27,6 +28,15 @@ constexpr unsigned kMaxThreads = 64;
 constexpr unsigned kConnectorThreads = 2;
 /// Outcomes of dials on their way to a connector. Every one belongs to an entry of WaitingConnects, or to one given up.
 constexpr size_t kMaxOutcomes = 2 * kMaxWaitingConnects;
+
+/// Every captured connection makes the listener readable, and wakes who waits for strays: that not more often than this.
+constexpr std::chrono::milliseconds kStrayPause{1000};
+/// A call that takes longer than this holds others up.
+constexpr std::chrono::milliseconds kHeldUp{1};
+/// A call that was there already when it was asked for: nobody can have been woken in this time.
+constexpr std::chrono::microseconds kQueued{2};
+/// So many of them in a row are a queue.
+constexpr unsigned kQueueLength = 16;
 
 struct Outcome {
   uint64_t cookie = 0;
@@ -51,7 +61,11 @@ class NotifierThreads : public Notifier {
   }
 
  private:
-  void Receive();
+  enum class Begin : uint8_t { kWaiting, kResting };
+  void Receive(Begin begin);
+  class Shift;
+  void ReceiveLoop(WakeTimer& timer);
+  void Rest(WakeTimer& timer);
   void Connect();
   void Sweep(int listener);
   void Wake() const;
@@ -66,6 +80,7 @@ class NotifierThreads : public Notifier {
   std::unique_ptr<CallHandler> handler_;
   std::atomic<bool> stop_{false};
   std::atomic<unsigned> receiving_{0};
+  ReceiveTurns turns_;
   std::vector<std::thread> receivers_;
   std::vector<std::thread> others_;
 };
@@ -100,12 +115,15 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
   for (unsigned i = 0; i < kConnectorThreads; ++i) others_.emplace_back([this] { Connect(); });
   const unsigned count = std::min(options_.threads == 0 ? kDefaultThreads : options_.threads, kMaxThreads);
   receiving_ = count;
-  for (unsigned i = 0; i < count; ++i) receivers_.emplace_back([this] { Receive(); });
+  for (unsigned i = 0; i < count; ++i) {
+    receivers_.emplace_back([this, begin = i == 0 ? Begin::kWaiting : Begin::kResting] { Receive(begin); });
+  }
   return {};
 }
 
 NotifierThreads::~NotifierThreads() {
   stop_ = true;
+  turns_.Close();
   // A signal that arrives just before the wait begins is lost: send it until all have left.
   while (receiving_.load(std::memory_order_acquire) != 0) {
     for (std::thread& thread : receivers_) pthread_kill(thread.native_handle(), WakeTimer::Signal());
@@ -117,21 +135,73 @@ NotifierThreads::~NotifierThreads() {
   for (std::thread& thread : others_) thread.join();
 }
 
-void NotifierThreads::Receive() {
+// The call that a notification thread answers.
+class NotifierThreads::Shift {
+ public:
+  explicit Shift(ReceiveTurns& turns) : turns_(turns), asked_(std::chrono::steady_clock::now()) {
+    WakeTimer::AtEachTick([](void* self) { static_cast<Shift*>(self)->Tick(); }, this);
+  }
+  ~Shift() { WakeTimer::AtEachTick(nullptr, nullptr); }
+  Shift(const Shift&) = delete;
+  Shift& operator=(const Shift&) = delete;
+
+  void Began() {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    queued_ = now - asked_ < kQueued ? queued_ + 1 : 0;
+    if (queued_ >= kQueueLength) turns_.CallAnother();
+    began_.store(now, std::memory_order_relaxed);
+  }
+  void Ended() {
+    asked_ = std::chrono::steady_clock::now();
+    if (asked_ - began_.exchange(SteadyTime{}, std::memory_order_relaxed) > kHeldUp) turns_.CallAnother();
+  }
+
+ private:
+  // In a signal handler.
+  void Tick() {
+    const SteadyTime began = began_.load(std::memory_order_relaxed);
+    if (began != SteadyTime{} && std::chrono::steady_clock::now() - began > kHeldUp) turns_.CallAnother();
+  }
+
+  ReceiveTurns& turns_;
+  SteadyTime asked_;
+  std::atomic<SteadyTime> began_{SteadyTime{}};  // zero between calls
+  unsigned queued_ = 0;
+};
+
+void NotifierThreads::Receive(Begin begin) {
   WakeTimer timer;
   if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
+  if (begin == Begin::kResting) Rest(timer);
+  ReceiveLoop(timer);
+  turns_.Close();
+  receiving_.fetch_sub(1, std::memory_order_release);
+}
+
+void NotifierThreads::Rest(WakeTimer& timer) {
+  timer.Disarm();
+  turns_.Rest();
+  // Should no call come, the tick ends the wait for it.
+  timer.Arm();
+}
+
+void NotifierThreads::ReceiveLoop(WakeTimer& timer) {
+  Shift shift(turns_);
   seccomp_notif call;
   while (!stop_.load(std::memory_order_acquire)) {
+    turns_.Enter();
     const auto received = channel_.Receive(&call);
+    const auto left = turns_.Leave();
     if (received == SeccompChannel::Received::kEnd) break;
     if (received == SeccompChannel::Received::kNothing) {
-      timer.Disarm();
+      left == ReceiveTurns::Left::kOthers ? Rest(timer) : timer.Disarm();
       continue;
     }
+    shift.Began();
     timer.Arm();
     handler_->Handle(call);
+    shift.Ended();
   }
-  receiving_.fetch_sub(1, std::memory_order_release);
 }
 
 void NotifierThreads::Connect() {
@@ -149,10 +219,16 @@ void NotifierThreads::Connect() {
 void NotifierThreads::Sweep(int listener) {
   WakeTimer timer;
   if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
-  pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {listener, POLLIN, 0}};
+  SteadyTime listen_from{};
   while (!stop_.load(std::memory_order_acquire)) {
-    const int timeout = handler_->busy() ? static_cast<int>(kSignalProbe.count()) : -1;
-    if (poll(fds, 2, timeout) < 0 && errno != EINTR) break;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool listens = now >= listen_from;
+    pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {listens ? listener : -1, POLLIN, 0}};
+    std::chrono::milliseconds timeout{-1};
+    if (!listens) timeout = std::chrono::ceil<std::chrono::milliseconds>(listen_from - now);
+    if (handler_->busy()) timeout = kSignalProbe;
+    if (poll(fds, 2, static_cast<int>(timeout.count())) < 0 && errno != EINTR) break;
+    if ((fds[1].revents & POLLIN) != 0) listen_from = std::chrono::steady_clock::now() + kStrayPause;
     uint64_t count = 0;
     (void)!read(wake_.get(), &count, sizeof count);
     // Whoever connected takes its own connection in microseconds; what is still there after a while is nobody's.

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 
@@ -12,7 +13,14 @@ namespace {
 // Far enough from the first real-time signals, which libraries take for themselves.
 constexpr int kOffset = 5;
 
-void Nothing(int) {}
+thread_local WakeTimer::Tick at_tick = nullptr;
+thread_local void* tick_argument = nullptr;
+
+void OnTick(int) {
+  const int error = errno;
+  if (at_tick != nullptr) at_tick(tick_argument);
+  errno = error;
+}
 
 }  // namespace
 
@@ -22,7 +30,7 @@ void WakeTimer::InstallHandler() {
   static std::once_flag once;
   std::call_once(once, [] {
     struct sigaction action{};
-    action.sa_handler = Nothing;  // without SA_RESTART: the interrupted call must end
+    action.sa_handler = OnTick;  // without SA_RESTART: the interrupted call must end
     sigemptyset(&action.sa_mask);
     sigaction(Signal(), &action, nullptr);
   });
@@ -41,6 +49,15 @@ Result<void> WakeTimer::Open() {
   if (timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return FailErrno("cannot make a timer", errno);
   open_ = true;
   return {};
+}
+
+void WakeTimer::AtEachTick(Tick tick, void* argument) {
+  // The argument stands before the function does, should a tick come in between.
+  if (tick == nullptr) at_tick = nullptr;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  tick_argument = argument;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  at_tick = tick;
 }
 
 WakeTimer::~WakeTimer() {

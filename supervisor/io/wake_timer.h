@@ -3,8 +3,8 @@
 // Frees this thread from a system call that will not return. While armed, a signal with an empty handler arrives every
 // kWakeInterval, so that connect, close and the like end with EINTR; a signal that comes a moment too early is followed by
 // another. It may also come in the middle of a call that was about to end: try once more before believing that it hangs.
-// One per thread, made and used on that thread. Arming what is armed costs nothing: leave it armed between operations that
-// follow each other, and call Disarm before a wait that may be long.
+// A thread may also have something done at each tick. One per thread, made and used on that thread. Arming what is armed costs
+// nothing: leave it armed between operations that follow each other, and call Disarm before a wait that may be long.
 
 #include <time.h>
 
@@ -25,6 +25,9 @@ class WakeTimer {
 
   /// Installs the handler (once for the process) and the calling thread's timer.
   [[nodiscard]] Result<void> Open();
+  /// Called at each tick, on this thread, in the signal handler: only what is async-signal-safe. Null ends that.
+  using Tick = void (*)(void* argument);
+  static void AtEachTick(Tick tick, void* argument);
   void Arm();
   void Disarm();
 
