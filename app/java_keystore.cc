@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 #include <openssl/bio.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include <array>
 #include <cstdint>
@@ -51,14 +51,18 @@ void PutEntry(std::string* out, std::string_view alias, std::string_view der) {
 std::vector<std::string> DerOf(std::string_view pem) {
   std::vector<std::string> all;
   const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
-  while (X509* raw = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
-    const std::unique_ptr<X509, decltype(&X509_free)> certificate(raw, X509_free);
-    unsigned char* der = nullptr;
-    const int length = i2d_X509(certificate.get(), &der);
-    if (length <= 0) continue;
-    all.emplace_back(reinterpret_cast<char*>(der), static_cast<size_t>(length));
+  // The bytes as they stand: parsing what a system trusts already would take longer than all else here.
+  char* name = nullptr;
+  char* header = nullptr;
+  unsigned char* der = nullptr;
+  long length = 0;
+  while (PEM_read_bio(bio.get(), &name, &header, &der, &length) == 1) {
+    if (std::string_view(name) == PEM_STRING_X509) all.emplace_back(reinterpret_cast<char*>(der), static_cast<size_t>(length));
+    OPENSSL_free(name);
+    OPENSSL_free(header);
     OPENSSL_free(der);
   }
+  ERR_clear_error();
   return all;
 }
 
