@@ -316,6 +316,7 @@ int Run(const RunOptions& options) {
   auto workload = supervisor::BeginLaunch(plan->spec, *capture);
   if (!workload) return LaunchExitCode(workload.error());
   if (auto made = MakeAuthority(plan->trust, **workload, &plan->sandbox); !made) return LaunchExitCode(made.error());
+  begun->End();
 
   policy::CurrentPolicy policy(plan->snapshot);
   auto writer = audit::Writer::Start(MakeAuditOptions(options, std::move(plan->labels)));

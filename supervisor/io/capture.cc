@@ -88,18 +88,17 @@ Result<CaptureInProgress> CaptureInProgress::Begin() {
 CaptureInProgress::CaptureInProgress(CaptureInProgress&& other) noexcept
     : child_(std::exchange(other.child_, 0)), handshake_(std::move(other.handshake_)) {}
 
-CaptureInProgress::~CaptureInProgress() { EndChild(); }
+CaptureInProgress::~CaptureInProgress() { End(); }
 
 Result<Capture> CaptureInProgress::Finish() {
   auto capture = ReceiveCapture(handshake_.get(), child_);
-  EndChild();
+  ::kill(child_, SIGKILL);  // it has done its work, or failed
   return capture;
 }
 
-// It has done its work, or failed, or is wanted no more.
-void CaptureInProgress::EndChild() {
+void CaptureInProgress::End() {
   if (child_ <= 0) return;
-  ::kill(child_, SIGKILL);
+  ::kill(child_, SIGKILL);  // not reaped yet, so the number is still its own
   while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
   }
   child_ = 0;

@@ -37,12 +37,13 @@ class CaptureInProgress {
   CaptureInProgress& operator=(CaptureInProgress&&) = delete;
   ~CaptureInProgress();
 
-  /// Waits for it. Called once.
+  /// Waits for the capture. Called once. The child then goes, which takes a while.
   [[nodiscard]] Result<Capture> Finish();
+  /// Until the child is gone; the destructor does it too.
+  void End();
 
  private:
   CaptureInProgress(pid_t child, UniqueFd handshake) : child_(child), handshake_(std::move(handshake)) {}
-  void EndChild();
 
   pid_t child_;
   UniqueFd handshake_;
