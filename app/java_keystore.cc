@@ -1,14 +1,12 @@
 #include "app/java_keystore.h"
 
 #include <fmt/format.h>
-#include <openssl/bio.h>
 #include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace sluice::app {
@@ -48,30 +46,74 @@ void PutEntry(std::string* out, std::string_view alias, std::string_view der) {
   out->append(der);
 }
 
+constexpr std::array<uint8_t, 256> MakeSextets() {
+  std::array<uint8_t, 256> sextets{};
+  sextets.fill(64);
+  uint8_t value = 0;
+  for (const char c : std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
+    sextets[static_cast<uint8_t>(c)] = value++;
+  return sextets;
+}
+
+// RFC 7468 section 3. OpenSSL's own decoder, let alone its parser, would take longer than all else at a start; the system trusts
+// these certificates already. Empty: not base64.
+std::string DecodeBase64(std::string_view text) {
+  static constexpr std::array<uint8_t, 256> kSextets = MakeSextets();
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  uint32_t bits = 0;
+  int held = 0;
+  for (const char c : text.substr(0, text.find('='))) {
+    if (c == '\n' || c == '\r' || c == ' ' || c == '\t') continue;
+    const uint8_t sextet = kSextets[static_cast<uint8_t>(c)];
+    if (sextet == 64) return {};
+    bits = bits << 6 | sextet;
+    held += 6;
+    if (held < 8) continue;
+    held -= 8;
+    bytes.push_back(static_cast<char>(bits >> held));
+  }
+  return bytes;
+}
+
+// One SEQUENCE, as long as it says: the store of which one entry is not would be refused as a whole.
+bool IsWholeSequence(std::string_view der) {
+  if (der.size() < 4 || der[0] != 0x30) return false;
+  const auto first = static_cast<uint8_t>(der[1]);
+  if (first == 0x82) return der.size() == 4 + (size_t{static_cast<uint8_t>(der[2])} << 8 | static_cast<uint8_t>(der[3]));
+  if (first == 0x81) return der.size() == 3 + size_t{static_cast<uint8_t>(der[2])};
+  return der.size() == 2 + size_t{first};
+}
+
 std::vector<std::string> DerOf(std::string_view pem) {
+  constexpr std::string_view kBegin = "-----BEGIN CERTIFICATE-----";
+  constexpr std::string_view kEnd = "-----END CERTIFICATE-----";
   std::vector<std::string> all;
-  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
-  while (X509* raw = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
-    const std::unique_ptr<X509, decltype(&X509_free)> certificate(raw, X509_free);
-    unsigned char* der = nullptr;
-    const int length = i2d_X509(certificate.get(), &der);
-    if (length <= 0) continue;
-    all.emplace_back(reinterpret_cast<char*>(der), static_cast<size_t>(length));
-    OPENSSL_free(der);
+  for (size_t at = pem.find(kBegin); at != std::string_view::npos; at = pem.find(kBegin, at)) {
+    at += kBegin.size();
+    const size_t end = pem.find(kEnd, at);
+    if (end == std::string_view::npos) break;
+    std::string der = DecodeBase64(pem.substr(at, end - at));
+    if (IsWholeSequence(der)) all.push_back(std::move(der));
+    at = end;
   }
   return all;
 }
 
 Result<std::string> Digest(std::string_view content) {
-  std::string input;
+  std::string salted;
   for (const char c : kPassword) {
-    input.push_back('\0');
-    input.push_back(c);
+    salted.push_back('\0');
+    salted.push_back(c);
   }
-  input.append(kSalt).append(content);
+  salted.append(kSalt);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned length = 0;
-  if (EVP_Digest(input.data(), input.size(), digest.data(), &length, EVP_sha1(), nullptr) != 1 || length != kDigestSize)
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha1(), nullptr) != 1 ||
+      EVP_DigestUpdate(context.get(), salted.data(), salted.size()) != 1 ||
+      EVP_DigestUpdate(context.get(), content.data(), content.size()) != 1 ||
+      EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != kDigestSize)
     return Fail(Code::kInternal, "cannot compute the Java key store's digest");
   return std::string(reinterpret_cast<char*>(digest.data()), length);
 }
@@ -84,6 +126,7 @@ bool IsJks(std::string_view store) {
 
 Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem) {
   std::string entries;
+  entries.reserve(store.size() + bundle_pem.size() + authority_pem.size());
   uint32_t count = 0;
   if (IsJks(store)) {
     count = GetU32(store, 8);
@@ -94,13 +137,15 @@ Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view 
   for (const std::string& der : DerOf(authority_pem))
     PutEntry(&entries, fmt::format("sluice-sandbox-authority-{}", count++), der);
   std::string out;
+  out.reserve(kHeaderSize + entries.size() + kDigestSize);
   PutU32(&out, kMagic);
   PutU32(&out, kVersion);
   PutU32(&out, count);
   out += entries;
   auto digest = Digest(out);
   if (!digest) return std::unexpected(digest.error());
-  return out + *digest;
+  out += *digest;
+  return out;
 }
 
 }  // namespace sluice::app

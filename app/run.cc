@@ -21,7 +21,9 @@
 #include "app/trust.h"
 #include "base/log.h"
 #include "policy/io/load.h"
+#include "proxy/io/tls.h"
 #include "supervisor/environment.h"
+#include "supervisor/io/launch.h"
 
 namespace sluice::app {
 namespace {
@@ -97,7 +99,10 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.read_only = *std::move(readable);
   spec.protect.assign(snapshot.files().begin(), snapshot.files().end());
   spec.protect.push_back(OwnExecutable());
-  if (!options.audit.empty()) spec.protect.push_back(Absolute(options.audit));
+  if (!options.audit.empty()) {
+    CreateFile(options.audit);  // the launcher protects what is there
+    spec.protect.push_back(Absolute(options.audit));
+  }
   auto sockets = FindHostSockets(snapshot.UnixPaths());
   if (!sockets) return std::unexpected(sockets.error());
   for (const auto& [path, named] : *sockets) spec.unix_sockets.push_back(path);
@@ -124,7 +129,7 @@ supervisor::Variables InheritedEnvironment(const Trust& trust) {
   return variables;
 }
 
-Result<void> AddEnvironment(const RunOptions& options, const Trust& trust, supervisor::LaunchSpec* spec) {
+Result<void> AddTrust(const RunOptions& options, const Trust& trust, supervisor::LaunchSpec* spec) {
   auto environment = supervisor::ChooseEnvironment(InheritedEnvironment(trust), options.environment);
   if (!environment) return std::unexpected(environment.error());
   if (!environment->credentials.empty())
@@ -206,13 +211,54 @@ int LaunchExitCode(const Error& error) {
   return ExitCodeFor(error);
 }
 
+// What is decided before anything is started.
+struct Plan {
+  policy::SnapshotPtr snapshot;
+  std::map<std::string, std::string> labels;
+  supervisor::LaunchSpec spec;
+  Trust trust;
+  SandboxOptions sandbox;
+};
+
+Result<Plan> MakePlan(const RunOptions& options) {
+  Plan plan;
+  auto labels = ParseLabels(options.labels);
+  if (!labels) return std::unexpected(labels.error());
+  plan.labels = *std::move(labels);
+  auto snapshot = LoadPolicy(options);
+  if (!snapshot) return std::unexpected(snapshot.error());
+  plan.snapshot = *std::move(snapshot);
+  HostSockets host_sockets;
+  auto spec = MakeSpec(options, *plan.snapshot, &host_sockets);
+  if (!spec) return std::unexpected(spec.error());
+  plan.spec = *std::move(spec);
+  auto sandbox = MakeSandboxOptions(options);
+  if (!sandbox) return std::unexpected(sandbox.error());
+  plan.sandbox = *std::move(sandbox);
+  plan.sandbox.host_sockets = std::move(host_sockets);
+  plan.trust = FindTrust();
+  if (auto added = AddTrust(options, plan.trust, &plan.spec); !added) return std::unexpected(added.error());
+  DescribeSpec(plan.spec);
+  return plan;
+}
+
+// While the sandbox's first processes build what they live in.
+Result<void> MakeAuthority(const Trust& trust, supervisor::Workload& workload, SandboxOptions* options) {
+  auto authority = proxy::TlsAuthority::Create();
+  if (!authority) return std::unexpected(authority.error());
+  options->engine.authority = *std::move(authority);
+  auto contents = TrustContents(trust, options->engine.authority->pem());
+  if (!contents) return std::unexpected(contents.error());
+  return workload.Provide(*contents);
+}
+
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
                                                      Sandbox& sandbox, policy::CurrentPolicy& policy) {
   auto watcher =
       PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
   if (!watcher) return std::unexpected(Report(watcher.error()));
-  if (auto launched = sandbox.Launch(spec); !launched) return std::unexpected(LaunchExitCode(launched.error()));
+  if (auto released = sandbox.Release(); !released) return std::unexpected(LaunchExitCode(released.error()));
   Announce(options, spec, *policy.Get());
   return sandbox.Wait();
 }
@@ -260,27 +306,24 @@ int Run(const RunOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
 
-  auto labels = ParseLabels(options.labels);
-  if (!labels) return Report(labels.error());
-  auto snapshot = LoadPolicy(options);
-  if (!snapshot) return Report(snapshot.error());
-  HostSockets host_sockets;
-  auto spec = MakeSpec(options, **snapshot, &host_sockets);
-  if (!spec) return Report(spec.error());
-  auto sandbox_options = MakeSandboxOptions(options);
-  if (!sandbox_options) return Report(sandbox_options.error());
-  sandbox_options->host_sockets = std::move(host_sockets);
+  // The order hides what takes long behind what is needed anyway. Whatever forks comes before the first thread.
+  auto begun = supervisor::CaptureInProgress::Begin();
+  if (!begun) return Report(begun.error());
+  auto plan = MakePlan(options);
+  if (!plan) return Report(plan.error());
+  auto capture = begun->Finish();
+  if (!capture) return Report(capture.error());
+  auto workload = supervisor::BeginLaunch(plan->spec, *capture);
+  if (!workload) return LaunchExitCode(workload.error());
+  if (auto made = MakeAuthority(plan->trust, **workload, &plan->sandbox); !made) return LaunchExitCode(made.error());
+  begun->End();
 
-  policy::CurrentPolicy policy(*snapshot);
-  auto writer = audit::Writer::Start(MakeAuditOptions(options, *std::move(labels)));
+  policy::CurrentPolicy policy(plan->snapshot);
+  auto writer = audit::Writer::Start(MakeAuditOptions(options, std::move(plan->labels)));
   if (!writer) return Report(writer.error());
-  auto sandbox = Sandbox::Create(*std::move(sandbox_options), policy, **writer);
+  auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return Report(sandbox.error());
-  auto trust = PrepareTrust((*sandbox)->AuthorityPem());
-  if (!trust) return Report(trust.error());
-  if (auto added = AddEnvironment(options, *trust, &*spec); !added) return Report(added.error());
-  DescribeSpec(*spec);
-  const auto status = Supervise(options, *spec, **sandbox, policy);
+  const auto status = Supervise(options, plan->spec, **sandbox, policy);
   sandbox->reset();
   return status ? Conclude(options, *status, *std::move(writer)) : status.error();
 }

@@ -21,12 +21,12 @@ void FlowBridge::Start(supervisor::ApprovedConnect connect, Endpoint source, Uni
   engine_.Accept(std::move(flow));
 }
 
-Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, const policy::CurrentPolicy& policy,
-                                                 policy::EventSink& sink) {
+Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, supervisor::Capture capture,
+                                                 std::unique_ptr<supervisor::Workload> workload,
+                                                 const policy::CurrentPolicy& policy, policy::EventSink& sink) {
   std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(options), policy, sink));
-  auto capture = supervisor::CreateCapture();
-  if (!capture) return std::unexpected(capture.error());
-  sandbox->capture_ = *std::move(capture);
+  sandbox->capture_ = std::move(capture);
+  sandbox->workload_ = std::move(workload);
   auto engine = proxy::Engine::Start(sandbox->options_.engine, policy, sink);
   if (!engine) return std::unexpected(engine.error());
   sandbox->engine_ = *std::move(engine);
@@ -69,10 +69,8 @@ Result<void> Sandbox::StartResolver() {
   return {};
 }
 
-Result<void> Sandbox::Launch(const supervisor::LaunchSpec& spec) {
-  auto workload = supervisor::Launch(spec, capture_);
-  if (!workload) return std::unexpected(workload.error());
-  workload_ = *std::move(workload);
+Result<void> Sandbox::Release() {
+  if (auto waiting = workload_->AwaitGate(); !waiting) return waiting;
   supervisor::NotifierOptions notifier_options;
   notifier_options.workload_pid = workload_->pid();
   notifier_options.writable_trees = workload_->writable_trees();

@@ -45,17 +45,16 @@ struct SandboxOptions {
 
 class Sandbox {
  public:
-  /// Capture namespace and proxy; nothing of the workload yet. References outlive the sandbox.
-  static Result<std::unique_ptr<Sandbox>> Create(SandboxOptions options, const policy::CurrentPolicy& policy,
-                                                 policy::EventSink& sink);
+  /// Starts the proxy for a workload that was begun in this capture. References outlive the sandbox.
+  static Result<std::unique_ptr<Sandbox>> Create(SandboxOptions options, supervisor::Capture capture,
+                                                 std::unique_ptr<supervisor::Workload> workload,
+                                                 const policy::CurrentPolicy& policy, policy::EventSink& sink);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
 
-  [[nodiscard]] const std::string& AuthorityPem() const { return engine_->AuthorityPem(); }
-
-  /// Starts the command, supervised, and lets it run.
-  [[nodiscard]] Result<void> Launch(const supervisor::LaunchSpec& spec);
+  /// Once the command stands at its gate: supervises it, and lets it run.
+  [[nodiscard]] Result<void> Release();
   /// Blocks until the command has ended and everything it started is gone.
   [[nodiscard]] supervisor::ExitStatus Wait() { return workload_->Wait(); }
   /// After CurrentPolicy::Set.

@@ -1,5 +1,17 @@
 #include "app/trust.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <string_view>
+
 #include "app/file.h"
 #include "app/java_keystore.h"
 
@@ -12,34 +24,96 @@ constexpr const char* kBundlePath = "/run/sluice/ca-bundle.pem";
 constexpr const char* kSystemBundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
                                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 constexpr const char* kJavaStores[] = {"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"};
+constexpr size_t kLargestBundle = size_t{16} << 20;  // as ReadFile
 constexpr const char* kBundleVariables[] = {
     "SSL_CERT_FILE", "CURL_CA_BUNDLE",    "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO",
     "PIP_CERT",      "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",      "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     "DENO_CERT"};
 
+bool IsReadableFile(const char* path) {
+  struct stat about{};
+  return ::stat(path, &about) == 0 && S_ISREG(about.st_mode) && ::access(path, R_OK) == 0;
+}
+
+bool IsJavaStore(const std::string& path) {
+  return std::ranges::any_of(kJavaStores, [&path](const char* store) { return path == store; });
+}
+
+// The first there is, and an empty one where there is none.
+std::string SystemBundle() {
+  const auto first = std::ranges::find_if(kSystemBundles, IsReadableFile);
+  return first == std::end(kSystemBundles) ? std::string() : *first;
+}
+
+Result<UniqueFd> NewContent() {
+  UniqueFd content(::memfd_create("sluice-overlay", MFD_CLOEXEC));
+  if (!content) return FailErrno("cannot make a file in memory", errno);
+  return content;
+}
+
+Result<void> Append(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return FailErrno("cannot write a file in memory", errno);
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+// From file to file: bundles are large, and nothing of them matters here.
+Result<void> AppendFile(int file, const std::string& path) {
+  const UniqueFd from(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!from) return FailErrno(fmt::format("cannot open {}", path), errno);
+  for (size_t total = 0; total <= kLargestBundle;) {
+    const ssize_t copied = ::sendfile(file, from.get(), nullptr, kLargestBundle);
+    if (copied == 0) return {};
+    if (copied < 0 && errno != EINTR) return FailErrno(fmt::format("cannot read {}", path), errno);
+    if (copied > 0) total += static_cast<size_t>(copied);
+  }
+  return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, kLargestBundle));
+}
+
+Result<void> FillContent(int file, const std::string& path, const std::string& authority_pem) {
+  if (path == kAuthorityPath) return Append(file, authority_pem);
+  if (IsJavaStore(path)) {
+    auto store = ReadFile(path);
+    if (!store) return std::unexpected(store.error());
+    const std::string bundle = SystemBundle();
+    auto roots = bundle.empty() ? Result<std::string>("") : ReadFile(bundle);
+    if (!roots) return std::unexpected(roots.error());
+    auto extended = ExtendJavaKeystore(*store, *roots, authority_pem);
+    return extended ? Append(file, *extended) : Result<void>(std::unexpected(extended.error()));
+  }
+  if (const std::string bundle = path == kBundlePath ? SystemBundle() : path; !bundle.empty())
+    if (auto copied = AppendFile(file, bundle); !copied) return copied;
+  return Append(file, "\n" + authority_pem);
+}
+
 }  // namespace
 
-Result<Trust> PrepareTrust(const std::string& authority_pem) {
+Trust FindTrust() {
   Trust trust;
-  std::string system_roots;
-  for (const char* path : kSystemBundles) {
-    auto roots = ReadFile(path);
-    if (!roots) continue;
-    if (system_roots.empty()) system_roots = *roots;
-    trust.overlays.push_back({path, *roots + "\n" + authority_pem});
-  }
-  for (const char* path : kJavaStores) {
-    auto store = ReadFile(path);
-    if (!store) continue;
-    auto extended = ExtendJavaKeystore(*store, system_roots, authority_pem);
-    if (!extended) return std::unexpected(extended.error());
-    trust.overlays.push_back({path, *std::move(extended)});
-  }
-  trust.overlays.push_back({kAuthorityPath, authority_pem});
-  trust.overlays.push_back({kBundlePath, system_roots + "\n" + authority_pem});
+  const auto add = [&trust](const char* path) { trust.overlays.push_back({path, {}, supervisor::OverlayContent::kProvided}); };
+  for (const char* path : kSystemBundles)
+    if (IsReadableFile(path)) add(path);
+  for (const char* path : kJavaStores)
+    if (IsReadableFile(path)) add(path);
+  add(kAuthorityPath);
+  add(kBundlePath);
   for (const char* name : kBundleVariables) trust.environment.emplace_back(name, kBundlePath);
   trust.environment.emplace_back("NODE_EXTRA_CA_CERTS", kAuthorityPath);
   return trust;
+}
+
+Result<std::vector<UniqueFd>> TrustContents(const Trust& trust, const std::string& authority_pem) {
+  std::vector<UniqueFd> contents;
+  for (const supervisor::FileOverlay& overlay : trust.overlays) {
+    auto content = NewContent();
+    if (!content) return std::unexpected(content.error());
+    if (auto filled = FillContent(content->get(), overlay.path, authority_pem); !filled) return std::unexpected(filled.error());
+    contents.push_back(*std::move(content));
+  }
+  return contents;
 }
 
 }  // namespace sluice::app

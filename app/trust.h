@@ -8,16 +8,21 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "supervisor/launch_spec.h"
 
 namespace sluice::app {
 
 struct Trust {
-  std::vector<supervisor::FileOverlay> overlays;
+  std::vector<supervisor::FileOverlay> overlays;  ///< all kProvided
   std::vector<std::pair<std::string, std::string>> environment;
 };
 
-/// Reads this machine's bundle and Java store; either may be missing, which is not an error.
-[[nodiscard]] Result<Trust> PrepareTrust(const std::string& authority_pem);
+/// What of this machine's bundles and Java stores there is. Needs no authority, so that a sandbox can be begun before there is
+/// one.
+[[nodiscard]] Trust FindTrust();
+
+/// What each overlay of `trust` is to hold, in files of memory.
+[[nodiscard]] Result<std::vector<UniqueFd>> TrustContents(const Trust& trust, const std::string& authority_pem);
 
 }  // namespace sluice::app

@@ -12,6 +12,22 @@ pkg_check_modules(libidn2 REQUIRED IMPORTED_TARGET libidn2)
 pkg_check_modules(libnftnl REQUIRED IMPORTED_TARGET libnftnl)
 pkg_check_modules(libmnl REQUIRED IMPORTED_TARGET libmnl)
 pkg_check_modules(libcap REQUIRED IMPORTED_TARGET libcap)
+
+# Every shared library costs each start a search, mappings and the look-up of its symbols. OpenSSL stays shared: its repairs must
+# reach Sluice without a new build.
+function(sluice_prefer_archive package)
+  find_library(${package}_ARCHIVE NAMES ${package}.a PATHS ${${package}_LIBRARY_DIRS})
+  mark_as_advanced(${package}_ARCHIVE)
+  if(${package}_ARCHIVE)
+    set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES "${${package}_ARCHIVE};${ARGN}")
+  endif()
+endfunction()
+if(NOT SLUICE_SANITIZE)
+  sluice_prefer_archive(libfyaml)
+  sluice_prefer_archive(libcap)
+  sluice_prefer_archive(libnftnl PkgConfig::libmnl)
+endif()
+
 if(SLUICE_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -11,10 +11,14 @@
 
 namespace sluice::supervisor {
 
+/// kProvided: it is not known yet, and comes through Workload::Provide while the sandbox is being built.
+enum class OverlayContent : uint8_t { kHere, kProvided };
+
 struct FileOverlay {
   std::string
       path;  ///< absolute path in the workload's view; its file must exist on the host, or its folder be writable to the launcher
   std::string content;  ///< mounted read-only over it
+  OverlayContent source = OverlayContent::kHere;
 };
 
 /// Whether the command starts only after a connect from its place was refused. A notifier must be answering by then.

@@ -26,7 +26,10 @@ class UpstreamClient;
 
 namespace sluice::proxy {
 
+class TlsAuthority;
+
 struct EngineOptions {
+  std::shared_ptr<TlsAuthority> authority;     ///< the sandbox's; null: the engine makes one
   unsigned workers = 0;                        ///< 0: one per core this process may use
   std::vector<Endpoint> resolvers;             ///< empty: the host's
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's

@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -69,6 +70,19 @@ bool SetSerial(X509* cert) {
   return ok;
 }
 
+// X509_set_pubkey encodes the key by way of OpenSSL's table of encoders, which takes longer to fill than all else an authority
+// needs. A certificate whose key was set like this cannot be given to an SSL_CTX, which would want the key back.
+bool SetEncodedKey(X509* cert, EVP_PKEY* p256) {
+  unsigned char* point = nullptr;
+  const size_t size = EVP_PKEY_get1_encoded_public_key(p256, &point);
+  if (size == 0) return false;
+  if (X509_PUBKEY_set0_param(X509_get_X509_PUBKEY(cert), OBJ_nid2obj(NID_X9_62_id_ecPublicKey), V_ASN1_OBJECT,
+                             OBJ_nid2obj(NID_X9_62_prime256v1), point, static_cast<int>(size)) == 1)
+    return true;
+  OPENSSL_free(point);
+  return false;
+}
+
 struct CertificateSpec {
   std::string common_name;
   std::string alternative;  ///< "DNS:a.test", "IP:1.2.3.4"; empty for the authority
@@ -82,7 +96,8 @@ CertPtr MakeCertificate(const CertificateSpec& spec, EVP_PKEY* subject_key, X509
   X509* const signer = issuer != nullptr ? issuer : x;
   X509_set_version(x, X509_VERSION_3);
   if (!SetSerial(x) || X509_gmtime_adj(X509_getm_notBefore(x), kBackdate) == nullptr ||
-      X509_gmtime_adj(X509_getm_notAfter(x), spec.life) == nullptr || X509_set_pubkey(x, subject_key) != 1 ||
+      X509_gmtime_adj(X509_getm_notAfter(x), spec.life) == nullptr ||
+      !(issuer == nullptr ? SetEncodedKey(x, subject_key) : X509_set_pubkey(x, subject_key) == 1) ||
       !SetName(X509_get_subject_name(x), spec.common_name, "Sluice") ||
       X509_set_issuer_name(x, X509_get_subject_name(signer)) != 1)
     return nullptr;
@@ -138,6 +153,10 @@ void SetCommonOptions(SSL_CTX* context) {
 class Authority final : public TlsAuthority {
  public:
   Result<void> Init() {
+    // Random numbers by hash: the usual generator would fetch every cipher there is, before the first of them is needed. Where
+    // one is set up already, it stays.
+    RAND_set_DRBG_type(nullptr, "HASH-DRBG", nullptr, nullptr, "SHA256");
+    ERR_clear_error();
     key_.reset(EVP_EC_gen("P-256"));
     leaf_key_.reset(EVP_EC_gen("P-256"));
     if (!key_ || !leaf_key_) return TlsFail("cannot make a key");
@@ -217,26 +236,19 @@ class Client final : public TlsClient {
   }
 
   Result<void> Init(const std::vector<std::string>& ca_files) {
-    ERR_clear_error();
-    context_.reset(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-    if (!context_) return TlsFail("cannot set up TLS");
-    SSL_CTX* const c = context_.get();
-    SetCommonOptions(c);
-    SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
-    SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-    SSL_CTX_sess_set_new_cb(c, OnNewSession);
-    if (SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1 ||
-        SSL_CTX_set_alpn_protos(c, kAlpnHttp11, sizeof kAlpnHttp11) != 0)
-      return TlsFail("cannot set up TLS");
-    for (const auto& file : ca_files) {
-      if (SSL_CTX_load_verify_file(c, file.c_str()) != 1)
-        return Fail(Code::kInvalid, fmt::format("cannot read certificates from {}: {}", file, TakeSslError()));
-    }
-    SSL_CTX_set_app_data(c, this);
-    return {};
+    // What has nothing to read has nothing to complain about: it is set up by the first handshake, which many a run never makes.
+    if (ca_files.empty()) return {};
+    Result<void> ready;
+    std::call_once(setup_once_, [&] { ready = SetUp(ca_files); });
+    return ready;
   }
 
-  SSL_CTX* context() override { return context_.get(); }
+  SSL_CTX* context() override {
+    std::call_once(setup_once_, [this] {
+      if (const auto ready = SetUp({}); !ready) context_.reset();
+    });
+    return context_.get();
+  }
 
   bool Prepare(SSL* ssl, const std::string& name, const IpAddress& literal, const std::string& key) override {
     // Reading the system's roots takes some ten milliseconds, which a run that never speaks TLS upstream need not wait for. Every
@@ -260,6 +272,26 @@ class Client final : public TlsClient {
   }
 
  private:
+  Result<void> SetUp(const std::vector<std::string>& ca_files) {
+    ERR_clear_error();
+    context_.reset(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
+    if (!context_) return TlsFail("cannot set up TLS");
+    SSL_CTX* const c = context_.get();
+    SetCommonOptions(c);
+    SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
+    SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(c, OnNewSession);
+    if (SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1 ||
+        SSL_CTX_set_alpn_protos(c, kAlpnHttp11, sizeof kAlpnHttp11) != 0)
+      return TlsFail("cannot set up TLS");
+    for (const auto& file : ca_files) {
+      if (SSL_CTX_load_verify_file(c, file.c_str()) != 1)
+        return Fail(Code::kInvalid, fmt::format("cannot read certificates from {}: {}", file, TakeSslError()));
+    }
+    SSL_CTX_set_app_data(c, this);
+    return {};
+  }
+
   static int OnNewSession(SSL* ssl, SSL_SESSION* session) {
     auto* self = static_cast<Client*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
     const auto* key = static_cast<const std::string*>(SSL_get_app_data(ssl));
@@ -273,6 +305,7 @@ class Client final : public TlsClient {
     return 1;
   }
 
+  std::once_flag setup_once_;
   ContextPtr context_;
   std::once_flag roots_once_;
   bool roots_read_ = false;

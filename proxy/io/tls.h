@@ -33,9 +33,10 @@ class TlsAuthority {
 /// One per engine. Any thread.
 class TlsClient {
  public:
-  /// System roots, read at the first use, and `ca_files`. A file of these that cannot be read is an error.
+  /// System roots, read at the first use, and `ca_files`, read now: one that cannot be read is an error.
   static Result<std::unique_ptr<TlsClient>> Create(const std::vector<std::string>& ca_files);
   virtual ~TlsClient() = default;
+  /// Null when it cannot be set up.
   [[nodiscard]] virtual ssl_ctx_st* context() = 0;
   /// Sets SNI, the name or address that the certificate must show, and a session to resume under `key`.
   [[nodiscard]] virtual bool Prepare(ssl_st* ssl, const std::string& name, const IpAddress& literal, const std::string& key) = 0;

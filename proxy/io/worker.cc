@@ -57,11 +57,14 @@ struct Worker::Loop {
 
 Result<void> Shared::Init() {
   if (!InitStreams()) return Fail(Code::kInternal, "cannot set up TLS streams");
-  auto authority = TlsAuthority::Create();
-  if (!authority) return std::unexpected(authority.error());
+  authority_ = options_.authority;
+  if (!authority_) {
+    auto made = TlsAuthority::Create();
+    if (!made) return std::unexpected(made.error());
+    authority_ = *std::move(made);
+  }
   auto client = TlsClient::Create(options_.upstream_ca_files);
   if (!client) return std::unexpected(client.error());
-  authority_ = std::move(*authority);
   client_ = std::move(*client);
   return {};
 }

@@ -48,7 +48,7 @@ class Shared {
   EngineOptions options_;
   const policy::CurrentPolicy& policy_;
   policy::EventSink& sink_;
-  std::unique_ptr<TlsAuthority> authority_;
+  std::shared_ptr<TlsAuthority> authority_;
   std::unique_ptr<TlsClient> client_;
 };
 

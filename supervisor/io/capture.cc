@@ -22,7 +22,7 @@ namespace sluice::supervisor {
 namespace {
 
 constexpr int kStartTimeoutMs = 10'000;
-constexpr size_t kPassedCount = 5;
+constexpr size_t kPassedCount = 7;
 
 // In the child: builds the namespace and sends what holds it.
 Result<void> BuildAndSend(int socket) {
@@ -35,7 +35,8 @@ Result<void> BuildAndSend(int socket) {
   const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!user || !network) return FailErrno("cannot open /proc/self/ns", errno);
   return Send(socket, Step::kCaptured, 0,
-              {user.get(), network.get(), sockets->listener.get(), sockets->dns_udp.get(), sockets->dns_tcp.get()});
+              {user.get(), network.get(), sockets->listener.get(), sockets->dns_udp.get(), sockets->dns_tcp.get(),
+               sockets->socket_diagnosis.get(), sockets->routes.get()});
 }
 
 Result<void> RunChild(int socket) {
@@ -59,6 +60,8 @@ Result<Capture> ReceiveCapture(int socket, pid_t child) {
   capture.listener = std::move(message->fds[2]);
   capture.dns_udp = std::move(message->fds[3]);
   capture.dns_tcp = std::move(message->fds[4]);
+  capture.socket_diagnosis = std::move(message->fds[5]);
+  capture.routes = std::move(message->fds[6]);
   capture.listener_port = kListenerPort;
   socklen_t size = sizeof capture.netns_cookie;
   if (::getsockopt(capture.listener.get(), SOL_SOCKET, SO_NETNS_COOKIE, &capture.netns_cookie, &size) != 0)
@@ -68,7 +71,7 @@ Result<Capture> ReceiveCapture(int socket, pid_t child) {
 
 }  // namespace
 
-Result<Capture> CreateCapture() {
+Result<CaptureInProgress> CaptureInProgress::Begin() {
   ReserveStandardDescriptors();
   auto handshake = MakeHandshake();
   if (!handshake) return std::unexpected(handshake.error());
@@ -79,12 +82,32 @@ Result<Capture> CreateCapture() {
     if (auto done = RunChild(handshake->second.get()); !done) SendFailure(handshake->second.get(), done.error());
     ::_exit(0);
   }
-  handshake->second.Reset();
-  auto capture = ReceiveCapture(handshake->first.get(), child);
-  ::kill(child, SIGKILL);  // it has done its work, or failed
-  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  return CaptureInProgress(child, std::move(handshake->first));
+}
+
+CaptureInProgress::CaptureInProgress(CaptureInProgress&& other) noexcept
+    : child_(std::exchange(other.child_, 0)), handshake_(std::move(other.handshake_)) {}
+
+CaptureInProgress::~CaptureInProgress() { End(); }
+
+Result<Capture> CaptureInProgress::Finish() {
+  auto capture = ReceiveCapture(handshake_.get(), child_);
+  ::kill(child_, SIGKILL);  // it has done its work, or failed
   return capture;
+}
+
+void CaptureInProgress::End() {
+  if (child_ <= 0) return;
+  ::kill(child_, SIGKILL);  // not reaped yet, so the number is still its own
+  while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  child_ = 0;
+}
+
+Result<Capture> CreateCapture() {
+  auto begun = CaptureInProgress::Begin();
+  if (!begun) return std::unexpected(begun.error());
+  return begun->Finish();
 }
 
 }  // namespace sluice::supervisor

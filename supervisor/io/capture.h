@@ -4,7 +4,10 @@
 // requirements: a user namespace the workload is not in owns it, so that no capability the workload can gain changes it.
 // Written against network_namespaces(7), Documentation/networking/tproxy.rst; Linux 5.19 or later.
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <utility>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -20,7 +23,30 @@ struct Capture {
   uint16_t listener_port = 0;  ///< below 1024, so that the workload cannot bind beside it
   UniqueFd dns_udp;            ///< [::]:53, packet info on
   UniqueFd dns_tcp;            ///< [::]:53, listening
+  UniqueFd socket_diagnosis;   ///< NETLINK_SOCK_DIAG of the namespace: whose a socket is
+  UniqueFd routes;             ///< NETLINK_ROUTE of the namespace: its addresses
   uint64_t netns_cookie = 0;   ///< SO_NETNS_COOKIE of its sockets
+};
+
+/// A capture that a child of this process is building. Dropping it ends the child.
+class CaptureInProgress {
+ public:
+  /// Forks, so best called while the process is small; returns without waiting.
+  [[nodiscard]] static Result<CaptureInProgress> Begin();
+  CaptureInProgress(CaptureInProgress&& other) noexcept;
+  CaptureInProgress& operator=(CaptureInProgress&&) = delete;
+  ~CaptureInProgress();
+
+  /// Waits for the capture. Called once. The child then goes, which takes a while.
+  [[nodiscard]] Result<Capture> Finish();
+  /// Until the child is gone; the destructor does it too.
+  void End();
+
+ private:
+  CaptureInProgress(pid_t child, UniqueFd handshake) : child_(child), handshake_(std::move(handshake)) {}
+
+  pid_t child_;
+  UniqueFd handshake_;
 };
 
 /// Builds one. Works as root and as an ordinary user where user namespaces are on; kUnsupported names the missing feature.

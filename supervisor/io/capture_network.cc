@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/small_file.h"
@@ -176,6 +177,11 @@ Result<CaptureSockets> OpenCaptureSockets() {
   if (::setsockopt(udp->get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) return FailErrno("cannot set IP_PKTINFO", errno);
   if (::listen(listener->get(), kListenBacklog) != 0 || ::listen(tcp->get(), kDnsBacklog) != 0)
     return FailErrno("cannot listen in the capture namespace", errno);
+  for (const auto& [socket, protocol] :
+       {std::pair(&sockets.socket_diagnosis, NETLINK_SOCK_DIAG), std::pair(&sockets.routes, NETLINK_ROUTE)}) {
+    socket->Reset(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
+    if (!*socket) return FailErrno("cannot open a netlink socket of the capture namespace", errno);
+  }
   sockets.listener = std::move(*listener);
   sockets.dns_udp = std::move(*udp);
   sockets.dns_tcp = std::move(*tcp);

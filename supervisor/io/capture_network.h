@@ -17,6 +17,8 @@ struct CaptureSockets {
   UniqueFd listener;
   UniqueFd dns_udp;
   UniqueFd dns_tcp;
+  UniqueFd socket_diagnosis;
+  UniqueFd routes;
 };
 
 /// Connections waiting to be accepted; the kernel caps it at net.core.somaxconn.

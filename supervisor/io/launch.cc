@@ -28,11 +28,27 @@ namespace {
 
 UniqueFd OpenPidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
+// Names come from the policy's resolver; the host's own table would give addresses past it. Programs look up their own host
+// name and expect an answer.
+void AddHosts(LaunchSpec& spec) {
+  constexpr const char* kHosts = "/etc/hosts";
+  if (std::ranges::find(spec.overlays, kHosts, &FileOverlay::path) != spec.overlays.end()) return;
+  spec.overlays.push_back(
+      {kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
+}
+
+// A command that was not found in the view may well be on the host.
+Error WithHint(Error error, const LaunchSpec& resolved) {
+  if (error.code != Code::kNotFound) return error;
+  if (const auto path = FindOnHost(resolved)) error.message += "; it " + HiddenCommandHint(*path, VariableOf(resolved, "HOME"));
+  return error;
+}
+
 class Sandbox final : public Workload {
  public:
   ~Sandbox() override { KillAll(); }
 
-  Result<void> Start(const LaunchSpec& spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter,
+  Result<void> Start(LaunchSpec spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter,
                      int abi) {
     auto handshake = MakeHandshake();
     if (!handshake) return std::unexpected(handshake.error());
@@ -42,22 +58,35 @@ class Sandbox final : public Workload {
     UniqueFd status_writer(status[1]);
     auto streams = PrepareStandardStreams();
     if (!streams) return std::unexpected(streams.error());
-    SandboxPlan plan{.spec = &spec, .mounts = &mounts, .capture = &capture, .filter = filter, .landlock_abi = abi};
+    spec_ = std::move(spec);
+    SandboxPlan plan{.spec = &spec_, .mounts = &mounts, .capture = &capture, .filter = filter, .landlock_abi = abi};
     plan.standard = streams->ForChild();
     plan.handshake = handshake->second.get();
     plan.status_pipe = status_writer.get();
     const auto entry =
         StartProcess(AffordableMemory(), [](void* argument) { RunEntry(*static_cast<const SandboxPlan*>(argument)); }, &plan);
     if (!entry) return std::unexpected(entry.error());
-    handshake->second.Reset();
-    status_writer.Reset();
+    entry_ = *entry;
     handshake_ = std::move(handshake->first);
-    timeout_ = spec.timeout;
+    streams_ = std::move(*streams);
     writable_trees_ = mounts.writable;
-    auto followed = Follow(std::move(*streams));
-    while (::waitpid(*entry, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    return followed;
+    return {};
+  }
+
+  Result<void> Provide(const std::vector<UniqueFd>& contents) override {
+    std::vector<int> fds;
+    for (const UniqueFd& content : contents) fds.push_back(content.get());
+    auto sent = Send(handshake_.get(), Step::kContents, 0, fds);
+    if (sent) return sent;
+    // Whoever should have read it has said why it is gone.
+    auto waited = AwaitGate();
+    return waited ? sent : waited;
+  }
+
+  Result<void> AwaitGate() override {
+    auto followed = Follow(std::move(streams_));
+    ReapEntry();
+    return followed ? followed : Result<void>(std::unexpected(WithHint(followed.error(), spec_)));
   }
 
   UniqueFd TakeNotifyFd() override { return std::move(notify_); }
@@ -68,7 +97,7 @@ class Sandbox final : public Workload {
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();
-    if (timeout_) deadline_ = SystemClock().Steady() + *timeout_;
+    if (spec_.timeout) deadline_ = SystemClock().Steady() + *spec_.timeout;
     if (answer && answer->step == Step::kFailed) return std::unexpected(answer->error);
     // The socket closed without a word: execve took place.
     if (!answer && answer.error().code == Code::kInternal) return {};
@@ -115,10 +144,35 @@ class Sandbox final : public Workload {
         return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
       return FailErrno("cannot take the notification descriptor", error);
     }
+    return AwaitSeal();
+  }
+
+  // The command must not run beside a process 1 that still knows what the supervisor knew.
+  Result<void> AwaitSeal() {
+    pollfd ready{.fd = status_.get(), .events = POLLIN, .revents = 0};
+    int polled = 0;
+    do {
+      polled = ::poll(&ready, 1, kStartTimeoutMs);
+    } while (polled < 0 && errno == EINTR);
+    CommandStatus first;
+    if (polled <= 0 || ::read(status_.get(), &first, sizeof first) != sizeof first || first.status != kInitSealed)
+      return Fail(Code::kInternal, "the sandbox's first process did not give up what it held");
     return {};
   }
 
+  void ReapEntry() {
+    if (entry_ <= 0) return;
+    while (::waitpid(entry_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    entry_ = 0;
+  }
+
   void KillAll() {
+    if (entry_ > 0) {  // given up half-way: what the entry said of init is still unread
+      ReapEntry();
+      if (const auto first = Receive(handshake_.get(), 0); first && first->step == Step::kInit)
+        init_ = static_cast<pid_t>(first->number);
+    }
     if (init_ <= 0) return;
     ::kill(init_, SIGKILL);  // not reaped yet, so the number is still its own
     while (::waitpid(init_, nullptr, 0) < 0 && errno == EINTR) {
@@ -126,38 +180,24 @@ class Sandbox final : public Workload {
     init_ = 0;
   }
 
+  LaunchSpec spec_;
+  StandardStreams streams_;
   UniqueFd handshake_;
   UniqueFd status_;
   UniqueFd notify_;
   UniqueFd command_fd_;
   std::optional<LaunchRelay> relay_;
   std::vector<std::string> writable_trees_;
-  std::optional<std::chrono::milliseconds> timeout_;
   std::optional<SteadyTime> deadline_;
+  pid_t entry_ = 0;
   pid_t init_ = 0;
   pid_t command_ = 0;
 };
 
-// Names come from the policy's resolver; the host's own table would give addresses past it. Programs look up their own host
-// name and expect an answer.
-void AddHosts(LaunchSpec& spec) {
-  constexpr const char* kHosts = "/etc/hosts";
-  if (std::ranges::find(spec.overlays, kHosts, &FileOverlay::path) != spec.overlays.end()) return;
-  spec.overlays.push_back(
-      {kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
-}
-
-// A command that was not found in the view may well be on the host.
-Error WithHint(Error error, const LaunchSpec& resolved) {
-  if (error.code != Code::kNotFound) return error;
-  if (const auto path = FindOnHost(resolved)) error.message += "; it " + HiddenCommandHint(*path, VariableOf(resolved, "HOME"));
-  return error;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
-                                                 std::span<const sock_filter> filter) {
+Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, const Capture& capture,
+                                                      std::span<const sock_filter> filter) {
   ReserveStandardDescriptors();
   const int abi = LandlockAbi();
   if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
@@ -170,9 +210,17 @@ Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const C
   auto mounts = PlanMounts(*resolved, *facts);
   if (!mounts) return std::unexpected(mounts.error());
   auto sandbox = std::make_unique<Sandbox>();
-  if (auto started = sandbox->Start(*resolved, *mounts, capture, filter, abi); !started)
-    return std::unexpected(WithHint(started.error(), *resolved));
+  if (auto started = sandbox->Start(*std::move(resolved), *mounts, capture, filter, abi); !started)
+    return std::unexpected(started.error());
   return sandbox;
+}
+
+Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
+                                                 std::span<const sock_filter> filter) {
+  auto workload = BeginFilteredLaunch(spec, capture, filter);
+  if (!workload) return workload;
+  if (auto waiting = (*workload)->AwaitGate(); !waiting) return std::unexpected(waiting.error());
+  return workload;
 }
 
 }  // namespace sluice::supervisor

@@ -21,6 +21,14 @@ class Workload {
  public:
   virtual ~Workload() = default;  ///< kills everything it started
 
+  /// The content of the spec's overlays that are kProvided, in their order; read from the start. Once, where there are any, and
+  /// before AwaitGate.
+  [[nodiscard]] virtual Result<void> Provide(const std::vector<UniqueFd>& contents) = 0;
+  /// Blocks until the sandbox is built and the command waits in it, for Release. Its error says why it is not.
+  [[nodiscard]] virtual Result<void> AwaitGate() = 0;
+
+  // After AwaitGate.
+
   /// The seccomp notification descriptor (SECCOMP_FILTER_FLAG_NEW_LISTENER, WAIT_KILLABLE_RECV). Taken once.
   [[nodiscard]] virtual UniqueFd TakeNotifyFd() = 0;
   /// The workload's first process (the command) in the supervisor's pid namespace.
@@ -37,8 +45,14 @@ class Workload {
 /// kNotFound: no such command (exit 127); kPermission: not executable (126).
 [[nodiscard]] Result<std::unique_ptr<Workload>> Launch(const LaunchSpec& spec, const Capture& capture);
 
+/// Only starts to build it, which takes as long as much else that a supervisor has to do. Best called while this process has one
+/// thread: it then need not be copied.
+[[nodiscard]] Result<std::unique_ptr<Workload>> BeginLaunch(const LaunchSpec& spec, const Capture& capture);
+
 /// Launch with a filter of the caller's: the supervisor's own is supervisor/seccomp_filter.h.
 [[nodiscard]] Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
                                                                std::span<const sock_filter> filter);
+[[nodiscard]] Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, const Capture& capture,
+                                                                    std::span<const sock_filter> filter);
 
 }  // namespace sluice::supervisor

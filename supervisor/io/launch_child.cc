@@ -1,20 +1,26 @@
 #include "supervisor/io/launch_child.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cinttypes>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
-#include <sstream>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "supervisor/io/empty_process.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/launch_command.h"
 #include "supervisor/io/launch_terminal.h"
@@ -48,31 +54,56 @@ void HideCommandLine() {
   ::prctl(PR_SET_NAME, "sluice-init");
   const auto stat = ReadSmallFile("/proc/self/stat");
   if (!stat) return;
-  std::istringstream fields(stat->substr(stat->rfind(')') + 1));
-  std::string skipped;
-  for (int i = 0; i < kArgumentsStart; ++i) fields >> skipped;
+  size_t at = stat->rfind(')') + 1;
+  for (int i = 0; i < kArgumentsStart && at != std::string::npos; ++i) at = stat->find(' ', at + 1);
   uintptr_t start = 0;
   uintptr_t end = 0;
-  if (!(fields >> start >> end) || start == 0 || end <= start) return;
+  if (at == std::string::npos || std::sscanf(stat->c_str() + at, " %" SCNuPTR " %" SCNuPTR, &start, &end) != 2) return;
+  if (start == 0 || end <= start) return;
   std::memset(reinterpret_cast<void*>(start), 0, end - start);
 }
 
-void Report(int status_pipe, int status) {
-  const CommandStatus message{.status = status};
-  [[maybe_unused]] const ssize_t written = ::write(status_pipe, &message, sizeof message);
-}
+// What the plan's overlays hold. What the supervisor provides comes in one message, waited for when the first of it is needed: by
+// then the rest of the view stands.
+class OverlayContents {
+ public:
+  explicit OverlayContents(const SandboxPlan& plan) : plan_(plan) {}
 
-// Process 1: everything in the namespace dies with it, and it dies with the supervisor.
-[[noreturn]] void ReapUntilDone(pid_t command, int status_pipe) {
-  while (true) {
-    int status = 0;
-    const pid_t ended = ::waitpid(-1, &status, WUNTRACED);
-    if (ended < 0 && errno != EINTR) ::_exit(1);
-    if (ended != command) continue;
-    Report(status_pipe, status);
-    if (!WIFSTOPPED(status)) ::_exit(0);
+  Result<void> Fill(size_t overlay, int file) {
+    const std::vector<FileOverlay>& overlays = plan_.spec->overlays;
+    const FileOverlay& wanted = overlays.at(overlay);
+    if (wanted.source == OverlayContent::kHere) {
+      if (::write(file, wanted.content.data(), wanted.content.size()) == static_cast<ssize_t>(wanted.content.size())) return {};
+      return FailErrno(fmt::format("cannot write the overlay of {} ({} bytes)", wanted.path, wanted.content.size()), errno);
+    }
+    if (!message_) {
+      auto received = Expect(plan_.handshake, Step::kContents, kStartTimeoutMs);
+      if (!received) return std::unexpected(received.error());
+      message_ = *std::move(received);
+    }
+    const auto before = std::ranges::count(overlays.begin(), overlays.begin() + static_cast<ptrdiff_t>(overlay),
+                                           OverlayContent::kProvided, &FileOverlay::source);
+    if (static_cast<size_t>(before) >= message_->fds.size())
+      return Fail(Code::kInternal, fmt::format("the content of {} was not provided", wanted.path));
+    return Copy(message_->fds[static_cast<size_t>(before)].get(), file, wanted.path);
   }
-}
+
+ private:
+  static Result<void> Copy(int from, int to, const std::string& path) {
+    struct stat about{};
+    if (::fstat(from, &about) != 0) return FailErrno(path, errno);
+    for (off_t done = 0; done < about.st_size;) {
+      const ssize_t copied = ::sendfile(to, from, &done, static_cast<size_t>(about.st_size - done));
+      if (copied == 0) break;
+      if (copied < 0 && errno != EINTR)
+        return FailErrno(fmt::format("cannot write the overlay of {} ({} bytes)", path, about.st_size), errno);
+    }
+    return {};
+  }
+
+  const SandboxPlan& plan_;
+  std::optional<Message> message_;
+};
 
 Result<void> PrepareInit(const SandboxPlan& plan) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("prctl(PR_SET_PDEATHSIG)", errno);
@@ -81,9 +112,22 @@ Result<void> PrepareInit(const SandboxPlan& plan) {
   if (::sethostname(plan.spec->hostname.data(), plan.spec->hostname.size()) != 0)
     return FailErrno("cannot set the host name", errno);
   const mode_t mask = ::umask(022);
-  auto entered = EnterView(*plan.mounts, plan.spec->overlays);
+  OverlayContents contents(plan);
+  auto entered = EnterView(*plan.mounts, [&contents](size_t overlay, int file) { return contents.Fill(overlay, file); });
   ::umask(mask);
   return entered;
+}
+
+// Process 1: everything in the namespace dies with it, and it dies with the supervisor. It holds nothing, and nobody inside may
+// look into it: not dumpable while it still has capabilities that the command lacks.
+void SealInit(const SandboxPlan& plan) {
+  ::prctl(PR_SET_DUMPABLE, 0);
+  HideCommandLine();
+  if (auto dropped = DropCapabilities(); !dropped) ::_exit(1);  // the command dies with the sandbox
+  sigset_t all;
+  sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  CloseAllBut(plan.status_pipe);
 }
 
 Result<void> StartCommand(const SandboxPlan& plan) {
@@ -93,15 +137,8 @@ Result<void> StartCommand(const SandboxPlan& plan) {
   const pid_t command = ::fork();
   if (command < 0) return FailErrno("cannot fork", errno);
   if (command == 0) RunCommand(plan, standard);
-  ::close(plan.handshake);
-  HideCommandLine();
-  if (auto dropped = DropCapabilities(); !dropped) ::_exit(1);  // the command dies with the sandbox
-  ::prctl(PR_SET_DUMPABLE, 0);
-  sigset_t all;
-  sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  CloseAllBut(plan.status_pipe);
-  ReapUntilDone(command, plan.status_pipe);
+  SealInit(plan);
+  ReapWithEmptyMemory({.command = command, .status_pipe = plan.status_pipe});
 }
 
 [[noreturn]] void RunInit(const SandboxPlan& plan, int mapped) {

@@ -17,11 +17,14 @@ namespace sluice::supervisor {
 
 inline constexpr int kStartTimeoutMs = 30'000;
 
-/// What init tells the supervisor of the command, in one write to its status pipe. `status` is as waitpid gives it: an
-/// exit, a signal, or a stop.
+/// What init tells the supervisor, in one write to its status pipe: first kInitSealed, then of the command. `status` is as
+/// waitpid gives it: an exit, a signal, or a stop.
 struct CommandStatus {
   int32_t status = 0;
 };
+
+/// Init holds nothing of the supervisor's any more, and nobody inside may look into it.
+inline constexpr int32_t kInitSealed = -1;
 
 /// Borrowed; lives in the supervisor until the entry has been forked.
 struct SandboxPlan {

@@ -7,4 +7,8 @@ Result<std::unique_ptr<Workload>> Launch(const LaunchSpec& spec, const Capture& 
   return LaunchFiltered(spec, capture, BuildSeccompFilter());
 }
 
+Result<std::unique_ptr<Workload>> BeginLaunch(const LaunchSpec& spec, const Capture& capture) {
+  return BeginFilteredLaunch(spec, capture, BuildSeccompFilter());
+}
+
 }  // namespace sluice::supervisor

@@ -40,7 +40,7 @@ Result<void> MakeFolders(const std::string& path) {
 
 class ViewBuilder {
  public:
-  ViewBuilder(const MountPlan& plan, const std::vector<FileOverlay>& overlays) : plan_(plan), overlays_(overlays) {}
+  ViewBuilder(const MountPlan& plan, const FillOverlay& fill) : plan_(plan), fill_(fill) {}
 
   Result<void> Run() {
     sources_.resize(plan_.steps.size());
@@ -176,9 +176,7 @@ class ViewBuilder {
     {
       const UniqueFd file(::open(content_path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444));
       if (!file) return FailErrno("cannot create an overlay", errno);
-      const std::string& content = overlays_.at(step.overlay).content;
-      if (::write(file.get(), content.data(), content.size()) != static_cast<ssize_t>(content.size()))
-        return FailErrno(fmt::format("cannot write the overlay of {} ({} bytes)", step.target, content.size()), errno);
+      if (auto filled = fill_(step.overlay, file.get()); !filled) return filled;
     }
     auto target = OverlayTarget(step.target);
     if (!target) return std::unexpected(target.error());
@@ -225,14 +223,12 @@ class ViewBuilder {
   }
 
   const MountPlan& plan_;
-  const std::vector<FileOverlay>& overlays_;
+  const FillOverlay& fill_;
   std::vector<UniqueFd> sources_;
 };
 
 }  // namespace
 
-Result<void> EnterView(const MountPlan& plan, const std::vector<FileOverlay>& overlays) {
-  return ViewBuilder(plan, overlays).Run();
-}
+Result<void> EnterView(const MountPlan& plan, const FillOverlay& fill) { return ViewBuilder(plan, fill).Run(); }
 
 }  // namespace sluice::supervisor

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 #include "base/unique_fd.h"
@@ -13,18 +14,16 @@ namespace sluice::supervisor {
 Result<std::string> ReadSmallFile(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
-  std::string content(kMaxSmallFile + 1, '\0');
-  size_t used = 0;
-  while (used < content.size()) {
-    const ssize_t got = ::read(file.get(), content.data() + used, content.size() - used);
+  std::string content;
+  std::array<char, 4096> piece{};  // most are smaller
+  while (content.size() <= kMaxSmallFile) {
+    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
-    if (got == 0) break;
-    used += static_cast<size_t>(got);
+    if (got == 0) return content;
+    content.append(piece.data(), static_cast<size_t>(got));
   }
-  if (used > kMaxSmallFile) return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, kMaxSmallFile));
-  content.resize(used);
-  return content;
+  return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, kMaxSmallFile));
 }
 
 Result<void> WriteSmallFile(const std::string& path, std::string_view content) {

@@ -8,13 +8,12 @@
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -26,70 +25,14 @@ namespace {
 constexpr int kReceiveTimeoutMs = 200;
 using Buffer = std::array<char, 16384>;
 
-// What the child does: only system calls, since other threads may hold any lock.
-[[noreturn]] void ChildOpenSockets(int user_namespace, int network_namespace, int out) {
-  // Entering a user namespace that we are in already is EINVAL; the network namespace decides.
-  if (user_namespace >= 0) (void)setns(user_namespace, CLONE_NEWUSER);
-  if (setns(network_namespace, CLONE_NEWNET) != 0) _exit(errno & 0x7f);
-  int fds[2] = {socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG),
-                socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)};
-  if (fds[0] < 0 || fds[1] < 0) _exit(errno & 0x7f);
-  char byte = 0;
-  iovec iov{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-  msghdr message{};
-  message.msg_iov = &iov;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fds);
-  std::memcpy(CMSG_DATA(header), fds, sizeof fds);
-  _exit(sendmsg(out, &message, 0) == 1 ? 0 : errno & 0x7f);
-}
-
-Result<std::pair<UniqueFd, UniqueFd>> ReceiveSockets(int from) {
-  char byte = 0;
-  iovec iov{&byte, 1};
-  int fds[2] = {-1, -1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-  msghdr message{};
-  message.msg_iov = &iov;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t n = 0;
-  do {
-    n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
-  } while (n < 0 && errno == EINTR);
-  const cmsghdr* header = n == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof fds)) {
-    return Fail(Code::kPermission, "cannot open sockets inside the capture namespace");
-  }
-  std::memcpy(fds, CMSG_DATA(header), sizeof fds);
-  return std::pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
-}
-
-Result<std::pair<UniqueFd, UniqueFd>> OpenSockets(const Capture& capture) {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return FailErrno("socketpair", errno);
-  const UniqueFd ours(pair[0]);
-  UniqueFd theirs(pair[1]);
-  const pid_t child = fork();
-  if (child < 0) return FailErrno("fork", errno);
-  if (child == 0) ChildOpenSockets(capture.user_namespace.get(), capture.network_namespace.get(), theirs.get());
-  theirs.Reset();
-  auto out = ReceiveSockets(ours.get());
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!out && WIFEXITED(status)) return FailErrno("cannot open sockets inside the capture namespace", WEXITSTATUS(status));
-  if (!out) return std::unexpected(out.error());
+// A second descriptor of a capture's netlink socket, which answers in time or not at all.
+Result<UniqueFd> Share(const UniqueFd& socket) {
+  UniqueFd own(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  if (!own) return FailErrno("cannot use a netlink socket of the capture namespace", errno);
   const timeval timeout{0, kReceiveTimeoutMs * 1000};
-  for (const int fd : {out->first.get(), out->second.get()}) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  return out;
+  if (setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
+    return FailErrno("cannot use a netlink socket of the capture namespace", errno);
+  return own;
 }
 
 void PutAddress(const IpAddress& address, int family, uint32_t (&out)[4]) {
@@ -180,9 +123,11 @@ SocketOwner::SocketOwner(SocketOwner&& other) noexcept
     : diag_(std::move(other.diag_)), route_(std::move(other.route_)), workload_pid_(other.workload_pid_) {}
 
 Result<SocketOwner> SocketOwner::Open(const Capture& capture, pid_t workload_pid) {
-  auto sockets = OpenSockets(capture);
-  if (!sockets) return std::unexpected(sockets.error());
-  return SocketOwner(std::move(sockets->first), std::move(sockets->second), workload_pid);
+  auto diag = Share(capture.socket_diagnosis);
+  if (!diag) return std::unexpected(diag.error());
+  auto route = Share(capture.routes);
+  if (!route) return std::unexpected(route.error());
+  return SocketOwner(*std::move(diag), *std::move(route), workload_pid);
 }
 
 std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, const Endpoint& client, const Endpoint& server) {

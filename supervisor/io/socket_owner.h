@@ -28,7 +28,7 @@ struct SocketIdentity {
 
 class SocketOwner {
  public:
-  /// Opens the netlink sockets inside the namespace, by a short-lived child where this process cannot enter it itself.
+  /// Asks through the capture's netlink sockets. One owner per capture: two would take each other's answers.
   [[nodiscard]] static Result<SocketOwner> Open(const Capture& capture, pid_t workload_pid);
   SocketOwner(SocketOwner&& other) noexcept;
 

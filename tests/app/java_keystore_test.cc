@@ -45,5 +45,36 @@ TEST(JavaKeystore, KeepsWhatAStoreHolds) {
   EXPECT_NE(second->find(first->substr(12, first->size() - 32)), std::string::npos);
 }
 
+std::string DerOfOne(const std::string& pem) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr),
+                                                                X509_free);
+  unsigned char* der = nullptr;
+  const int length = i2d_X509(certificate.get(), &der);
+  std::string bytes(reinterpret_cast<char*>(der), static_cast<size_t>(length));
+  OPENSSL_free(der);
+  return bytes;
+}
+
+TEST(JavaKeystore, HoldsEachCertificateAsItIs) {
+  const std::string root = SelfSigned();
+  const std::string authority = SelfSigned();
+  const auto store = ExtendJavaKeystore("", "# a comment\n" + root + "\n", authority);
+  ASSERT_TRUE(store);
+  EXPECT_NE(store->find(DerOfOne(root)), std::string::npos);
+  EXPECT_NE(store->find(DerOfOne(authority)), std::string::npos);
+}
+
+TEST(JavaKeystore, LeavesOutWhatIsNoCertificate) {
+  const std::string damaged =
+      "-----BEGIN CERTIFICATE-----\nMIIB*!!!\n-----END CERTIFICATE-----\n"
+      "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+      "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+      "-----BEGIN CERTIFICATE-----\nMIIB";
+  const auto store = ExtendJavaKeystore("", SelfSigned() + damaged, SelfSigned());
+  ASSERT_TRUE(store);
+  EXPECT_EQ(Count(*store), 2u);
+}
+
 }  // namespace
 }  // namespace sluice::app

@@ -2,14 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
+#include <optional>
+#include <sstream>
 #include <thread>
 
+#include "base/random.h"
 #include "tests/supervisor/sandbox.h"
 
 namespace sluice::supervisor {
@@ -125,6 +131,74 @@ TEST(Launch, OverlaysReplaceFilesForTheWorkloadAlone) {
   EXPECT_EQ(ran.error, "");
   EXPECT_NE(ran.status.code, 0) << "an overlay is read-only";
   EXPECT_THAT(ran.output, HasSubstr("nameserver 127.0.0.53\nnew\nccccc"));
+}
+
+// The supervisor knows some contents only later.
+UniqueFd FileOf(std::string_view content) {
+  UniqueFd file(::memfd_create("test", MFD_CLOEXEC));
+  EXPECT_EQ(::write(file.get(), content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  return file;
+}
+
+LaunchSpec SpecWithProvided(const std::string& folder) {
+  LaunchSpec spec =
+      SpecFor({"sh", "-c", "cat /run/late/first /run/early /run/late/second > seen; cat /run/early > /run/late/first"}, folder);
+  spec.overlays = {{"/run/late/first", {}, OverlayContent::kProvided},
+                   {"/run/early", "early\n"},
+                   {"/run/late/second", {}, OverlayContent::kProvided}};
+  return spec;
+}
+
+TEST(Launch, OverlaysCanBeProvidedWhileTheSandboxIsBuilt) {
+  const TemporaryFolder folder;
+  auto capture = CreateCapture();
+  ASSERT_TRUE(capture.has_value());
+  auto workload = BeginFilteredLaunch(SpecWithProvided(folder.path()), *capture, kSmallFilter);
+  ASSERT_TRUE(workload.has_value()) << workload.error().message;
+  std::vector<UniqueFd> contents;
+  contents.push_back(FileOf("first\n"));
+  contents.push_back(FileOf("second\n"));
+  ASSERT_TRUE((*workload)->Provide(contents).has_value());
+  const auto waiting = (*workload)->AwaitGate();
+  ASSERT_TRUE(waiting.has_value()) << waiting.error().message;
+  ASSERT_TRUE((*workload)->Release().has_value());
+  EXPECT_NE((*workload)->Wait().code, 0) << "an overlay is read-only";
+  EXPECT_EQ(folder.Read("seen"), "first\nearly\nsecond\n");
+}
+
+TEST(Launch, WithoutAContentThatWasToComeNothingRuns) {
+  const TemporaryFolder folder;
+  auto capture = CreateCapture();
+  ASSERT_TRUE(capture.has_value());
+  auto workload = BeginFilteredLaunch(SpecWithProvided(folder.path()), *capture, kSmallFilter);
+  ASSERT_TRUE(workload.has_value()) << workload.error().message;
+  std::vector<UniqueFd> contents;
+  contents.push_back(FileOf("first\n"));
+  ASSERT_TRUE((*workload)->Provide(contents).has_value());
+  const auto waiting = (*workload)->AwaitGate();
+  ASSERT_FALSE(waiting.has_value());
+  EXPECT_THAT(waiting.error().message, HasSubstr("/run/late/second"));
+}
+
+bool HasChildren() { return ::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) == 0; }
+
+TEST(Launch, GivenUpHalfWayItLeavesNoProcess) {
+  const TemporaryFolder folder;
+  auto capture = CreateCapture();
+  ASSERT_TRUE(capture.has_value());
+  ASSERT_FALSE(HasChildren());
+  {
+    auto workload = BeginFilteredLaunch(SpecWithProvided(folder.path()), *capture, kSmallFilter);
+    ASSERT_TRUE(workload.has_value()) << workload.error().message;
+    ASSERT_TRUE(HasChildren());
+  }
+  EXPECT_FALSE(HasChildren());
+  {
+    auto begun = CaptureInProgress::Begin();
+    ASSERT_TRUE(begun.has_value());
+    ASSERT_TRUE(HasChildren());
+  }
+  EXPECT_FALSE(HasChildren());
 }
 
 TEST(Launch, AMissingCommandIsNotFoundAndOneThatIsNotExecutableIsPermission) {
@@ -253,6 +327,57 @@ TEST(Launch, RealProgramsWork) {
   const auto ran = RunSpec(spec);
   EXPECT_EQ(ran.status.code, 0) << ran.output;
 }
+
+#ifndef SLUICE_SANITIZED  // a sanitizer's memory is the process's own
+
+pid_t ParentOf(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("PPid:")) return std::stoi(line.substr(5));
+  return 0;
+}
+
+// Reads every writable mapping of `pid`. Nothing: it may not be looked into.
+std::optional<std::string> WritableMemoryOf(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  const UniqueFd memory(::open((folder + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
+  std::ifstream maps(folder + "/maps");
+  std::string all;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    std::string access;
+    if (!(std::istringstream(line) >> std::hex >> begin >> dash >> end >> access) || access.find('w') == std::string::npos)
+      continue;
+    std::string bytes(end - begin, '\0');
+    const ssize_t got = ::pread(memory.get(), bytes.data(), bytes.size(), static_cast<off_t>(begin));
+    if (got > 0) all.append(bytes, 0, static_cast<size_t>(got));
+  }
+  return memory && !all.empty() ? std::optional(std::move(all)) : std::nullopt;
+}
+
+TEST(Launch, ProcessOneKnowsNothingOfTheSupervisor) {
+  const std::string secret = RandomHex(24);
+  ASSERT_EQ(::setenv("SLUICE_TEST_SECRET", secret.c_str(), 1), 0);
+  if (::geteuid() == 0) {
+    ASSERT_THAT(WritableMemoryOf(::getpid()).value_or(""), HasSubstr(secret)) << "the search would find nothing";
+  }
+  const TemporaryFolder folder;
+  auto capture = CreateCapture();
+  ASSERT_TRUE(capture.has_value());
+  auto workload = LaunchFiltered(SpecFor({"sleep", "1000"}, folder.path()), *capture, kSmallFilter);
+  ASSERT_TRUE(workload.has_value()) << workload.error().message;
+  // The command stands at its gate, so process 1 has said that it is empty.
+  const auto memory = WritableMemoryOf(ParentOf((*workload)->pid()));
+  ASSERT_EQ(memory.has_value(), ::geteuid() == 0) << "only the machine's root may look into process 1";
+  if (memory) {
+    EXPECT_EQ(memory->find(secret), std::string::npos);
+  }
+  ::unsetenv("SLUICE_TEST_SECRET");
+}
+
+#endif
 
 }  // namespace
 }  // namespace sluice::supervisor

@@ -1,0 +1,17 @@
+// The functions of fmt that are not in its headers, compiled into this program. Debian has fmt as a shared library only, which would
+// bring the shared C++ library along: between them a third of the symbols that each start of Sluice would look up.
+
+#include <fmt/format-inl.h>
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
+template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
+template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template FMT_API auto decimal_point_impl(locale_ref) -> char;
+template FMT_API void buffer<char>::append(const char*, const char*);
+template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<basic_format_context<appender, char>>, locale_ref);
+
+}  // namespace detail
+FMT_END_NAMESPACE
