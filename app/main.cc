@@ -15,6 +15,8 @@
 #include "app/lint.h"
 #include "app/run.h"
 #include "base/log.h"
+#include "base/printable.h"
+#include "base/stderr_lines.h"
 
 namespace {
 
@@ -146,7 +148,8 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
 
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
-  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", message, command.empty() ? "" : command + " ");
+  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message, "\n"),
+             command.empty() ? "" : command + " ");
   return sluice::app::kExitBadInput;
 }
 
@@ -204,10 +207,13 @@ int Main(std::vector<std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  int code = sluice::app::kExitFault;
   try {
-    return Main(std::vector<std::string>(argv + 1, argv + argc));
+    code = Main(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& error) {
     sluice::LogError("unexpected fault: {}", error.what());
-    return sluice::app::kExitFault;
   }
+  // Longer is not waited: whoever should read the last lines may never do so.
+  (void)sluice::FlushStderr(sluice::kLastLines);
+  return code;
 }
