@@ -115,23 +115,24 @@ bool Repeats::TakeToken(SteadyTime now) {
   return true;
 }
 
-std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now) {
+std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now, uint64_t times) {
   std::string out = Collect(now, Due::kOnly);
   const std::string subject = SubjectText(event);
   std::string key = (event.process ? event.process->exe.path : std::string()) + '\n' + subject + '\n' +
                     std::string(policy::ReasonText(event.decision.reason));
   if (const auto found = index_.find(key); found != index_.end()) {
-    ++found->second->more;
-    ++repeats_;
+    found->second->more += times;
+    repeats_ += times;
     return out;
   }
   if (!TakeToken(now)) {
-    ++hidden_;
+    hidden_ += times;
     return out;
   }
   if (entries_.size() >= kMaxEntries) CloseEntry(entries_.begin(), &out);
   const uint64_t quiet = event.layer == EventLayer::kDns ? kQuietLookups : 0;
-  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, 0, quiet});
+  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, times - 1, quiet});
+  repeats_ += times - 1;
   index_.emplace(std::move(key), std::prev(entries_.end()));
   return out + DenialText(event, style_);
 }

@@ -32,8 +32,8 @@ class Repeats {
  public:
   explicit Repeats(Style style) : style_(style) {}
 
-  /// What is to be written now; may be empty.
-  [[nodiscard]] std::string Offer(const policy::DecisionEvent& event, SteadyTime now);
+  /// What is to be written now; may be empty. `times`: the event stands for that many.
+  [[nodiscard]] std::string Offer(const policy::DecisionEvent& event, SteadyTime now, uint64_t times = 1);
   /// Counts that are due. kAll: at the end.
   enum class Due : uint8_t { kOnly, kAll };
   [[nodiscard]] std::string Collect(SteadyTime now, Due due);

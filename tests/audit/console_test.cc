@@ -105,6 +105,14 @@ TEST(RepeatsTest, EqualDenialsAreToldOnceAndCounted) {
   EXPECT_TRUE(Has(repeats.Offer(Denial(), kStart + seconds(6)), "denied")) << "later it is news again";
 }
 
+TEST(RepeatsTest, ADenialThatStandsForManyCountsAsMany) {
+  Repeats repeats(Style::kPlain);
+  EXPECT_TRUE(Has(repeats.Offer(Denial(), kStart, 10), "denied"));
+  EXPECT_EQ(repeats.Offer(Denial(), kStart, 100), "");
+  EXPECT_TRUE(Has(repeats.Collect(kStart + seconds(5), Repeats::Due::kOnly), "… 109 more"));
+  EXPECT_FALSE(repeats.pending());
+}
+
 TEST(RepeatsTest, AnotherTargetProcessOrReasonIsAnotherLine) {
   Repeats repeats(Style::kPlain);
   policy::DecisionEvent event = Denial();
