@@ -15,6 +15,7 @@ constexpr size_t kMaxSubject = 200;  ///< characters
 constexpr size_t kMaxWord = 40;      ///< of a host-independent word: a method, a process name
 constexpr size_t kMaxSuggest = 400;  ///< a longer one is not shown: cut, it would be another rule
 constexpr size_t kMaxSentence = 300;
+constexpr std::string_view kInfoRefs = "/info/refs";
 constexpr size_t kShownAncestors = 4;
 constexpr size_t kMaxEntries = 256;
 constexpr std::chrono::seconds kWindow{5};
@@ -39,6 +40,17 @@ std::string Url(const policy::EventTarget& target) {
   return url;
 }
 
+// A fetch and a push both begin with this request; which it is stands in the query's value, which no event carries, and in the
+// rule that would allow it.
+std::string GitText(const policy::DecisionEvent& event) {
+  policy::EventTarget repository = event.target;
+  repository.path.resize(repository.path.size() - kInfoRefs.size());
+  repository.query.clear();
+  std::string_view verb = event.advice.suggest;
+  verb = verb.starts_with("git ") ? verb.substr(0, verb.find(' ', 4)) : "git";
+  return fmt::format("{} {}", VisibleSentence(verb, kMaxWord), Visible(Url(repository), kMaxSubject));
+}
+
 std::string_view Basename(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::string ReasonWords(policy::Reason reason) {
@@ -60,6 +72,7 @@ std::string SubjectText(const policy::DecisionEvent& event) {
     case EventLayer::kTls:
       return "TLS to " + Visible(HostPort(target), kMaxSubject);
     case EventLayer::kRequest:
+      if (target.query == "service=" && target.path.ends_with(kInfoRefs)) return GitText(event);
       return method + " " + Visible(Url(target), kMaxSubject);
     case EventLayer::kUnix:
       return "unix " + Visible(Redact(target.path), kMaxSubject);

@@ -45,6 +45,18 @@ TEST(ConsoleTest, AnUnusualPortIsShown) {
   EXPECT_EQ(SubjectText(event), "POST https://telemetry.example:8443/v1/event");
 }
 
+TEST(ConsoleTest, AFetchOrPushIsNamedByItsRepository) {
+  policy::DecisionEvent event = Denial();
+  event.target = {
+      .host = "git.test", .port = 443, .scheme = "https", .method = "GET", .path = "/octo/hello/info/refs", .query = "service="};
+  event.advice.suggest = "git receive-pack git.test/octo/hello";
+  EXPECT_EQ(SubjectText(event), "git receive-pack https://git.test/octo/hello");
+  event.advice.suggest.clear();
+  EXPECT_EQ(SubjectText(event), "git https://git.test/octo/hello");
+  event.target.query = "service=&x=";
+  EXPECT_EQ(SubjectText(event), "GET https://git.test/octo/hello/info/refs?service=&x=");
+}
+
 TEST(ConsoleTest, ALookupSaysThatAnyRuleForTheHostWillDo) {
   policy::DecisionEvent event = Denial();
   event.layer = policy::EventLayer::kDns;

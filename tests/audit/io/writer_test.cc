@@ -199,14 +199,19 @@ TEST_F(WriterTest, AStandardErrorThatNobodyReadsHoldsUpNothing) {
   const uint64_t denied = writer->totals().denied;
   writer.reset();
   const auto records = Read(folder_ / "a.jsonl");
+  std::thread reader([&] {
+    std::string sink(65536, '\0');
+    while (read(pipe_ends[0], sink.data(), sink.size()) != 0) std::this_thread::yield();
+  });
+  EXPECT_TRUE(FlushStderr(std::chrono::seconds(20)));
   dup2(saved, STDERR_FILENO);
   close(saved);
   close(pipe_ends[1]);
-  close(pipe_ends[0]);  // and the thread that waits there goes on
+  reader.join();
+  close(pipe_ends[0]);
   EXPECT_TRUE(allowed);
   EXPECT_EQ(denied, static_cast<uint64_t>(kDenials));
   EXPECT_EQ(Counted(records), static_cast<uint64_t>(kDenials));
-  EXPECT_TRUE(FlushStderr(std::chrono::seconds(20)));
 }
 
 TEST_F(WriterTest, ADeletedFileRefusesEverythingAfter) {
