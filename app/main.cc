@@ -146,6 +146,14 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   return sub;
 }
 
+// An empty value is most often a variable that was not set, and would be taken for an option that was not given.
+void RefuseEmptyValues(CLI::App& app) {
+  for (CLI::App* sub : app.get_subcommands({}))
+    for (CLI::Option* option : sub->get_options())
+      if (option->get_items_expected_max() > 0)
+        option->check([](const std::string& value) { return value.empty() ? "the value is empty" : std::string(); });
+}
+
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
   fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message, "\n"),
@@ -179,6 +187,8 @@ int Main(std::vector<std::string> arguments) {
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+
+  RefuseEmptyValues(app);
 
   if (!arguments.empty() && arguments.front() == "run") run.command = SplitCommand(&arguments);
   const std::string command = arguments.empty() ? "" : arguments.front();
