@@ -139,6 +139,7 @@ std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now, u
     return out;
   }
   if (!TakeToken(now)) {
+    if (hidden_ == 0) hidden_since_ = now;
     hidden_ += times;
     return out;
   }
@@ -153,8 +154,7 @@ std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now, u
 std::string Repeats::Collect(SteadyTime now, Due due) {
   std::string out;
   while (!entries_.empty() && (due == Due::kAll || now - entries_.front().first >= kWindow)) CloseEntry(entries_.begin(), &out);
-  // The count of what was hidden needs a token too, or it would be the flood.
-  if (hidden_ != 0 && (due == Due::kAll || TakeToken(now)))
+  if (hidden_ != 0 && (due == Due::kAll || now - hidden_since_ >= kWindow))
     out += fmt::format("sluice: … {} more denials not shown\n", std::exchange(hidden_, 0));
   return out;
 }

@@ -57,6 +57,7 @@ class Repeats {
   std::unordered_map<std::string, std::list<Entry>::iterator> index_;
   uint64_t repeats_ = 0;  // sum of `more`
   uint64_t hidden_ = 0;   // never shown, for want of tokens
+  SteadyTime hidden_since_{};
   double tokens_ = 40;
   SteadyTime last_{};
 };

@@ -13,8 +13,6 @@
 namespace sluice::audit {
 namespace {
 
-constexpr std::chrono::seconds kLookInterval{1};
-
 struct Written {
   size_t octets = 0;
   int error = 0;
@@ -81,12 +79,11 @@ Result<AuditFile> AuditFile::Open(std::string path) {
   return AuditFile(std::move(path), std::move(file), regular);
 }
 
-Result<void> AuditFile::CheckName(SteadyTime now) {
+Result<void> AuditFile::CheckName() {
   struct stat opened{};
   if (::fstat(file_.get(), &opened) != 0) return FailErrno("cannot look at the audit file " + path_, errno);
   if (opened.st_nlink == 0) return Fail(Code::kIo, "the audit file " + path_ + " was deleted");
-  if (told_of_move_ || now - looked_ < kLookInterval) return {};
-  looked_ = now;
+  if (told_of_move_) return {};
   struct stat named{};
   if (::lstat(path_.c_str(), &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev) return {};
   told_of_move_ = true;
@@ -96,7 +93,7 @@ Result<void> AuditFile::CheckName(SteadyTime now) {
 
 Result<void> AuditFile::Append(std::string_view lines) {
   if (regular_)
-    if (auto named = CheckName(SystemClock().Steady()); !named) return named;
+    if (auto named = CheckName(); !named) return named;
   struct stat before{};
   if (::fstat(file_.get(), &before) != 0) return FailErrno("cannot look at the audit file " + path_, errno);
   const Written done = WriteAll(file_.get(), lines);

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -23,13 +22,12 @@ class AuditFile {
 
  private:
   AuditFile(std::string path, UniqueFd file, bool regular) : path_(std::move(path)), file_(std::move(file)), regular_(regular) {}
-  [[nodiscard]] Result<void> CheckName(SteadyTime now);
+  [[nodiscard]] Result<void> CheckName();
 
   std::string path_;
   UniqueFd file_;
   bool regular_;
   bool told_of_move_ = false;
-  SteadyTime looked_{};
 };
 
 }  // namespace sluice::audit
