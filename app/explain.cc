@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "policy/compiled.h"
 #include "policy/host_pattern.h"
 #include "policy/io/executables.h"
@@ -242,19 +243,22 @@ std::string RuleLine(const policy::RuleInfo& rule) {
   return fmt::format("{}: {}   {}:{}", rule.allow ? "allow" : "deny", rule.text, rule.span.file, rule.span.line);
 }
 
-void PrintText(const Asker& asker, const Answer& answer) {
+std::string AnswerText(const Asker& asker, const Answer& answer) {
   const bool allowed = answer.decision.allowed;
-  fmt::print("{}  {}", allowed ? "allowed" : "denied ", answer.asked);
-  if (!allowed || answer.decision.audit_only) fmt::print("   {}", policy::ReasonText(answer.decision.reason));
-  if (answer.decision.audit_only) fmt::print(" (mode audit: only logged)");
-  if (!answer.carried.empty()) fmt::print("   {}", answer.carried);
-  fmt::print("\n");
-  if (const auto* rule = asker.snapshot->rule(answer.decision.rule)) fmt::print("  by       {}\n", RuleLine(*rule));
-  if (!answer.advice.explanation.empty()) fmt::print("  why      {}\n", answer.advice.explanation);
-  if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) fmt::print("  nearest  {}\n", RuleLine(*rule));
-  if (!answer.advice.suggest.empty()) fmt::print("  allow it - allow: {}\n", answer.advice.suggest);
+  std::string text = fmt::format("{}  {}", allowed ? "allowed" : "denied ", Printable(answer.asked));
+  if (!allowed || answer.decision.audit_only) text += fmt::format("   {}", policy::ReasonText(answer.decision.reason));
+  if (answer.decision.audit_only) text += " (mode audit: only logged)";
+  if (!answer.carried.empty()) text += fmt::format("   {}", answer.carried);
+  const auto add = [&text](std::string_view label, std::string_view value) {
+    text += fmt::format("\n  {} {}", label, Printable(value));
+  };
+  if (const auto* rule = asker.snapshot->rule(answer.decision.rule)) add("by      ", RuleLine(*rule));
+  if (!answer.advice.explanation.empty()) add("why     ", answer.advice.explanation);
+  if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) add("nearest ", RuleLine(*rule));
+  if (!answer.advice.suggest.empty()) add("allow it - allow:", answer.advice.suggest);
   if (!asker.process && HasProcessRules(*asker.snapshot))
-    fmt::print("  note     some rules are for certain programs; without --by none of their allows is met\n");
+    add("note    ", "some rules are for certain programs; without --by none of their allows is met");
+  return text + '\n';
 }
 
 nlohmann::json RuleJson(const policy::RuleInfo& rule) {
@@ -276,7 +280,7 @@ void PrintJson(const Asker& asker, const Answer& answer) {
   if (!answer.advice.explanation.empty()) out["error"] = answer.advice.explanation;
   if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) out["nearest_rule"] = RuleJson(*rule);
   if (!answer.advice.suggest.empty()) out["suggest"] = answer.advice.suggest;
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -289,10 +293,14 @@ int RunExplain(const ExplainOptions& options) {
   }
   const auto answer = Ask(*asker, options.question);
   if (!answer) {
-    fmt::print(stderr, "error: {}\n", answer.error().message);
+    fmt::print(stderr, "error: {}\n", Printable(answer.error().message));
     return 2;
   }
-  options.format == OutputFormat::kJson ? PrintJson(*asker, *answer) : PrintText(*asker, *answer);
+  if (options.format == OutputFormat::kJson) {
+    PrintJson(*asker, *answer);
+  } else {
+    fmt::print("{}", AnswerText(*asker, *answer));
+  }
   std::fflush(stdout);
   return answer->decision.allowed ? 0 : 1;
 }

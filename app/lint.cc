@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -60,10 +61,11 @@ void PrintText(const FileReport& report) {
     return;
   }
   for (const policy::Finding& f : report.findings)
-    fmt::print("{}:{}:{}: {}: {} [{}]\n", f.span.file, f.span.line, f.span.column, SeverityText(f.severity), f.message, f.code);
+    fmt::print("{}:{}:{}: {}: {} [{}]\n", Printable(f.span.file), f.span.line, f.span.column, SeverityText(f.severity),
+               Printable(f.message), f.code);
   const size_t rules = report.snapshot->rules().size();
   if (report.has_errors()) return;
-  fmt::print("{}: ok, {} rule{} (digest {}…)\n", report.file, rules, rules == 1 ? "" : "s",
+  fmt::print("{}: ok, {} rule{} (digest {}…)\n", Printable(report.file), rules, rules == 1 ? "" : "s",
              report.snapshot->digest().substr(0, 4));
 }
 
@@ -100,7 +102,7 @@ int RunLint(const LintOptions& options) {
     }
   }
   if (options.format == OutputFormat::kJson)
-    fmt::print("{}\n", nlohmann::json{{"files", std::move(files)}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", nlohmann::json{{"files", std::move(files)}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
   return code;
 }

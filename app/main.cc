@@ -16,6 +16,8 @@
 #include "app/lint.h"
 #include "app/run.h"
 #include "base/log.h"
+#include "base/printable.h"
+#include "base/stderr_lines.h"
 #include "supervisor/io/standard_streams.h"
 
 namespace {
@@ -146,9 +148,18 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   return sub;
 }
 
+// An empty value is most often a variable that was not set, and would be taken for an option that was not given.
+void RefuseEmptyValues(CLI::App& app) {
+  for (CLI::App* sub : app.get_subcommands({}))
+    for (CLI::Option* option : sub->get_options())
+      if (option->get_items_expected_max() > 0)
+        option->check([](const std::string& value) { return value.empty() ? "the value is empty" : std::string(); });
+}
+
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
-  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", message, command.empty() ? "" : command + " ");
+  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message, "\n"),
+             command.empty() ? "" : command + " ");
   return sluice::app::kExitBadInput;
 }
 
@@ -179,6 +190,8 @@ int Main(std::vector<std::string> arguments) {
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
 
+  RefuseEmptyValues(app);
+
   if (!arguments.empty() && arguments.front() == "run") run.command = SplitCommand(&arguments);
   const std::string command = arguments.empty() ? "" : arguments.front();
   std::reverse(arguments.begin(), arguments.end());
@@ -205,6 +218,8 @@ int Main(std::vector<std::string> arguments) {
 
 // What was to be written is written; the kernel takes back the rest faster than libraries do. Sanitizers want to look at it.
 int Leave(int code) {
+  // Longer is not waited: whoever should read the last lines may never do so.
+  (void)sluice::FlushStderr(sluice::kLastLines);
   std::fflush(nullptr);
 #ifndef SLUICE_SANITIZED
   ::_exit(code);
@@ -217,10 +232,11 @@ int Leave(int code) {
 int main(int argc, char** argv) {
   // First of all: a file opened into 0 to 2 would pass for the workload's own.
   sluice::supervisor::ReserveStandardDescriptors();
+  int code = sluice::app::kExitFault;
   try {
-    return Leave(Main(std::vector<std::string>(argv + 1, argv + argc)));
+    code = Main(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& error) {
     sluice::LogError("unexpected fault: {}", error.what());
-    return Leave(sluice::app::kExitFault);
   }
+  return Leave(code);
 }

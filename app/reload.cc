@@ -101,7 +101,7 @@ void PolicyWatcher::Loop() {
 void PolicyWatcher::Reload(const char* cause) {
   auto next = load_();
   if (!next) {
-    LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(next.error(), StderrHasColor()));
+    LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(next.error(), false));
     return;
   }
   policy_.Set(*next);

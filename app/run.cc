@@ -20,6 +20,7 @@
 #include "app/sandbox.h"
 #include "app/trust.h"
 #include "base/log.h"
+#include "base/stderr_lines.h"
 #include "policy/io/load.h"
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
@@ -33,7 +34,7 @@ constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 time
 
 int Report(const Error& error) {
   if (error.span) {
-    fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
+    QueueStderr(LineKind::kLog, policy::RenderError(error, StderrHasColor()) + "\n");
   } else {
     LogError("{}", error.message);
   }

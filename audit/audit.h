@@ -19,7 +19,7 @@ struct Options {
   bool console = true;  ///< one stderr line per denial, repeats collapsed
   std::string sandbox;  ///< --name
   std::map<std::string, std::string> labels{};
-  size_t queue = 8192;  ///< records; a full queue makes Record false
+  size_t queue = 16384;  ///< records; without room Record is false
 };
 
 struct Totals {
@@ -31,9 +31,9 @@ class Writer : public policy::EventSink {
  public:
   /// Opens the file (0600, O_APPEND, O_NOFOLLOW) and starts the writer thread.
   static Result<std::unique_ptr<Writer>> Start(const Options& options);
-  /// Writes what is queued, flushes, joins.
+  /// Writes what is queued to the file, joins. Lines for standard error may still be on their way (stderr_lines.h).
   ~Writer() override = default;
-  /// Decisions so far; requests count once.
+  /// Decisions so far; requests count once, and each refusal of a flood.
   [[nodiscard]] virtual Totals totals() const = 0;
   /// False once a write failed (a full disk): every later Record is false too.
   [[nodiscard]] virtual bool healthy() const = 0;

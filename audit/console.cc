@@ -15,6 +15,7 @@ constexpr size_t kMaxSubject = 200;  ///< characters
 constexpr size_t kMaxWord = 40;      ///< of a host-independent word: a method, a process name
 constexpr size_t kMaxSuggest = 400;  ///< a longer one is not shown: cut, it would be another rule
 constexpr size_t kMaxSentence = 300;
+constexpr std::string_view kInfoRefs = "/info/refs";
 constexpr size_t kShownAncestors = 4;
 constexpr size_t kMaxEntries = 256;
 constexpr std::chrono::seconds kWindow{5};
@@ -39,6 +40,17 @@ std::string Url(const policy::EventTarget& target) {
   return url;
 }
 
+// A fetch and a push both begin with this request; which it is stands in the query's value, which no event carries, and in the
+// rule that would allow it.
+std::string GitText(const policy::DecisionEvent& event) {
+  policy::EventTarget repository = event.target;
+  repository.path.resize(repository.path.size() - kInfoRefs.size());
+  repository.query.clear();
+  std::string_view verb = event.advice.suggest;
+  verb = verb.starts_with("git ") ? verb.substr(0, verb.find(' ', 4)) : "git";
+  return fmt::format("{} {}", VisibleSentence(verb, kMaxWord), Visible(Url(repository), kMaxSubject));
+}
+
 std::string_view Basename(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::string ReasonWords(policy::Reason reason) {
@@ -60,6 +72,7 @@ std::string SubjectText(const policy::DecisionEvent& event) {
     case EventLayer::kTls:
       return "TLS to " + Visible(HostPort(target), kMaxSubject);
     case EventLayer::kRequest:
+      if (target.query == "service=" && target.path.ends_with(kInfoRefs)) return GitText(event);
       return method + " " + Visible(Url(target), kMaxSubject);
     case EventLayer::kUnix:
       return "unix " + Visible(Redact(target.path), kMaxSubject);
@@ -115,23 +128,25 @@ bool Repeats::TakeToken(SteadyTime now) {
   return true;
 }
 
-std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now) {
+std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now, uint64_t times) {
   std::string out = Collect(now, Due::kOnly);
   const std::string subject = SubjectText(event);
   std::string key = (event.process ? event.process->exe.path : std::string()) + '\n' + subject + '\n' +
                     std::string(policy::ReasonText(event.decision.reason));
   if (const auto found = index_.find(key); found != index_.end()) {
-    ++found->second->more;
-    ++repeats_;
+    found->second->more += times;
+    repeats_ += times;
     return out;
   }
   if (!TakeToken(now)) {
-    ++hidden_;
+    if (hidden_ == 0) hidden_since_ = now;
+    hidden_ += times;
     return out;
   }
   if (entries_.size() >= kMaxEntries) CloseEntry(entries_.begin(), &out);
   const uint64_t quiet = event.layer == EventLayer::kDns ? kQuietLookups : 0;
-  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, 0, quiet});
+  entries_.push_back({key, fmt::format("{}   {}", subject, ReasonWords(event.decision.reason)), now, times - 1, quiet});
+  repeats_ += times - 1;
   index_.emplace(std::move(key), std::prev(entries_.end()));
   return out + DenialText(event, style_);
 }
@@ -139,8 +154,7 @@ std::string Repeats::Offer(const policy::DecisionEvent& event, SteadyTime now) {
 std::string Repeats::Collect(SteadyTime now, Due due) {
   std::string out;
   while (!entries_.empty() && (due == Due::kAll || now - entries_.front().first >= kWindow)) CloseEntry(entries_.begin(), &out);
-  // The count of what was hidden needs a token too, or it would be the flood.
-  if (hidden_ != 0 && (due == Due::kAll || TakeToken(now)))
+  if (hidden_ != 0 && (due == Due::kAll || now - hidden_since_ >= kWindow))
     out += fmt::format("sluice: … {} more denials not shown\n", std::exchange(hidden_, 0));
   return out;
 }

@@ -32,8 +32,8 @@ class Repeats {
  public:
   explicit Repeats(Style style) : style_(style) {}
 
-  /// What is to be written now; may be empty.
-  [[nodiscard]] std::string Offer(const policy::DecisionEvent& event, SteadyTime now);
+  /// What is to be written now; may be empty. `times`: the event stands for that many.
+  [[nodiscard]] std::string Offer(const policy::DecisionEvent& event, SteadyTime now, uint64_t times = 1);
   /// Counts that are due. kAll: at the end.
   enum class Due : uint8_t { kOnly, kAll };
   [[nodiscard]] std::string Collect(SteadyTime now, Due due);
@@ -57,6 +57,7 @@ class Repeats {
   std::unordered_map<std::string, std::list<Entry>::iterator> index_;
   uint64_t repeats_ = 0;  // sum of `more`
   uint64_t hidden_ = 0;   // never shown, for want of tokens
+  SteadyTime hidden_since_{};
   double tokens_ = 40;
   SteadyTime last_{};
 };

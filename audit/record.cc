@@ -139,12 +139,20 @@ RecordFormat::RecordFormat(const std::string& sandbox, const std::map<std::strin
   common_ += '}';
 }
 
-void RecordFormat::Append(std::string* out, const policy::DecisionEvent& event) const {
+void RecordFormat::Append(std::string* out, const policy::DecisionEvent& event) const { AppendDecision(out, event, nullptr); }
+
+void RecordFormat::Append(std::string* out, const Repeated& repeated) const { AppendDecision(out, repeated.event, &repeated); }
+
+void RecordFormat::AppendDecision(std::string* out, const policy::DecisionEvent& event, const Repeated* repeated) const {
   *out += '{';
   Members members(out);
   members.String("time", FormatRfc3339(event.time));
   members.String("type", "decision");
   *out += common_;
+  if (repeated != nullptr) {
+    members.Number("count", repeated->count);
+    members.String("first", FormatRfc3339(repeated->first));
+  }
   members.Number("connection", event.connection);
   members.Number("request", event.request);
   members.String("layer", LayerText(event.layer));
@@ -158,6 +166,7 @@ void RecordFormat::Append(std::string* out, const policy::DecisionEvent& event) 
   members.Optional("explanation", Redact(event.advice.explanation));
   members.Optional("detail", Redact(event.detail));
   members.Optional("denial", event.denial_id);
+  if (repeated != nullptr) members.Optional("last_denial", repeated->last_id);
   if (event.snapshot != nullptr) members.String("policy", event.snapshot->digest());
   *out += "}\n";
 }

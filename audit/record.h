@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "audit/fold.h"
 #include "policy/event.h"
 
 namespace sluice::audit {
@@ -17,9 +18,12 @@ class RecordFormat {
 
   /// Appends one line, its newline included.
   void Append(std::string* out, const policy::DecisionEvent& event) const;
+  void Append(std::string* out, const Repeated& repeated) const;
   void Append(std::string* out, const policy::ExchangeEvent& event) const;
 
  private:
+  void AppendDecision(std::string* out, const policy::DecisionEvent& event, const Repeated* repeated) const;
+
   std::string common_;  // ,"sandbox":"…","labels":{…}
 };
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "base/printable.h"
+
 namespace sluice::audit {
 namespace {
 
@@ -19,28 +21,6 @@ constexpr size_t kMinPrefixedToken = 16;  ///< prefix included
 constexpr std::array<std::string_view, 19> kTokenPrefixes = {"ghp_",  "gho_",  "ghu_",  "ghs_", "ghr_", "github_pat_", "glpat-",
                                                              "xoxb-", "xoxp-", "xoxa-", "sk-",  "sk_",  "rk_",         "npm_",
                                                              "pypi-", "hf_",   "AKIA",  "ASIA", "AIza"};
-
-struct CodePoint {
-  uint32_t value = kReplacement;
-  size_t length = 1;
-};
-
-// One code point of UTF-8 (RFC 3629); an invalid byte is one U+FFFD.
-CodePoint DecodeUtf8(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
-  const uint32_t first = byte(0);
-  if (first < 0x80) return {first, 1};
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return {};
-  uint32_t value = first & (0x7fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {};
-    value = value << 6 | (byte(i) & 0x3f);
-  }
-  const bool overlong = value < (length == 4 ? 0x10000u : length == 3 ? 0x800u : 0x80u);
-  if (overlong || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff)) return {};
-  return {value, length};
-}
 
 void AppendEscape(std::string* out, uint32_t value) {
   if (value > 0xffff) {
@@ -91,7 +71,8 @@ bool LooksLikeToken(std::string_view word) {
 void AppendJsonString(std::string* out, std::string_view text) {
   *out += '"';
   while (!text.empty()) {
-    const CodePoint point = DecodeUtf8(text);
+    CodePoint point = DecodeUtf8(text);
+    if (point.size == 0) point = {kReplacement, 1};
     if (point.value == '"' || point.value == '\\') {
       *out += '\\';
       *out += static_cast<char>(point.value);
@@ -100,7 +81,7 @@ void AppendJsonString(std::string* out, std::string_view text) {
     } else {
       AppendEscape(out, point.value);
     }
-    text.remove_prefix(point.length);
+    text.remove_prefix(point.size);
   }
   *out += '"';
 }

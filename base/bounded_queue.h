@@ -2,7 +2,6 @@
 
 // A queue with a bound, many producers and one consumer. A full queue refuses at once: the caller fails closed.
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -23,18 +22,16 @@ class BoundedQueue {
       const std::lock_guard lock(mutex_);
       if (closed_ || items_.size() >= capacity_) return false;
       items_.push_back(std::move(value));
-      if (items_.size() != 1 && items_.size() != NearlyFull()) return true;
+      if (items_.size() != 1) return true;
     }
     ready_.notify_one();
     return true;
   }
 
-  /// Everything queued, waiting for at least one item; nothing once closed and drained. After the first it waits `gather` longer
-  /// (less when the queue is half full), so that whoever adds the next ones need not wake anybody.
-  [[nodiscard]] std::optional<std::deque<T>> PopAll(std::chrono::microseconds gather = {}) {
+  /// Everything queued, waiting for at least one item; nothing once closed and drained.
+  [[nodiscard]] std::optional<std::deque<T>> PopAll() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [this] { return closed_ || !items_.empty(); });
-    if (gather.count() != 0) ready_.wait_for(lock, gather, [this] { return closed_ || items_.size() >= NearlyFull(); });
     if (items_.empty()) return std::nullopt;
     return std::exchange(items_, {});
   }
@@ -49,8 +46,6 @@ class BoundedQueue {
   }
 
  private:
-  [[nodiscard]] size_t NearlyFull() const { return capacity_ / 2 + 1; }
-
   const size_t capacity_;
   std::mutex mutex_;
   std::condition_variable ready_;

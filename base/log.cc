@@ -7,7 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "base/terminal_line.h"
+#include "base/printable.h"
+#include "base/stderr_lines.h"
 
 namespace sluice {
 namespace {
@@ -45,13 +46,9 @@ void LogLine(LogLevel level, std::string_view text) {
   if (level > GetLogLevel()) return;
   std::string line = "sluice: ";
   line += Tag(level, StderrHasColor());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    line += (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f ? '?' : c;
-  }
+  line += Printable(text, "\n\t");
   line += '\n';
-  line = ForStderr(std::move(line));
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  QueueStderr(LineKind::kLog, std::move(line));
 }
 
 }  // namespace sluice

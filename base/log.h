@@ -1,7 +1,7 @@
 #pragma once
 
 // The operator's log on standard error: one line per call, prefixed "sluice: ". Not for decisions (those are audit
-// records) and not for the data path. Any thread; may block on a slow terminal.
+// records). Any thread; never waits for who reads it (stderr_lines.h), so that the program must flush before it ends.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ void SetLogLevel(LogLevel level);
 /// Whether standard error is a terminal and NO_COLOR is unset or empty.
 [[nodiscard]] bool StderrHasColor();
 
-/// Writes the line in one write(2). Control characters in `text` are replaced by '?'.
+/// What is invisible or would move the cursor is replaced by '?', line feeds and tabs excepted.
 void LogLine(LogLevel level, std::string_view text);
 
 template <class... Args>

@@ -1,10 +1,4 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <array>
 #include <atomic>
-#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -12,11 +6,12 @@
 
 #include "audit/audit.h"
 #include "audit/console.h"
+#include "audit/fold.h"
+#include "audit/io/audit_file.h"
+#include "audit/io/record_queue.h"
 #include "audit/record.h"
-#include "base/bounded_queue.h"
 #include "base/log.h"
-#include "base/terminal_line.h"
-#include "base/unique_fd.h"
+#include "base/stderr_lines.h"
 
 namespace sluice::audit {
 namespace {
@@ -27,21 +22,9 @@ using policy::ExchangeEvent;
 
 constexpr size_t kFlushOctets = size_t{256} << 10;  ///< of formatted records, before they are written
 constexpr std::chrono::seconds kConsoleTick{1};
-/// Records that follow within this time wake nobody: whoever decides pays for the wake-up.
-constexpr std::chrono::milliseconds kGather{1};
+constexpr std::chrono::milliseconds kFoldTick{250};
 
-// 0, or the errno of what could not be written in full.
-int WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return 0;
-}
-
-// Standard error, and the thread that tells of repeats once they are over. A terminal that blocks holds up this and nothing else.
+// Denials as lines, and the thread that tells of repeats once they are over. Standard error holds up neither.
 class Console {
  public:
   Console()
@@ -55,15 +38,15 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  void Denied(const DecisionEvent& event) {
+  void Denied(const DecisionEvent& event, uint64_t times) {
     const std::lock_guard lock(mutex_);
-    Show(repeats_.Offer(event, SystemClock().Steady()));
+    Show(repeats_.Offer(event, SystemClock().Steady(), times));
     if (repeats_.pending()) wake_.notify_one();
   }
 
  private:
-  static void Show(std::string_view text) {
-    [[maybe_unused]] const int error = WriteAll(STDERR_FILENO, ForStderr(std::string(text)));
+  static void Show(std::string text) {
+    if (!text.empty()) QueueStderr(LineKind::kDenial, std::move(text));
   }
 
   void Tick(const std::stop_token& stop) {
@@ -83,33 +66,34 @@ class Console {
 
 class Running final : public Writer {
  public:
-  Running(const Options& options, UniqueFd file)
-      : format_(options.sandbox, options.labels), path_(options.file), file_(std::move(file)), queue_(options.queue) {
+  Running(const Options& options, std::optional<AuditFile> file)
+      : format_(options.sandbox, options.labels), file_(std::move(file)), queue_(options.queue) {
     if (options.console) console_.emplace();
     thread_ = std::thread([this] { Run(); });
   }
   ~Running() override {
     queue_.Close();
     thread_.join();
+    if (const uint64_t lost = lost_exchanges_.load(); lost != 0 && file_ && healthy())
+      LogWarn("{} finished exchanges found no room among the audit records and are missing in {}", lost, file_->path());
   }
 
   bool Record(DecisionEvent event) noexcept override {
-    // An upstream that cannot be reached was allowed: nothing for --fail-on-deny.
-    const bool denied = !event.decision.allowed && event.decision.reason != policy::Reason::kUpstream;
-    const bool failed = !event.decision.allowed && !denied;
+    if (!event.decision.allowed) return RecordRefusal(std::move(event));
     const bool counted = event.layer == EventLayer::kRequest || event.layer == EventLayer::kUnix;
-    if (!Push(std::move(event))) return false;
-    if (denied) {
-      denied_.fetch_add(1, std::memory_order_relaxed);
-    } else if (counted && !failed) {
-      allowed_.fetch_add(1, std::memory_order_relaxed);
-    }
+    const Owner owner = OwnerOf(event.process);
+    if (!Push(std::move(event), owner, RecordKind::kAllowed)) return false;
+    if (counted) allowed_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
 
   bool Record(ExchangeEvent event) noexcept override {
     const bool relay = event.request == 0;  // its requests are unseen: the connection is what was allowed
-    if (!Push(std::move(event))) return false;
+    const Owner owner = OwnerOf(event.process);
+    if (!Push(std::move(event), owner, RecordKind::kExchange)) {
+      lost_exchanges_.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
     if (relay) allowed_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
@@ -119,75 +103,104 @@ class Running final : public Writer {
   bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
 
  private:
-  using Item = std::variant<DecisionEvent, ExchangeEvent>;
-
-  bool Push(Item item) noexcept {
+  bool Push(QueuedRecord record, Owner owner, RecordKind kind) noexcept {
     try {
-      return healthy() && queue_.TryPush(std::move(item));
+      return healthy() && queue_.TryPush(std::move(record), owner, kind);
     } catch (...) {
       return false;  // out of memory: no record, so what it describes is refused
     }
   }
 
+  // A refusal counts whether it has a record or not. One among a flood of equal ones is part of their record.
+  bool RecordRefusal(DecisionEvent event) noexcept {
+    // An upstream that cannot be reached was allowed: nothing for --fail-on-deny.
+    if (event.decision.reason != policy::Reason::kUpstream) denied_.fetch_add(1, std::memory_order_relaxed);
+    if (!healthy()) return false;
+    try {
+      {
+        const std::lock_guard lock(fold_mutex_);
+        if (fold_.Offer(event, SystemClock().Steady()) == DenialFold::Fate::kCounted) return true;
+      }
+      const Owner owner = OwnerOf(event.process);
+      QueuedRecord record(std::move(event));
+      if (queue_.TryPush(std::move(record), owner, RecordKind::kRefusal)) return true;
+      const std::lock_guard lock(fold_mutex_);
+      fold_.AddUnrecorded(std::get<DecisionEvent>(record));
+    } catch (...) {
+      // As above.
+    }
+    return false;
+  }
+
   void Run() {
     std::string buffer;
-    while (auto items = queue_.PopAll(kGather)) {
-      for (const Item& item : *items) {
-        if (file_) std::visit([&](const auto& event) { format_.Append(&buffer, event); }, item);
+    while (const auto records = queue_.PopAll(HasFolded() ? std::optional(kFoldTick) : std::nullopt)) {
+      for (const QueuedRecord& record : *records) {
+        if (file_) std::visit([&](const auto& event) { format_.Append(&buffer, event); }, record);
         if (buffer.size() >= kFlushOctets) Flush(&buffer);
       }
       Flush(&buffer);
-      if (!console_) continue;
-      for (const Item& item : *items) {
-        const auto* decision = std::get_if<DecisionEvent>(&item);
-        if (decision != nullptr && (!decision->decision.allowed || decision->decision.audit_only)) console_->Denied(*decision);
+      for (const QueuedRecord& record : *records) {
+        const auto* decision = std::get_if<DecisionEvent>(&record);
+        if (console_ && decision != nullptr && (!decision->decision.allowed || decision->decision.audit_only))
+          console_->Denied(*decision, 1);
       }
+      WriteFolded(DenialFold::Due::kOnly);
     }
+    WriteFolded(DenialFold::Due::kAll);
+  }
+
+  bool HasFolded() {
+    const std::lock_guard lock(fold_mutex_);
+    return !fold_.empty();
+  }
+
+  void WriteFolded(DenialFold::Due due) {
+    std::vector<Repeated> folded;
+    {
+      const std::lock_guard lock(fold_mutex_);
+      folded = fold_.Collect(SystemClock().Steady(), due);
+    }
+    std::string buffer;
+    for (const Repeated& repeated : folded) {
+      if (file_) format_.Append(&buffer, repeated);
+      if (console_) console_->Denied(repeated.event, repeated.count);
+    }
+    Flush(&buffer);
   }
 
   void Flush(std::string* buffer) {
     if (!buffer->empty() && healthy()) {
-      if (const int error = WriteAll(file_.get(), *buffer); error != 0) {
+      if (const auto appended = file_->Append(*buffer); !appended) {
         healthy_.store(false, std::memory_order_release);
-        LogError("{}; from now on everything is refused", SystemError("cannot write audit records to " + path_, error).message);
+        LogError("{}; from now on everything is refused", appended.error().message);
       }
     }
     buffer->clear();
   }
 
   const RecordFormat format_;
-  const std::string path_;
-  const UniqueFd file_;
-  BoundedQueue<Item> queue_;
+  std::optional<AuditFile> file_;
+  RecordQueue queue_;
+  std::mutex fold_mutex_;
+  DenialFold fold_;
   std::optional<Console> console_;
   std::atomic<bool> healthy_{true};
   std::atomic<uint64_t> allowed_{0};
   std::atomic<uint64_t> denied_{0};
+  std::atomic<uint64_t> lost_exchanges_{0};
   std::atomic<uint64_t> next_denial_{0};
   std::thread thread_;
 };
 
-// A link could lead the records into another file, and a pipe could block the writer before it is known to be one.
-Result<UniqueFd> OpenFile(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
-  if (!file) return FailErrno("cannot open the audit file " + path, errno);
-  struct stat status{};
-  if (::fstat(file.get(), &status) != 0) return FailErrno("cannot open the audit file " + path, errno);
-  if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode))
-    return Fail(Code::kInvalid, "the audit file " + path + " is neither a file nor a character device");
-  // Only the opening must not wait: a terminal that is slow to take a record is no failed write.
-  if (::fcntl(file.get(), F_SETFL, O_APPEND) != 0) return FailErrno("cannot open the audit file " + path, errno);
-  return file;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Writer>> Writer::Start(const Options& options) {
-  UniqueFd file;
+  std::optional<AuditFile> file;
   if (!options.file.empty()) {
-    auto opened = OpenFile(options.file);
+    auto opened = AuditFile::Open(options.file);
     if (!opened) return std::unexpected(opened.error());
-    file = std::move(*opened);
+    file.emplace(*std::move(opened));
   }
   if (options.queue == 0) return Fail(Code::kInvalid, "the audit queue needs room for a record");
   return std::make_unique<Running>(options, std::move(file));

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "dns/cache.h"
 #include "dns/chain.h"
 #include "dns/io/exchange.h"
@@ -27,6 +28,8 @@ constexpr size_t kMaxCachedNames = 4096;
 constexpr size_t kMaxCachedAnswers = 512;        ///< of other types
 constexpr size_t kMaxCachedAnswerOctets = 8192;  ///< larger ones are asked for again
 constexpr size_t kMaxOutstanding = 512;          ///< questions, each a socket
+constexpr int kWorrying = 1;                     ///< after this round without an answer it is said, before clients give up
+constexpr seconds kQuietTime{10};                ///< between two such lines
 constexpr int kRounds = 3;                       ///< tries of each server that stays silent
 constexpr seconds kMinLifetime{5};
 constexpr seconds kMaxLifetime{300};
@@ -194,8 +197,18 @@ class Core : public std::enable_shared_from_this<Core> {
                 std::nullopt};
         refused[i] = true;
       }
+      if (round == kWorrying) self->SayUnanswered(last, question.name);
     }
     co_return std::unexpected(std::move(last));
+  }
+
+  // All that the workload sees is that names do not resolve.
+  void SayUnanswered(const Error& error, const Name& name) {
+    if (error.code != Code::kTimeout && error.code != Code::kIo) return;
+    const SteadyTime now = SystemClock().Steady();
+    if (now < quiet_until_) return;
+    quiet_until_ = now + kQuietTime;
+    LogWarn("lookup of {}: {}; is that server reachable? --resolver names another", name.ToText(), error.message);
   }
 
   static std::optional<AddressAnswer> ReadFamily(const std::shared_ptr<Pending<Answer>>& pending, const std::string& name,
@@ -235,6 +248,7 @@ class Core : public std::enable_shared_from_this<Core> {
   asio::io_context& context_;
   const UpstreamOptions options_;
   bool stopped_ = false;
+  SteadyTime quiet_until_{};
   TtlCache<CachedLookup> names_{kMaxCachedNames};
   TtlCache<Answer> cached_answers_{kMaxCachedAnswers};
   std::unordered_map<std::string, std::shared_ptr<Pending<LookupPtr>>> lookups_;

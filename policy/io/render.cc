@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/printable.h"
 #include "policy/io/load.h"
 
 namespace sluice::policy {
@@ -20,13 +21,6 @@ std::string LineOf(const SourceSpan& span) {
   return line;
 }
 
-// Nothing of the file may move the terminal's cursor.
-std::string Printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
-  return out;
-}
-
 size_t Characters(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
@@ -34,14 +28,15 @@ size_t Characters(std::string_view text) {
 
 }  // namespace
 
+// Nothing of the file, its name or what is said of it may move the terminal's cursor.
 std::string RenderError(const Error& error, bool color) {
   const char* red = color ? "\x1b[31m" : "";
   const char* bold = color ? "\x1b[1m" : "";
   const char* off = color ? "\x1b[0m" : "";
-  if (!error.span || error.span->line == 0) return fmt::format("{}error:{} {}", red, off, error.message);
+  if (!error.span || error.span->line == 0) return fmt::format("{}error:{} {}", red, off, Printable(error.message, "\n"));
   const SourceSpan& span = *error.span;
-  std::string text =
-      fmt::format("{}{}:{}:{}:{} {}error:{} {}", bold, span.file, span.line, span.column, off, red, off, error.message);
+  std::string text = fmt::format("{}{}:{}:{}:{} {}error:{} {}", bold, Printable(span.file), span.line, span.column, off, red, off,
+                                 Printable(error.message, "\n"));
   const std::string line = LineOf(span);
   const size_t column = span.column == 0 ? 0 : span.column - 1;
   if (line.empty() || column > line.size()) return text;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/printable.h"
 #include "policy/quoted.h"
 
 namespace sluice::policy {
@@ -34,54 +35,16 @@ struct Text {
   }
 };
 
-struct Decoded {
-  uint32_t code_point = 0;
-  size_t size = 0;  ///< 0: not UTF-8
-};
-
-Decoded DecodeUtf8(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) return {lead, 1};
-  const size_t size = lead >= 0xf0 && lead <= 0xf4 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 && lead < 0xe0 ? 2 : 0;
-  if (size == 0 || lead > 0xf4 || at + size > text.size()) return {};
-  uint32_t value = lead & (0xffu >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) return {};
-    value = (value << 6) | (byte(at + i) & 0x3f);
-  }
-  const bool overlong = (size == 3 && value < 0x800) || (size == 4 && value < 0x10000);
-  if (overlong || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return {};
-  return {value, size};
-}
-
-// Characters that a reader of the file cannot see or that move others: controls, odd spaces and line ends, joiners, direction
-// marks, variation selectors, tags, private use and noncharacters.
-bool IsInvisible(uint32_t c) {
-  struct Range {
-    uint32_t first, last;
-  };
-  static constexpr Range kRanges[] = {
-      {0x00, 0x09},     {0x0b, 0x1f},     {0x7f, 0xa0},     {0xad, 0xad},       {0x34f, 0x34f},
-      {0x61c, 0x61c},   {0x115f, 0x1160}, {0x1680, 0x1680}, {0x17b4, 0x17b5},   {0x180b, 0x180f},
-      {0x2000, 0x200f}, {0x2028, 0x202f}, {0x205f, 0x206f}, {0x2800, 0x2800},   {0x3000, 0x3000},
-      {0x3164, 0x3164}, {0xe000, 0xf8ff}, {0xfdd0, 0xfdef}, {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},
-      {0xffa0, 0xffa0}, {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0x1d173, 0x1d17a}, {0xe0000, 0x10ffff},
-  };
-  return std::any_of(std::begin(kRanges), std::end(kRanges), [&](const Range& r) { return c >= r.first && c <= r.last; });
-}
-
 Result<void> CheckBytes(const Text& text) {
   const std::string_view bytes = text.bytes;
   for (size_t i = 0; i < bytes.size();) {
-    const Decoded c = DecodeUtf8(bytes, i);
+    const CodePoint c = DecodeUtf8(bytes.substr(i));
     if (c.size == 0) return text.Fail("this byte is not UTF-8", i, i + 1);
-    if (c.code_point == '\t') return text.Fail("a tab; indent and separate with spaces", i, i + 1);
-    const bool line_end = c.code_point == '\r' && i + 1 < bytes.size() && bytes[i + 1] == '\n';
-    if (IsInvisible(c.code_point) && !line_end)
-      return text.Fail(fmt::format("the invisible character U+{:04X}", c.code_point), i, i + c.size);
-    if (c.code_point == '%' && (i == 0 || bytes[i - 1] == '\n'))
-      return text.Fail("a YAML directive; a policy has none", i, i + 1);
+    if (c.value == '\t') return text.Fail("a tab; indent and separate with spaces", i, i + 1);
+    const bool line_end = c.value == '\r' && i + 1 < bytes.size() && bytes[i + 1] == '\n';
+    if (IsInvisible(c.value) && !line_end)
+      return text.Fail(fmt::format("the invisible character U+{:04X}", c.value), i, i + c.size);
+    if (c.value == '%' && (i == 0 || bytes[i - 1] == '\n')) return text.Fail("a YAML directive; a policy has none", i, i + 1);
     i += c.size;
   }
   return {};
@@ -225,8 +188,8 @@ class TreeBuilder {
     const auto read = ReadStyle(token, from, to, &node);
     if (!read) return std::unexpected(read.error());
     for (size_t i = 0; i < node.text.size();) {
-      const Decoded c = DecodeUtf8(node.text, i);
-      if (c.size == 0 || IsInvisible(c.code_point))
+      const CodePoint c = DecodeUtf8(std::string_view(node.text).substr(i));
+      if (c.size == 0 || IsInvisible(c.value))
         return text_.Fail("an escape that stands for an invisible character or no character", from, to);
       i += c.size;
     }

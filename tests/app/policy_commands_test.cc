@@ -139,6 +139,20 @@ TEST_F(PolicyCommands, ExplainTakesEveryKindOfQuestion) {
     EXPECT_EQ(Explain(bad).code, 2) << bad;
 }
 
+// A question may be pasted from what a workload has asked for.
+TEST_F(PolicyCommands, NothingPrintedMovesTheCursor) {
+  const std::string hostile = "\x1b[2Ja\nforged\xe2\x80\xae\xc2\x9b\xff";
+  ExplainOptions json;
+  json.format = OutputFormat::kJson;
+  for (const std::string start : {"unix /run/", "GET https://api.github.com/", "GET ", "connect ", "git fetch-pack ", "dns ", ""})
+    for (const ExplainOptions& options : {ExplainOptions{}, json}) {
+      const Outcome o = Explain(start + hostile, options);
+      const std::string text = o.out + o.err;
+      EXPECT_EQ(text.find("\nforged"), std::string::npos) << text;
+      for (const char* bad : {"\x1b", "\xe2\x80\xae", "\xc2\x9b", "\xff"}) EXPECT_EQ(text.find(bad), std::string::npos) << text;
+    }
+}
+
 TEST_F(PolicyCommands, ExplainTakesProcessTimeAndAddress) {
   ExplainOptions node;
   node.by = "/usr/bin/node";

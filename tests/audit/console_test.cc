@@ -45,6 +45,18 @@ TEST(ConsoleTest, AnUnusualPortIsShown) {
   EXPECT_EQ(SubjectText(event), "POST https://telemetry.example:8443/v1/event");
 }
 
+TEST(ConsoleTest, AFetchOrPushIsNamedByItsRepository) {
+  policy::DecisionEvent event = Denial();
+  event.target = {
+      .host = "git.test", .port = 443, .scheme = "https", .method = "GET", .path = "/octo/hello/info/refs", .query = "service="};
+  event.advice.suggest = "git receive-pack git.test/octo/hello";
+  EXPECT_EQ(SubjectText(event), "git receive-pack https://git.test/octo/hello");
+  event.advice.suggest.clear();
+  EXPECT_EQ(SubjectText(event), "git https://git.test/octo/hello");
+  event.target.query = "service=&x=";
+  EXPECT_EQ(SubjectText(event), "GET https://git.test/octo/hello/info/refs?service=&x=");
+}
+
 TEST(ConsoleTest, ALookupSaysThatAnyRuleForTheHostWillDo) {
   policy::DecisionEvent event = Denial();
   event.layer = policy::EventLayer::kDns;
@@ -105,6 +117,14 @@ TEST(RepeatsTest, EqualDenialsAreToldOnceAndCounted) {
   EXPECT_TRUE(Has(repeats.Offer(Denial(), kStart + seconds(6)), "denied")) << "later it is news again";
 }
 
+TEST(RepeatsTest, ADenialThatStandsForManyCountsAsMany) {
+  Repeats repeats(Style::kPlain);
+  EXPECT_TRUE(Has(repeats.Offer(Denial(), kStart, 10), "denied"));
+  EXPECT_EQ(repeats.Offer(Denial(), kStart, 100), "");
+  EXPECT_TRUE(Has(repeats.Collect(kStart + seconds(5), Repeats::Due::kOnly), "… 109 more"));
+  EXPECT_FALSE(repeats.pending());
+}
+
 TEST(RepeatsTest, AnotherTargetProcessOrReasonIsAnotherLine) {
   Repeats repeats(Style::kPlain);
   policy::DecisionEvent event = Denial();
@@ -138,7 +158,9 @@ TEST(RepeatsTest, AFloodOfDifferentDenialsIsCut) {
   }
   EXPECT_GE(shown, 40);
   EXPECT_LE(shown, 52);
-  EXPECT_TRUE(Has(repeats.Collect(kStart + seconds(2), Repeats::Due::kAll), "more denials not shown"));
+  EXPECT_EQ(repeats.Collect(kStart + seconds(2), Repeats::Due::kOnly), "") << "nor is it a flood of counts";
+  EXPECT_EQ(repeats.Collect(kStart + seconds(6), Repeats::Due::kOnly),
+            "sluice: … " + std::to_string(5000 - shown) + " more denials not shown\n");
   EXPECT_FALSE(repeats.pending());
 }
 

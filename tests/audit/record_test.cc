@@ -56,6 +56,16 @@ TEST(RecordTest, ADenialHasEveryField) {
   EXPECT_EQ(record.at("nearest_rule").at("line"), event.snapshot->rules()[0].span.line);
 }
 
+TEST(RecordTest, AFloodHasItsCountAndBothEnds) {
+  Repeated repeated{.event = Denial(), .count = 41, .first = Denial().time - std::chrono::seconds(1), .last_id = "d-47"};
+  json record = Line(repeated);
+  EXPECT_EQ(record.at("count"), 41);
+  EXPECT_EQ(record.at("first"), FormatRfc3339(repeated.first));
+  EXPECT_EQ(record.at("last_denial"), "d-47");
+  for (const char* extra : {"count", "first", "last_denial"}) record.erase(extra);
+  EXPECT_EQ(record, Line(Denial())) << "else as any other";
+}
+
 TEST(RecordTest, AnAllowNamesItsRule) {
   policy::DecisionEvent event = Denial();
   event.snapshot = TestPolicy();

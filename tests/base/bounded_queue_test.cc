@@ -32,18 +32,5 @@ TEST(BoundedQueue, LosesNothingBetweenThreads) {
   EXPECT_EQ(seen, 40'000u);
 }
 
-TEST(BoundedQueue, GathersUntilItIsHalfFullOrClosed) {
-  constexpr std::chrono::hours kLonger{1};
-  BoundedQueue<int> queue(4);
-  std::jthread producer([&queue] {
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.TryPush(1));
-  });
-  EXPECT_EQ(queue.PopAll(kLonger)->size(), 3u);
-  EXPECT_TRUE(queue.TryPush(1));
-  queue.Close();
-  EXPECT_EQ(queue.PopAll(kLonger)->size(), 1u);
-  EXPECT_FALSE(queue.PopAll(kLonger));
-}
-
 }  // namespace
 }  // namespace sluice

@@ -43,7 +43,7 @@ class Git(harness.SluiceTest):
         result = self.git("-C", "hello", "push", "origin", "HEAD:main")
         self.assertNotEqual(result.code, 0)
         self.assertRegex(result.err, r"remote: .*git receive-pack github\.com/octo/hello")
-        self.assertDenialLine(result, "github.com/octo/hello.git/info/refs", "git-remote-http")
+        self.assertDenialLine(result, "git receive-pack https://github.com/octo/hello.git ", "git-remote-http")
         self.assertIn("allow it: --allow 'git receive-pack github.com/octo/hello'", result.err)
         self.assertEqual(self.pushed(), [])
 

@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "audit/audit.h"
+#include "base/stderr_lines.h"
+#include "base/unique_fd.h"
 #include "tests/audit/make.h"
 
 namespace sluice::audit {
@@ -31,6 +34,13 @@ class WriterTest : public testing::Test {
     for (std::string line; std::getline(file, line);) records.push_back(nlohmann::json::parse(line));
     return records;
   }
+  // Refusals that the records stand for.
+  static uint64_t Counted(const std::vector<nlohmann::json>& records) {
+    uint64_t sum = 0;
+    for (const auto& record : records)
+      if (record.at("verdict") == "deny") sum += record.value("count", uint64_t{1});
+    return sum;
+  }
   Options With(const std::string& name) { return {.file = (folder_ / name).string(), .console = false, .sandbox = "box"}; }
 
   fs::path folder_;
@@ -42,6 +52,7 @@ TEST_F(WriterTest, RecordsArriveInOrderAndAreCounted) {
     for (int i = 0; i < 100; ++i) {
       policy::DecisionEvent event = Denial();
       event.connection = static_cast<uint64_t>(i);
+      event.target.path = "/" + std::to_string(i);
       event.decision.allowed = i % 2 == 0;
       ASSERT_TRUE(writer->Record(std::move(event)));
     }
@@ -93,35 +104,122 @@ TEST_F(WriterTest, AFullDiskRefusesEverythingAfter) {
   EXPECT_FALSE(writer->Record(policy::ExchangeEvent{}));
 }
 
-TEST_F(WriterTest, AFullQueueRefuses) {
-  // Standard error is a pipe that nobody reads, so the writer thread waits in it once the pipe is full.
-  int pipe_ends[2];
-  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
-  ASSERT_GE(fcntl(pipe_ends[1], F_SETPIPE_SZ, 4096), 0);
-  const std::string filler(4096, 'x');
-  ASSERT_EQ(write(pipe_ends[1], filler.data(), filler.size()), 4096);
-  const int saved = dup(STDERR_FILENO);
-  dup2(pipe_ends[1], STDERR_FILENO);
-  bool refused = false;
-  {
-    auto writer = *Writer::Start({.file = "", .console = true, .sandbox = "box", .labels = {}, .queue = 4});
-    for (int i = 0; i < 1000 && !refused; ++i) {
-      refused = !writer->Record(Denial());
-      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    std::thread drain([&] {
+// A character device whose reader can stop: while nobody reads the master, the writer thread waits in its write.
+class StuckFile {
+ public:
+  StuckFile() : master_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    EXPECT_EQ(grantpt(master_.get()) | unlockpt(master_.get()), 0);
+    path_ = ptsname(master_.get());
+    // Held open, so that the reader sees no end before the writer comes.
+    slave_ = UniqueFd(open(path_.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  }
+  // Lets it flow until the writer has gone.
+  void Drain(std::unique_ptr<Writer> writer) {
+    std::thread reader([this] {
       std::string sink(65536, '\0');
-      close(pipe_ends[1]);
-      while (read(pipe_ends[0], sink.data(), sink.size()) > 0) {
+      while (read(master_.get(), sink.data(), sink.size()) > 0) {
       }
     });
+    slave_.Reset();
     writer.reset();
-    dup2(saved, STDERR_FILENO);
-    drain.join();
+    reader.join();
   }
+  const std::string& path() const { return path_; }
+
+ private:
+  UniqueFd master_, slave_;
+  std::string path_;
+};
+
+policy::DecisionEvent Numbered(int pid, int n, bool allowed) {
+  policy::DecisionEvent event = Denial();
+  auto process = std::make_shared<policy::Process>(*event.process);
+  process->pid = pid;
+  event.process = process;
+  event.target.path = "/" + std::to_string(n);
+  event.decision.allowed = allowed;
+  return event;
+}
+
+// Records until one finds no room; whether that came about.
+bool Flood(Writer& writer, int pid, bool allowed) {
+  for (int i = 0; i < 100'000; ++i)
+    if (!writer.Record(Numbered(pid, i, allowed))) return true;
+  return false;
+}
+
+TEST_F(WriterTest, AFullQueueRefuses) {
+  StuckFile file;
+  auto writer = *Writer::Start({.file = file.path(), .console = false, .sandbox = "box", .labels = {}, .queue = 64});
+  EXPECT_TRUE(Flood(*writer, 1, true));
+  EXPECT_TRUE(writer->healthy()) << "it will go on when there is room again";
+  file.Drain(std::move(writer));
+}
+
+TEST_F(WriterTest, WhoeverFloodsIsRefusedAndOthersAreNot) {
+  StuckFile file;
+  auto writer = *Writer::Start({.file = file.path(), .console = false, .sandbox = "box", .labels = {}, .queue = 64});
+  EXPECT_TRUE(Flood(*writer, 1, false));
+  EXPECT_TRUE(writer->Record(Numbered(2, 0, true)));
+  EXPECT_TRUE(Flood(*writer, 1, true));
+  EXPECT_TRUE(writer->Record(Numbered(2, 1, true)));
+  EXPECT_TRUE(writer->Record(policy::ExchangeEvent{}));
+  file.Drain(std::move(writer));
+}
+
+TEST_F(WriterTest, AFloodOfEqualDenialsIsAHandfulOfRecordsThatCountThemAll) {
+  constexpr uint64_t kDenials = 100'000;
+  {
+    auto writer = *Writer::Start(With("a.jsonl"));
+    for (uint64_t i = 0; i < kDenials; ++i) ASSERT_TRUE(writer->Record(Denial()));
+    EXPECT_EQ(writer->totals().denied, kDenials);
+  }
+  const auto records = Read(folder_ / "a.jsonl");
+  EXPECT_LT(records.size(), kDenials / 100);
+  EXPECT_EQ(Counted(records), kDenials);
+  EXPECT_FALSE(records.front().contains("count"));
+  EXPECT_LE(records.back().at("first"), records.back().at("time"));
+}
+
+TEST_F(WriterTest, AStandardErrorThatNobodyReadsHoldsUpNothing) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const std::string filler(4096, 'x');
+  while (write(pipe_ends[1], filler.data(), filler.size()) > 0) {
+  }
+  ASSERT_EQ(fcntl(pipe_ends[1], F_SETFL, 0), 0);
+  const int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+  dup2(pipe_ends[1], STDERR_FILENO);
+  constexpr int kDenials = 100'000;
+  Options options = With("a.jsonl");
+  options.console = true;
+  auto writer = *Writer::Start(options);
+  for (int i = 0; i < kDenials; ++i) (void)writer->Record(Numbered(1, i, false));
+  const bool allowed = writer->Record(Numbered(2, 0, true));
+  const uint64_t denied = writer->totals().denied;
+  writer.reset();
+  const auto records = Read(folder_ / "a.jsonl");
+  std::thread reader([&] {
+    std::string sink(65536, '\0');
+    while (read(pipe_ends[0], sink.data(), sink.size()) != 0) std::this_thread::yield();
+  });
+  EXPECT_TRUE(FlushStderr(std::chrono::seconds(20)));
+  dup2(saved, STDERR_FILENO);
   close(saved);
+  close(pipe_ends[1]);
+  reader.join();
   close(pipe_ends[0]);
-  EXPECT_TRUE(refused);
+  EXPECT_TRUE(allowed);
+  EXPECT_EQ(denied, static_cast<uint64_t>(kDenials));
+  EXPECT_EQ(Counted(records), static_cast<uint64_t>(kDenials));
+}
+
+TEST_F(WriterTest, ADeletedFileRefusesEverythingAfter) {
+  auto writer = *Writer::Start(With("a.jsonl"));
+  fs::remove(folder_ / "a.jsonl");
+  ASSERT_TRUE(writer->Record(Denial()));
+  for (int i = 0; i < 500 && writer->healthy(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(writer->Record(Denial()));
 }
 
 TEST_F(WriterTest, ManyThreadsLoseNothing) {
@@ -129,8 +227,8 @@ TEST_F(WriterTest, ManyThreadsLoseNothing) {
     auto writer = *Writer::Start(With("a.jsonl"));
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
-      threads.emplace_back([&writer] {
-        for (int i = 0; i < 1000; ++i) EXPECT_TRUE(writer->Record(Denial()));
+      threads.emplace_back([&writer, t] {
+        for (int i = 0; i < 1000; ++i) EXPECT_TRUE(writer->Record(Numbered(t, i, false)));
       });
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(writer->totals().denied, 4000u);
@@ -144,6 +242,7 @@ TEST_F(WriterTest, RepeatsAreToldOnTheConsole) {
     auto writer = *Writer::Start({.file = "", .console = true, .sandbox = "box", .labels = {}});
     for (int i = 0; i < 42; ++i) ASSERT_TRUE(writer->Record(Denial()));
   }
+  EXPECT_TRUE(FlushStderr(std::chrono::seconds(20)));
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_NE(text.find("sluice: denied  POST https://telemetry.example/v1/event"), std::string::npos) << text;
   EXPECT_NE(text.find("… 41 more"), std::string::npos) << text;
