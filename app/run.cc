@@ -14,6 +14,7 @@
 
 #include "app/exit_code.h"
 #include "app/file.h"
+#include "app/held_files.h"
 #include "app/host.h"
 #include "app/host_sockets.h"
 #include "app/reload.h"
@@ -256,8 +257,15 @@ Result<void> MakeAuthority(const Trust& trust, supervisor::Workload& workload, S
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
                                                      Sandbox& sandbox, policy::CurrentPolicy& policy) {
-  auto watcher =
-      PolicyWatcher::Start(policy, [&options] { return LoadPolicy(options); }, [&sandbox] { sandbox.PolicyChanged(); });
+  const HeldFiles held(policy.Get()->files(), spec);
+  const auto load = [&options, &held]() -> Result<policy::SnapshotPtr> {
+    auto next = LoadPolicy(options);
+    // Afterwards: a file that is swapped while it is read is then another one.
+    if (next)
+      if (auto own = held.Check((*next)->files()); !own) return std::unexpected(own.error());
+    return next;
+  };
+  auto watcher = PolicyWatcher::Start(policy, load, [&sandbox] { sandbox.PolicyChanged(); });
   if (!watcher) return std::unexpected(Report(watcher.error()));
   if (auto released = sandbox.Release(); !released) return std::unexpected(LaunchExitCode(released.error()));
   Announce(options, spec, *policy.Get());

@@ -5,6 +5,8 @@
 #include <future>
 #include <utility>
 
+#include "supervisor/io/privileges.h"
+
 namespace sluice::app {
 
 void FlowBridge::Prepare(supervisor::ApprovedConnect connect, std::function<void(int)> done) {
@@ -81,6 +83,8 @@ Result<void> Sandbox::Release() {
   if (!notifier) return std::unexpected(notifier.error());
   notifier_ = *std::move(notifier);
   if (auto started = StartResolver(); !started) return started;
+  // It holds the authority's key and, when an ordinary user runs it, is that user's as the workload is.
+  if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return forbidden;
   return workload_->Release();
 }
 

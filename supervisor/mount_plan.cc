@@ -109,7 +109,20 @@ class Planner {
     for (const HostEntry& entry : facts_.system) {
       if (std::ranges::find(SystemPaths(), entry.path) == SystemPaths().end() || trees_.contains(entry.path)) continue;
       if (entry.kind == EntryKind::kSymlink) Step(Kind::kLink, entry.path, entry.link);
-      if (entry.kind == EntryKind::kDirectory) Step(Kind::kBind, entry.path, entry.path);
+      if (entry.kind == EntryKind::kDirectory) AddSystemFolder(entry.path);
+    }
+  }
+
+  void AddSystemFolder(const std::string& path) {
+    if (IsWithin(path, "/sys")) return Step(Kind::kBind, path, path);  // the kernel's own: nobody binds a socket there
+    const auto opened = std::ranges::find(facts_.opened, path, &OpenedFolder::path);
+    if (opened == facts_.opened.end()) return Step(Kind::kShield, path, path);
+    Step(Kind::kFolder, path);
+    for (const HostEntry& entry : opened->entries) {
+      if (trees_.contains(entry.path)) continue;
+      if (entry.kind == EntryKind::kSymlink) Step(Kind::kLink, entry.path, entry.link);
+      if (entry.kind == EntryKind::kFile) Step(Kind::kBind, entry.path, entry.path);
+      if (entry.kind == EntryKind::kDirectory) AddSystemFolder(entry.path);
     }
   }
 

@@ -22,17 +22,24 @@ struct HostEntry {
   std::string link;  ///< of a symbolic link
 };
 
+/// A folder of a system tree that cannot be shown as one: something is mounted below it. `entries` are shown one by one.
+struct OpenedFolder {
+  std::string path;
+  std::vector<HostEntry> entries;
+};
+
 /// What the plan needs to know of the host. All paths absolute and canonical but where a comment says otherwise.
 struct HostFacts {
   std::vector<HostEntry> system;     ///< the entries of SystemPaths(), and of SecretPaths()
   std::vector<HostEntry> protect;    ///< LaunchSpec::protect, resolved; kAbsent where nothing is there
   std::vector<std::string> sockets;  ///< sockets and FIFOs found below granted trees
+  std::vector<OpenedFolder> opened;  ///< of system trees, a parent before what lies below it
   std::vector<HostEntry> run_later;  ///< found in writable trees, run by the user's own tools later (git hooks and the like)
 };
 
-/// Trees and links every program needs, bound read-only where the host has them.
+/// Trees and links every program needs, shown read-only where the host has them.
 [[nodiscard]] const std::vector<std::string>& SystemPaths();
-/// Hidden inside those trees: password hashes and private keys, which a root-started workload could otherwise read.
+/// Hidden inside those trees whatever their modes say: password hashes and private keys.
 [[nodiscard]] const std::vector<std::string>& SecretPaths();
 /// Below a writable home directory: what shells, sshd and the session run later.
 [[nodiscard]] const std::vector<std::string>& RunLaterHomePaths();
@@ -42,6 +49,7 @@ enum class Access : uint8_t { kReadOnly, kWritable };
 struct MountStep {
   enum class Kind : uint8_t {
     kBind,       ///< `source` of the host, recursive, with `access`
+    kShield,     ///< `source` of the host, read-only, through a file system of its own: no socket or FIFO in it leads out
     kDevice,     ///< a device node of the host
     kScratch,    ///< an empty writable tmpfs, `mode`
     kProc,       ///< a new read-only procfs of the pid namespace

@@ -42,6 +42,18 @@ std::string_view Word(std::string_view line, size_t index) {
   return line.substr(0, line.find('\t'));
 }
 
+// The kernel writes blanks and backslashes of a path as three octal digits.
+std::string Unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const bool escaped = text[i] == '\\' && i + 3 < text.size() && Number(text.substr(i + 1, 3), &byte, 8);
+    out += escaped ? static_cast<char>(byte) : text[i];
+    if (escaped) i += 3;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<ProcStatus> ParseProcStatus(std::string_view text) {
@@ -80,6 +92,19 @@ std::optional<uint64_t> ParseStartTime(std::string_view stat) {
   uint64_t out = 0;
   if (!Number(rest, &out)) return std::nullopt;
   return out;
+}
+
+std::vector<std::string> ParseMountPoints(std::string_view mountinfo) {
+  constexpr int kMountPoint = 4;  // proc_pid_mountinfo(5), counted from 0
+  std::vector<std::string> points;
+  while (!mountinfo.empty()) {
+    std::string_view line = mountinfo.substr(0, mountinfo.find('\n'));
+    mountinfo.remove_prefix(std::min(line.size() + 1, mountinfo.size()));
+    for (int i = 0; i < kMountPoint; ++i)
+      line.remove_prefix(line.find(' ') == std::string_view::npos ? line.size() : line.find(' ') + 1);
+    if (line.starts_with('/')) points.push_back(Unescaped(line.substr(0, line.find(' '))));
+  }
+  return points;
 }
 
 bool IsNamedExecutable(std::string_view link) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice::supervisor {
 
@@ -25,6 +26,9 @@ struct ProcStatus {
 
 /// Field 22 of /proc/PID/stat: clock ticks since boot.
 [[nodiscard]] std::optional<uint64_t> ParseStartTime(std::string_view stat);
+
+/// The mount points of /proc/PID/mountinfo, unescaped. A malformed line is skipped.
+[[nodiscard]] std::vector<std::string> ParseMountPoints(std::string_view mountinfo);
 
 /// The kernel's text for an executable that was unlinked, or that never had a name.
 [[nodiscard]] bool IsNamedExecutable(std::string_view link);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "supervisor/io/opened_folders.h"
 #include "supervisor/io/tree_scan.h"
 
 namespace sluice::supervisor {
@@ -25,6 +26,8 @@ Result<std::string> Canonical(const std::string& path) {
   return std::string(real.get());
 }
 
+}  // namespace
+
 HostEntry Look(std::string path) {
   HostEntry entry{.path = std::move(path), .kind = EntryKind::kAbsent, .link = {}};
   struct stat about{};
@@ -38,6 +41,8 @@ HostEntry Look(std::string path) {
   entry.link = std::move(link);
   return entry;
 }
+
+namespace {
 
 Result<void> CanonicalAll(std::vector<std::string>& paths, const char* option) {
   for (std::string& path : paths) {
@@ -106,6 +111,7 @@ Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& give
   for (const std::string& path : SystemPaths()) facts.system.push_back(Look(path));
   for (const std::string& path : SecretPaths()) facts.system.push_back(Look(path));
   for (const std::string& path : resolved.protect) facts.protect.push_back(Look(path));
+  OpenFolders(resolved, facts);
   if (auto scanned = ScanTrees(resolved, facts); !scanned) return std::unexpected(scanned.error());
   return facts;
 }

@@ -3,6 +3,8 @@
 // Looks at the host for the plan of a view: canonical paths, what system trees there are, what must be hidden or locked
 // inside granted trees.
 
+#include <string>
+
 #include "base/result.h"
 #include "supervisor/launch_spec.h"
 #include "supervisor/mount_plan.h"
@@ -18,6 +20,9 @@ inline constexpr size_t kMaxScanDepth = 128;
 
 /// `spec` with its paths made canonical. kNotFound names a granted path that is not there.
 [[nodiscard]] Result<LaunchSpec> ResolvePaths(const LaunchSpec& spec);
+
+/// A path as it stands, not followed.
+[[nodiscard]] HostEntry Look(std::string path);
 
 /// Of a spec from ResolvePaths; `given` is the spec as its user wrote it, for links that stand in writable trees.
 [[nodiscard]] Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given);

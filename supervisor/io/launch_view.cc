@@ -13,6 +13,8 @@
 
 #include "base/unique_fd.h"
 #include "supervisor/io/mount_calls.h"
+#include "supervisor/io/shielded_tree.h"
+#include "supervisor/io/tree_scan.h"
 
 namespace sluice::supervisor {
 namespace {
@@ -28,6 +30,9 @@ constexpr const char* kScratchInodes = "1000000";
 constexpr const char* kRootSize = "4m";  // folders, links and overlays' content
 constexpr std::string_view kMaskFile = "/.mask";
 constexpr std::string_view kMaskFolder = "/.void";
+// Where a tree stands while its shield is made, and what a shield has as its second layer.
+constexpr const char* kBehind = "/.behind";
+constexpr const char* kNothing = "/.nothing";
 
 Result<void> MakeFolders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
@@ -60,6 +65,7 @@ class ViewBuilder {
     uint64_t attributes = 0;
     switch (step.kind) {
       case Kind::kBind:
+      case Kind::kShield:
         made = CloneTree(step.source, CloneDepth::kRecursive);
         attributes = kTreeAttributes | (step.access == Access::kReadOnly ? uint64_t{MOUNT_ATTR_RDONLY} : 0);
         break;
@@ -103,7 +109,8 @@ class ViewBuilder {
 
   static Result<void> MakeMasks() {
     const UniqueFd file(::open(kMaskFile.data(), O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0));
-    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0) return FailErrno("cannot create masks", errno);
+    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kBehind, 0755) != 0 || ::mkdir(kNothing, 0755) != 0)
+      return FailErrno("cannot create masks", errno);
     return {};
   }
 
@@ -115,12 +122,15 @@ class ViewBuilder {
       case Kind::kProc:
       case Kind::kTerminals:
         return PlaceSource(step, source.get());
+      case Kind::kShield:
+        return PlaceShield(step, source.get());
       case Kind::kLink:
         if (auto made = MakeFolders(step.target); !made) return made;
         if (::symlink(step.source.c_str(), step.target.c_str()) != 0)
           return FailErrno(fmt::format("cannot link {}", step.target), errno);
         return {};
       case Kind::kFolder:
+        if (auto made = MakeFolders(step.target); !made) return made;
         if (::mkdir(step.target.c_str(), 0755) != 0 && errno != EEXIST)
           return FailErrno(fmt::format("cannot create {}", step.target), errno);
         return {};
@@ -141,6 +151,24 @@ class ViewBuilder {
     if (::fstat(source, &about) != 0) return FailErrno(fmt::format("cannot look at {}", step.source), errno);
     if (auto made = MakeTarget(step.target, S_ISDIR(about.st_mode)); !made) return made;
     return Attach(source, step.target);
+  }
+
+  Result<void> PlaceShield(const MountStep& step, int source) const {
+    if (auto made = MakeTarget(step.target, true); !made) return made;
+    if (auto attached = Attach(source, kBehind); !attached) return attached;
+    const Reader reader = ReaderOf(kBehind);
+    if (const auto shield = ShieldTree(kBehind, kNothing, reader)) {
+      if (::umount2(kBehind, MNT_DETACH) != 0) return FailErrno(fmt::format("cannot shield {}", step.target), errno);
+      return Attach(shield->get(), step.target);
+    }
+    // The tree itself, then. What lies in it now can be hidden; what is bound or written later cannot.
+    if (::move_mount(AT_FDCWD, kBehind, AT_FDCWD, step.target.c_str(), 0) != 0)
+      return FailErrno(fmt::format("cannot mount {} in the workload's view", step.target), errno);
+    const auto hidden = FindHidden(step.target, reader, plan_.granted);
+    if (!hidden) return std::unexpected(hidden.error());
+    for (const std::string& path : *hidden)
+      if (auto masked = Mask(path); !masked) return masked;
+    return {};
   }
 
   // A mount point of the right kind; what is there already stays.
@@ -208,7 +236,7 @@ class ViewBuilder {
 
   Result<void> Seal() {
     ::unlink(kMaskFile.data());
-    ::rmdir(kMaskFolder.data());
+    for (const char* folder : {kMaskFolder.data(), kBehind, kNothing}) ::rmdir(folder);
     mount_attr change{};
     change.attr_set = MOUNT_ATTR_RDONLY;
     if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0)

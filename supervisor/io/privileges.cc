@@ -85,6 +85,13 @@ Result<void> DropPrivileges() {
   return {};
 }
 
+Result<void> ForbidDumps() {
+#ifndef SLUICE_SANITIZED  // the leak checker traces its own process
+  if (::prctl(PR_SET_DUMPABLE, 0) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
+#endif
+  return {};
+}
+
 int LandlockAbi() {
   const long abi = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
   return abi < 0 ? 0 : static_cast<int>(abi);

@@ -13,6 +13,10 @@ namespace sluice::supervisor {
 /// No capability in the sets of this process; for one that executes nothing any more.
 [[nodiscard]] Result<void> DropCapabilities();
 
+/// No core file of this process, and no other process of its user may trace it or look at its memory and descriptors. Once the
+/// workload is launched: the kernel makes no light copy of such a process (light_process.h).
+[[nodiscard]] Result<void> ForbidDumps();
+
 /// The running kernel's Landlock ABI; 0 where it is off.
 [[nodiscard]] int LandlockAbi();
 

@@ -4,16 +4,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <string_view>
 
-#include "base/unique_fd.h"
+#include "supervisor/io/folder_walk.h"
 #include "supervisor/io/launch_facts.h"
 
 namespace sluice::supervisor {
@@ -39,79 +36,48 @@ std::vector<Linked> FilesOfSeveralNames(const std::vector<std::string>& protect)
   return linked;
 }
 
+// Room for one more.
+template <class T>
+Result<void> Add(std::vector<T>& list, T item) {
+  if (list.size() == kMaxFound)
+    return Fail(Code::kExhausted, fmt::format("more than {} sockets, git controls or hidden files in one view", kMaxFound));
+  list.push_back(std::move(item));
+  return {};
+}
+
+Result<Descend> Then(Result<void> done, Descend next) { return done ? Result<Descend>(next) : std::unexpected(done.error()); }
+
 class Scanner {
  public:
   Scanner(HostFacts& facts, const LaunchSpec& resolved, std::set<std::string> roots)
-      : facts_(facts), linked_(FilesOfSeveralNames(resolved.protect)), roots_(std::move(roots)), buffer_(64 * 1024) {}
+      : facts_(facts),
+        linked_(FilesOfSeveralNames(resolved.protect)),
+        roots_(std::move(roots)),
+        walk_("the granted trees", [this](const FolderEntry& entry) { return See(entry); }) {}
 
-  Result<void> Walk(const std::string& root) {
-    std::vector<std::string> pending = {root};
-    while (!pending.empty()) {
-      const std::string folder = std::move(pending.back());
-      pending.pop_back();
-      if (auto read = ReadFolder(folder, pending); !read) return read;
-    }
-    return {};
-  }
+  Result<void> Walk(const std::string& root) { return walk_.Walk(root); }
 
  private:
-  struct Kernel {  // struct linux_dirent64
-    uint64_t inode;
-    int64_t offset;
-    uint16_t size;
-    uint8_t type;
-  };
-
-  Result<void> ReadFolder(const std::string& folder, std::vector<std::string>& pending) {
-    const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    // What this user cannot read or enter, the workload cannot either.
-    if (!fd) return errno == EMFILE || errno == ENFILE ? Result<void>(FailErrno("scanning " + folder, errno)) : Result<void>();
-    if (static_cast<size_t>(std::ranges::count(folder, '/')) > kMaxScanDepth)
-      return Fail(Code::kExhausted, fmt::format("{} is deeper than {} folders", folder, kMaxScanDepth));
-    while (true) {
-      const long got = ::syscall(SYS_getdents64, fd.get(), buffer_.data(), buffer_.size());
-      if (got < 0) return FailErrno(fmt::format("cannot read {}", folder), errno);
-      if (got == 0) return {};
-      for (long at = 0; at < got;) {
-        Kernel entry{};
-        std::memcpy(&entry, buffer_.data() + at, sizeof entry);
-        const char* name = buffer_.data() + at + offsetof(dirent64, d_name);
-        at += entry.size;
-        if (auto seen = See(fd.get(), folder, name, entry.type, pending); !seen) return seen;
-      }
+  Result<Descend> See(const FolderEntry& entry) {
+    if (entry.type == DT_REG && !linked_.empty()) {
+      if (auto alone = RefuseSecondName(entry); !alone) return std::unexpected(alone.error());
     }
-  }
-
-  Result<void> See(int fd, const std::string& folder, std::string_view name, uint8_t type, std::vector<std::string>& pending) {
-    if (name == "." || name == "..") return {};
-    if (++seen_ > kMaxScannedEntries)
-      return Fail(Code::kExhausted,
-                  fmt::format("the granted trees hold more than {} entries, too many to look for sockets in; grant a "
-                              "smaller tree (reached {})",
-                              kMaxScannedEntries, folder));
-    if (type == DT_UNKNOWN) type = TypeOf(fd, name);
-    if (type == DT_REG && !linked_.empty()) {
-      if (auto alone = RefuseSecondName(fd, folder, name); !alone) return alone;
+    if (entry.type == DT_SOCK || entry.type == DT_FIFO) return Then(Add(facts_.sockets, entry.path()), Descend::kNo);
+    if (entry.type != DT_REG && entry.type != DT_DIR) return Descend::kNo;
+    if (IsGitControl(entry.name) && InGitFolder(entry.folder_path)) {
+      const EntryKind kind = entry.type == DT_DIR ? EntryKind::kDirectory : EntryKind::kFile;
+      return Then(Add(facts_.run_later, HostEntry{.path = entry.path(), .kind = kind, .link = {}}), Descend::kNo);
     }
-    if (type == DT_REG && !IsGitControl(name)) return {};
-    if (type == DT_LNK) return {};
-    std::string path = folder + "/" + std::string(name);
-    if (type == DT_SOCK || type == DT_FIFO) return Found(facts_.sockets, std::move(path));
-    if (IsGitControl(name) && InGitFolder(folder))
-      return Found(
-          facts_.run_later,
-          HostEntry{.path = std::move(path), .kind = type == DT_DIR ? EntryKind::kDirectory : EntryKind::kFile, .link = {}});
     // A granted tree below this one is walked on its own.
-    if (type == DT_DIR && !roots_.contains(path)) pending.push_back(std::move(path));
-    return {};
+    return entry.type == DT_DIR && !roots_.contains(entry.path()) ? Descend::kYes : Descend::kNo;
   }
 
-  Result<void> RefuseSecondName(int fd, const std::string& folder, std::string_view name) const {
+  Result<void> RefuseSecondName(const FolderEntry& entry) const {
     struct stat about{};
-    if (::fstatat(fd, name.data(), &about, AT_SYMLINK_NOFOLLOW) != 0) return {};
+    if (::fstatat(entry.folder, entry.name.data(), &about, AT_SYMLINK_NOFOLLOW) != 0) return {};
     for (const Linked& file : linked_) {
       if (about.st_dev != file.device || about.st_ino != file.inode) continue;
-      const std::string path = fmt::format("{}/{}", folder, name);
+      const std::string path = entry.path();
       if (path != file.path)
         return Fail(Code::kInvalid,
                     fmt::format("{} is the same file as {} (a hard link), which the workload must not write: remove one of them",
@@ -126,26 +92,10 @@ class Scanner {
            folder.find("/.git/worktrees/") != std::string_view::npos || folder.ends_with(".git");
   }
 
-  static uint8_t TypeOf(int fd, std::string_view name) {
-    struct stat about{};
-    if (::fstatat(fd, name.data(), &about, AT_SYMLINK_NOFOLLOW) != 0) return DT_UNKNOWN;
-    return IFTODT(about.st_mode);
-  }
-
-  template <class T>
-  static Result<void> Found(std::vector<T>& list, T item) {
-    if (list.size() == kMaxFound)
-      return Fail(Code::kExhausted,
-                  fmt::format("more than {} sockets, or more than {} git controls, in the granted trees", kMaxFound, kMaxFound));
-    list.push_back(std::move(item));
-    return {};
-  }
-
   HostFacts& facts_;
   const std::vector<Linked> linked_;
   const std::set<std::string> roots_;
-  std::vector<char> buffer_;
-  size_t seen_ = 0;
+  FolderWalk walk_;
 };
 
 void LookAtHome(const LaunchSpec& spec, HostFacts& facts) {
@@ -171,6 +121,39 @@ Result<void> ScanTrees(const LaunchSpec& resolved, HostFacts& facts) {
     if (auto walked = scanner.Walk(root); !walked) return walked;
   LookAtHome(resolved, facts);
   return {};
+}
+
+Reader ReaderOf(const std::string& tree) {
+  struct stat about{};
+  const bool owned_by_root = ::stat(tree.c_str(), &about) != 0 || about.st_uid == 0;
+  return ::geteuid() == 0 && owned_by_root ? Reader::kOthers : Reader::kSelf;
+}
+
+bool MayRead(Reader reader, const struct stat& about) {
+  if (reader == Reader::kSelf || S_ISLNK(about.st_mode)) return true;
+  const mode_t needed = S_ISDIR(about.st_mode) ? S_IROTH | S_IXOTH : S_IROTH;
+  return (about.st_mode & needed) == needed;
+}
+
+Result<std::vector<std::string>> FindHidden(const std::string& tree, Reader reader, const std::vector<std::string>& needed) {
+  std::vector<std::string> found;
+  std::set<std::string> closed;  // folders that the reader may not enter but that lead to something needed
+  FolderWalk walk(tree, [&](const FolderEntry& entry) -> Result<Descend> {
+    if (entry.type == DT_DIR && std::ranges::find(needed, entry.path()) != needed.end()) return Descend::kNo;  // mounted over
+    struct stat about{};
+    bool shown = (entry.type == DT_REG || entry.type == DT_DIR || entry.type == DT_LNK) && !closed.contains(entry.folder_path);
+    if (shown && reader == Reader::kOthers)
+      shown = ::fstatat(entry.folder, entry.name.data(), &about, AT_SYMLINK_NOFOLLOW) == 0 && MayRead(reader, about);
+    if (shown) return Descend::kYes;
+    std::string path = entry.path();
+    if (std::ranges::any_of(needed, [&](const std::string& place) { return IsWithin(place, path); })) {
+      closed.insert(std::move(path));
+      return Descend::kYes;
+    }
+    return Then(Add(found, std::move(path)), Descend::kNo);
+  });
+  if (auto walked = walk.Walk(tree); !walked) return std::unexpected(walked.error());
+  return found;
 }
 
 }  // namespace sluice::supervisor

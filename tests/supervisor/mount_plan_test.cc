@@ -47,12 +47,35 @@ const MountStep& Step(const MountPlan& plan, Kind kind, std::string_view target)
 
 TEST(MountPlan, StartsFromTheSystemReadOnly) {
   const auto plan = Plan(Spec("/work"), Facts());
-  EXPECT_EQ(Step(plan, Kind::kBind, "/usr").access, Access::kReadOnly);
+  EXPECT_EQ(Step(plan, Kind::kShield, "/usr").access, Access::kReadOnly);
   EXPECT_EQ(Step(plan, Kind::kLink, "/bin").source, "usr/bin");
   EXPECT_EQ(At(plan, Kind::kBind, "/lib32"), -1);
   EXPECT_GE(At(plan, Kind::kMask, "/etc/shadow"), 0);
   EXPECT_EQ(At(plan, Kind::kMask, "/etc/gshadow"), -1);
   EXPECT_EQ(Step(plan, Kind::kBind, "/work").access, Access::kWritable);
+}
+
+TEST(MountPlan, ATreeWithMountsBelowItIsShownByItsEntries) {
+  HostFacts facts = Facts();
+  facts.opened = {{"/etc",
+                   {{"/etc/ssl", EntryKind::kDirectory, ""},
+                    {"/etc/hosts", EntryKind::kFile, ""},
+                    {"/etc/mtab", EntryKind::kSymlink, "../proc/mounts"},
+                    {"/etc/given", EntryKind::kDirectory, ""},
+                    {"/etc/apt", EntryKind::kDirectory, ""}}},
+                  {"/etc/ssl", {{"/etc/ssl/mounted", EntryKind::kFile, ""}}}};
+  LaunchSpec spec = Spec("/work");
+  spec.read_write = {"/etc/given"};
+  const auto plan = Plan(spec, facts);
+  EXPECT_EQ(At(plan, Kind::kShield, "/etc"), -1);
+  EXPECT_EQ(At(plan, Kind::kShield, "/etc/ssl"), -1);
+  EXPECT_GE(At(plan, Kind::kShield, "/etc/apt"), 0);
+  EXPECT_EQ(Step(plan, Kind::kBind, "/etc/hosts").access, Access::kReadOnly);
+  EXPECT_EQ(Step(plan, Kind::kLink, "/etc/mtab").source, "../proc/mounts");
+  EXPECT_EQ(Step(plan, Kind::kBind, "/etc/given").access, Access::kWritable);
+  EXPECT_EQ(At(plan, Kind::kShield, "/etc/given"), -1);
+  EXPECT_LT(At(plan, Kind::kFolder, "/etc"), At(plan, Kind::kFolder, "/etc/ssl"));
+  EXPECT_LT(At(plan, Kind::kFolder, "/etc/ssl"), At(plan, Kind::kBind, "/etc/ssl/mounted"));
 }
 
 TEST(MountPlan, AParentComesBeforeWhatLiesBelow) {

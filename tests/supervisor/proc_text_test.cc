@@ -74,5 +74,14 @@ TEST(NamedExecutable, IsAPathThatIsStillThere) {
   }
 }
 
+TEST(ProcText, MountPointsAreUnescaped) {
+  EXPECT_EQ(ParseMountPoints(
+                "22 27 0:21 / /proc rw - proc proc rw\n29 1 8:1 /a /opt/two\\040words\\134 rw,x shared:1 - ext4 /dev/x rw\n"),
+            (std::vector<std::string>{"/proc", "/opt/two words\\"}));
+  for (const char* text : {"", "\n\n", "1 2 3", "1 2 3 4", "1 2 3 4 relative rw", "1 2 3 4 "})
+    EXPECT_TRUE(ParseMountPoints(text).empty()) << text;
+  EXPECT_EQ(ParseMountPoints("1 2 3 4 /cut\\04"), (std::vector<std::string>{"/cut\\04"}));
+}
+
 }  // namespace
 }  // namespace sluice::supervisor

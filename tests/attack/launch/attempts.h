@@ -28,6 +28,7 @@ using Arguments = std::span<const std::string>;
 void WriteProtected(Report& report, Arguments arguments);    // the policy's path
 void WriteGitControls(Report& report, Arguments arguments);  // a repository in the work directory
 void DialPathSockets(Report& report, Arguments arguments);   // stream socket, datagram socket, FIFO
+void DialSystemTree(Report& report, Arguments arguments);    // sockets and FIFOs of the host, after a file `go` is there
 void WriteSystem(Report& report, Arguments arguments);
 void ReadSecrets(Report& report, Arguments arguments);
 void PeelMounts(Report& report, Arguments arguments);  // a masked path

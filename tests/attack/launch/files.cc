@@ -97,6 +97,30 @@ void DialPathSockets(Report& report, Arguments arguments) {
   report.Failed(::unlink(arguments[0].c_str()), "unlink the mask");
 }
 
+// Every call that can name a UNIX socket, on every kind of it, then the opening of a FIFO. Nobody may be at the other end.
+void DialSystemTree(Report& report, Arguments arguments) {
+  for (int i = 0; i < 1000 && ::access("go", F_OK) != 0; ++i) ::usleep(10'000);
+  for (const std::string& path : arguments) {
+    sockaddr_un address = UnixAddress(path);
+    const auto* name = reinterpret_cast<const sockaddr*>(&address);
+    iovec byte{.iov_base = const_cast<char*>("x"), .iov_len = 1};
+    mmsghdr message{};
+    message.msg_hdr.msg_name = &address;
+    message.msg_hdr.msg_namelen = sizeof address;
+    message.msg_hdr.msg_iov = &byte;
+    message.msg_hdr.msg_iovlen = 1;
+    for (const int type : {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET}) {
+      const int socket = ::socket(AF_UNIX, type, 0);
+      report.Failed(::connect(socket, name, sizeof address), "connect to " + path);
+      report.Failed(::sendto(socket, "x", 1, MSG_NOSIGNAL, name, sizeof address), "sendto " + path);
+      report.Failed(::sendmsg(socket, &message.msg_hdr, MSG_NOSIGNAL), "sendmsg to " + path);
+      report.Failed(::sendmmsg(socket, &message, 1, MSG_NOSIGNAL), "sendmmsg to " + path);
+      ::close(socket);
+    }
+    report.Failed(::open(path.c_str(), O_WRONLY | O_NONBLOCK), "open as a FIFO " + path);
+  }
+}
+
 void WriteSystem(Report& report, Arguments) {
   for (const char* path :
        {"/new", "/usr/new", "/etc/new", "/bin/new", "/dev/new", "/var/new", "/sys/new", "/proc/new", "/home/new"})

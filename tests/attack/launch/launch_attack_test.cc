@@ -23,38 +23,16 @@
 #include <thread>
 
 #include "supervisor/io/launch.h"
-#include "tests/supervisor/sandbox.h"
+#include "tests/attack/launch/attack.h"
+#include "tests/attack/launch/host_trees.h"
 
 namespace sluice::supervisor {
+
+std::string g_attacker_folder;
+
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string g_attacker_folder;  // holds the attacker, readable by the ordinary user too
-
-LaunchSpec Attack(const TemporaryFolder& work, std::vector<std::string> attempt) {
-  attempt.insert(attempt.begin(), g_attacker_folder + "/attacker");
-  LaunchSpec spec = SpecFor(std::move(attempt), work.path());
-  spec.read_only = {g_attacker_folder};
-  return spec;
-}
-
-void ExpectHeld(const LaunchSpec& spec) {
-  const Outcome ran = RunSpec(spec);
-  EXPECT_EQ(ran.error, "");
-  EXPECT_EQ(ran.status.code, 0) << ran.output;
-}
-
-UniqueFd UnixListener(int type, const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  UniqueFd socket(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  ::chmod(path.c_str(), 0777);
-  if (type == SOCK_STREAM) EXPECT_EQ(::listen(socket.get(), 8), 0);
-  return socket;
-}
 
 TEST(LaunchAttack, InheritedDescriptors) {
   const TemporaryFolder work;
@@ -270,6 +248,7 @@ int main(int argc, char** argv) {
   ::chmod(folder.c_str(), 0755);
   sluice::supervisor::g_attacker_folder = folder;
   const char* uid_text = std::getenv("SLUICE_TEST_UID");
+  if (!sluice::supervisor::MakeHostTrees()) return 1;
   const pid_t tests = ::fork();
   if (tests == 0) {
     const auto uid = static_cast<uid_t>(uid_text != nullptr ? std::atoi(uid_text) : 0);

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
       {"write-protected", WriteProtected},
       {"write-git", WriteGitControls},
       {"path-sockets", DialPathSockets},
+      {"system-tree", DialSystemTree},
       {"write-system", WriteSystem},
       {"read-secrets", ReadSecrets},
       {"peel-mounts", PeelMounts},

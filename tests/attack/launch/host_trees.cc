@@ -1,0 +1,66 @@
+#include "tests/attack/launch/host_trees.h"
+
+#include <sched.h>
+#include <sys/capability.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "supervisor/io/opened_folders.h"
+
+namespace sluice::supervisor {
+namespace {
+
+void Write(const std::string& path, mode_t mode) {
+  std::ofstream(path) << "secret";
+  ::chmod(path.c_str(), mode);
+}
+
+bool Folder(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode) == 0 && ::chmod(path.c_str(), mode) == 0; }
+
+bool Tmpfs(const char* path) { return ::mount("tmpfs", path, "tmpfs", 0, "mode=0755") == 0; }
+
+bool Fill() {
+  if (!Tmpfs("/opt") || !Folder("/opt/mounted", 0755) || !Tmpfs("/opt/mounted") || !Folder("/opt/service", 01777) ||
+      !Folder("/opt/mounted/service", 01777) || !Folder("/opt/closed", 0700))
+    return false;
+  Write("/opt/secret", 0600);
+  Write("/opt/group", 0640);
+  Write("/opt/closed/inside", 0644);
+  Write("/opt/mounted/secret", 0600);
+  Write("/opt/service/secret", 0600);
+  Write("/opt/open", 0644);
+  if (std::getenv("SLUICE_TEST_CROWDED") != nullptr)
+    for (size_t i = 0; i < kMaxOpenedEntries; ++i) Write("/opt/" + std::to_string(i), 0644);
+  return true;
+}
+
+}  // namespace
+
+bool MakeHostTrees() {
+  const uid_t uid = ::geteuid();
+  const gid_t gid = ::getegid();
+  if (::unshare(uid == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) return false;
+  if (uid != 0) {
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/uid_map") << uid << " " << uid << " 1";
+    std::ofstream("/proc/self/gid_map") << gid << " " << gid << " 1";
+  }
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || !Fill()) {
+    std::perror("cannot make a host for the tests");
+    return false;
+  }
+  if (uid == 0) return true;
+  const cap_t none = ::cap_init();
+  const bool dropped = ::cap_set_proc(none) == 0;
+  ::cap_free(none);
+  return dropped;
+}
+
+}  // namespace sluice::supervisor
