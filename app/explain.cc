@@ -30,6 +30,7 @@ struct Answer {
   Decision decision;
   std::string carried;  ///< "opaque", "inspected", or nothing
   Advice advice;
+  std::string note{};
 };
 
 /// Who asks, when, and of which policy.
@@ -70,7 +71,9 @@ Result<Place> ReadPlace(const Asker& asker, std::string_view text, uint16_t defa
   auto authority = ReadAuthority(text);
   if (!authority) return std::unexpected(authority.error());
   const uint16_t port = authority->port.value_or(default_port);
-  if (port == 0) return Fail(Code::kInvalid, fmt::format("`{}` needs a port", text));
+  if (port == 0) return Fail(Code::kInvalid, fmt::format("`{0}` needs a port, as in `connect {0}:443`", text));
+  if (port == 53)
+    return Fail(Code::kInvalid, "port 53 always belongs to the policy's resolver, whatever the address; ask `dns NAME`");
   Place place;
   place.host = std::move(authority->name);
   place.query.process = asker.who();
@@ -85,15 +88,42 @@ std::string PlaceText(const Place& place) {
   return host.find(':') == std::string::npos ? host : fmt::format("[{}]", host);
 }
 
-Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Transport transport) {
-  auto place = ReadPlace(asker, text, 0);
+// Without a lookup there is no connection by name, whatever a rule by address would say.
+void RefuseUnknownName(const Asker& asker, const Place& place, Answer* answer) {
+  if (!answer->decision.allowed || answer->decision.audit_only || place.query.host.empty()) return;
+  policy::NameQuery name{asker.who(), place.query.host, policy::kDnsAaaa, asker.now};
+  if (asker.snapshot->DecideName(name).verdict == policy::NameVerdict::kAllow) return;
+  name.type = policy::kDnsA;
+  const auto verdict = asker.snapshot->DecideName(name);
+  if (verdict.verdict == policy::NameVerdict::kAllow) return;
+  answer->decision = verdict.decision;
+  answer->carried.clear();
+  answer->advice = asker.snapshot->AdviseName(name, verdict);
+}
+
+// What an answer hangs on that the question left open.
+void NoteAddress(const Asker& asker, const Place& place, Answer* answer) {
+  if (!answer->decision.allowed || place.query.address || answer->decision.rule == policy::RuleRef::kNone) return;
+  const policy::Rule& rule = asker.snapshot->compiled().rules[static_cast<size_t>(answer->decision.rule)];
+  if (!rule.ip.empty() || rule.host.kind == policy::HostPattern::Kind::kAddress)
+    answer->note = "that rule holds where the name leads to its addresses only; --ip ADDRESS asks about one";
+}
+
+Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Transport transport, uint16_t default_port = 0) {
+  auto place = ReadPlace(asker, text, default_port);
   if (!place) return std::unexpected(place.error());
   place->query.host = place->host;
   place->query.transport = transport;
   const auto verdict = asker.snapshot->DecideConnect(place->query);
-  Answer answer{fmt::format("connect {}:{}", PlaceText(*place), place->query.port), verdict.decision, "", {}};
+  Answer answer{
+      fmt::format("{} {}:{}", transport == policy::Transport::kUdp ? "udp" : "connect", PlaceText(*place), place->query.port),
+      verdict.decision,
+      "",
+      {}};
   if (verdict.allowed()) answer.carried = verdict.verdict == ConnectVerdict::kInspect ? "inspected" : "opaque";
   if (!verdict.allowed() || verdict.decision.audit_only) answer.advice = asker.snapshot->AdviseConnect(place->query, verdict);
+  NoteAddress(asker, *place, &answer);
+  RefuseUnknownName(asker, *place, &answer);
   return answer;
 }
 
@@ -113,11 +143,13 @@ Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::s
   }
   if (!answer.decision.allowed || answer.decision.audit_only)
     answer.advice = asker.snapshot->AdviseRequest(request, answer.decision);
+  NoteAddress(asker, place, &answer);
+  RefuseUnknownName(asker, place, &answer);
   return answer;
 }
 
 Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_view url) {
-  if (!policy::IsToken(method)) return Fail(Code::kInvalid, fmt::format("`{}` is not a method", method));
+  if (auto known = policy::CheckMethod(method); !known) return std::unexpected(known.error());
   policy::Scheme scheme = policy::Scheme::kHttps;
   if (const size_t mark = url.find("://"); mark != std::string_view::npos) {
     const std::string_view word = url.substr(0, mark);
@@ -132,14 +164,20 @@ Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_v
   if (!raw.starts_with('/')) raw.insert(0, 1, '/');
   const auto target = policy::CanonicalizeTarget(raw);
   if (!target) return std::unexpected(target.error());
-  return AskRequest(asker, std::move(*place), scheme, method, *target, {});
+  Answer answer = AskRequest(asker, std::move(*place), scheme, method, *target, {});
+  if (!policy::IsCommonMethod(method))
+    answer.note = fmt::format("{} is not a usual method; methods are matched to the letter", method);
+  return answer;
 }
 
 // A fetch or push is two requests; what either is refused, the whole is.
 Result<Answer> AskGit(const Asker& asker, std::string_view verb, std::string_view where) {
   if (verb == "upload-pack") verb = "fetch-pack";
-  if (verb != "fetch-pack" && verb != "receive-pack")
-    return Fail(Code::kInvalid, fmt::format("after `git` stands fetch-pack or receive-pack, not `{}`", verb));
+  if (verb != "fetch-pack" && verb != "receive-pack") {
+    // In the words of the language: `push` is receive-pack.
+    const auto cut = policy::CutCompact(fmt::format("git {} {}", verb, where));
+    return Fail(Code::kInvalid, cut ? fmt::format("`git {}` is not understood", verb) : cut.error().message);
+  }
   const std::string service = verb == "fetch-pack" ? "git-upload-pack" : "git-receive-pack";
   if (where.starts_with("https://")) where.remove_prefix(8);
   const size_t slash = where.find('/');
@@ -186,12 +224,20 @@ Result<Answer> AskSocket(const Asker& asker, std::string_view path) {
 }
 
 Result<Answer> Ask(const Asker& asker, std::string_view question) {
+  static constexpr std::string_view kNotAVerb[] = {
+      "connect"};  // in a question alone; a rule's verbs are looked for by CheckMethod
+  if (question.empty())
+    return Fail(
+        Code::kInvalid,
+        "an empty question; ask `METHOD URL`, `git fetch-pack HOST/REPO`, `connect HOST:PORT`, `dns NAME` or `unix PATH`");
   std::string_view rest = question;
   const std::string_view first = NextWord(&rest);
   if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)
     return Fail(Code::kInvalid, fmt::format("`{}` of what? A question is `METHOD URL`", first));
   if (rest.empty()) return AskUrl(asker, "GET", first);
   if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);
+  if (first == "tls") return AskConnect(asker, rest, policy::Transport::kTcp, 443);
+  if (first == "http") return Fail(Code::kInvalid, "`http` is every method; ask about one of them, as in `GET URL`");
   if (first == "udp") return AskConnect(asker, rest, policy::Transport::kUdp);
   if (first == "dns") return AskName(asker, rest);
   if (first == "unix") return AskSocket(asker, rest);
@@ -199,6 +245,8 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
     const std::string_view verb = NextWord(&rest);
     return AskGit(asker, verb, rest);
   }
+  if (const std::string_view near = policy::Nearest(first, kNotAVerb); !near.empty())
+    return Fail(Code::kInvalid, fmt::format("unknown verb `{}`; did you mean `{}`?", first, near));
   return AskUrl(asker, first, rest);
 }
 
@@ -232,10 +280,14 @@ Result<Asker> ReadAsker(const ExplainOptions& options) {
   return asker;
 }
 
-// Rules that a question without --by cannot meet, which a person would wonder about.
-bool HasProcessRules(const policy::Snapshot& snapshot) {
-  for (const policy::Rule& rule : snapshot.compiled().rules)
+// Whether the answer hangs on who asks, which a question without --by leaves open.
+bool HangsOnProcess(const Asker& asker, const Answer& answer) {
+  if (asker.process) return false;
+  for (const policy::RuleRef ref : {answer.decision.rule, answer.advice.nearest}) {
+    if (ref == policy::RuleRef::kNone) continue;
+    const policy::Rule& rule = asker.snapshot->compiled().rules[static_cast<size_t>(ref)];
     if (!rule.by.empty() || !rule.under.empty()) return true;
+  }
   return false;
 }
 
@@ -254,10 +306,14 @@ std::string AnswerText(const Asker& asker, const Answer& answer) {
   };
   if (const auto* rule = asker.snapshot->rule(answer.decision.rule)) add("by      ", RuleLine(*rule));
   if (!answer.advice.explanation.empty()) add("why     ", answer.advice.explanation);
-  if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) add("nearest ", RuleLine(*rule));
+  const bool named = answer.advice.explanation.find("; nearest: ") != std::string::npos;
+  const bool denied_by_rule = answer.decision.reason == policy::Reason::kDenyRule;
+  if (const auto* rule = asker.snapshot->rule(answer.advice.nearest); rule != nullptr && !named && !denied_by_rule)
+    add("nearest ", RuleLine(*rule));
   if (!answer.advice.suggest.empty()) add("allow it - allow:", answer.advice.suggest);
-  if (!asker.process && HasProcessRules(*asker.snapshot))
-    add("note    ", "some rules are for certain programs; without --by none of their allows is met");
+  if (!answer.note.empty()) add("note    ", answer.note);
+  if (HangsOnProcess(asker, answer))
+    add("note    ", "that rule is for certain programs; without --by PROGRAM an allow of them is not met, and a deny is");
   return text + '\n';
 }
 
@@ -280,6 +336,7 @@ void PrintJson(const Asker& asker, const Answer& answer) {
   if (!answer.advice.explanation.empty()) out["error"] = answer.advice.explanation;
   if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) out["nearest_rule"] = RuleJson(*rule);
   if (!answer.advice.suggest.empty()) out["suggest"] = answer.advice.suggest;
+  if (!answer.note.empty()) out["note"] = answer.note;
   fmt::print("{}\n", out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 

@@ -54,6 +54,8 @@ Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
         fmt::format("`{}`: `sluice run` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text), 0,
         rule->span});
   }
+  for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
+    LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
   return snapshot;
 }
 
@@ -179,6 +181,7 @@ void DescribeSpec(const supervisor::LaunchSpec& spec) {
   LogDebug("held read-only: {}", fmt::join(spec.protect, " "));
   if (!spec.unix_sockets.empty()) LogDebug("sockets of the host: {}", fmt::join(spec.unix_sockets, " "));
   std::vector<std::string_view> names;
+  names.reserve(spec.environment.size());
   for (const auto& [name, value] : spec.environment) names.push_back(name);
   LogDebug("variables: {}", fmt::join(names, " "));
   names.clear();

@@ -55,6 +55,12 @@ Message NoData(const Query& query, std::string_view why) {
   return response;
 }
 
+Message Filtered(const Query& query, std::string_view why) {
+  Message response = NoData(query, {});
+  Explain(&response, Ede::kFiltered, why);
+  return response;
+}
+
 Message NoSuchName(const Query& query) {
   Message response = Base(query);
   response.header.rcode = Rcode::kNxDomain;

@@ -24,6 +24,8 @@ inline constexpr size_t kMaxRelayed = 100;  ///< records of one relayed answer
 [[nodiscard]] Message Denied(const Query& query, std::string_view why);
 /// Nothing of this type, and no word about what lies below the name (RFC 8020). `why` empty: not a denial, no EDE.
 [[nodiscard]] Message NoData(const Query& query, std::string_view why);
+/// Addresses exist and none may be told: NODATA with EDE 17, since the name itself is allowed.
+[[nodiscard]] Message Filtered(const Query& query, std::string_view why);
 /// What the upstream says does not exist.
 [[nodiscard]] Message NoSuchName(const Query& query);
 [[nodiscard]] Message Failed(const Query& query, Rcode rcode, Ede code, std::string_view why);

@@ -53,7 +53,7 @@ enum class Rcode : uint16_t {
 };
 
 /// Extended DNS Errors (RFC 8914).
-enum class Ede : uint16_t { kOther = 0, kBlocked = 15, kProhibited = 18, kNoReachableAuthority = 22 };
+enum class Ede : uint16_t { kOther = 0, kBlocked = 15, kFiltered = 17, kProhibited = 18, kNoReachableAuthority = 22 };
 
 inline constexpr size_t kHeaderOctets = 12;
 inline constexpr size_t kMaxRecords = 1024;      ///< of one message, all sections

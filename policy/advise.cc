@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "policy/index.h"
 #include "policy/rule_text.h"
@@ -57,20 +60,19 @@ std::string DenySentence(const Snapshot& snapshot, RuleRef ref, std::string_view
   return fmt::format("{} is refused by deny: {} ({})", what, info->text, PlaceOf(*info));
 }
 
-// What the nearest rule lacks, where that is one thing.
-std::string_view Lack(Misses misses) {
-  switch (misses) {
-    case kMissBinary:
-      return ", but not for this program";
-    case kMissExpired:
-      return ", which has expired";
-    case kMissQuery:
-      return ", with another query";
-    case kMissHeader:
-      return ", with other headers";
-    default:
-      return "";
-  }
+// What the nearest rule lacks. Of the address the rest of the sentence speaks.
+std::string Lack(Misses misses) {
+  static constexpr std::pair<Misses, std::string_view> kWords[] = {{kMissBinary, "program"}, {kMissPort, "port"},
+                                                                   {kMissMethod, "method"},  {kMissPath, "path"},
+                                                                   {kMissQuery, "query"},    {kMissHeader, "header"}};
+  std::vector<std::string_view> lacks;
+  for (const auto& [bit, word] : kWords)
+    if ((misses & bit) != 0) lacks.push_back(word);
+  std::string text;
+  for (size_t i = 0; i < lacks.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? ", for another " : i + 1 == lacks.size() ? " and " : ", ", lacks[i]);
+  if ((misses & kMissExpired) != 0) text += text.empty() ? ", which has expired" : ", and expired";
+  return text;
 }
 
 std::string NearestText(const Snapshot& snapshot, const NearestRule& nearest) {
@@ -93,8 +95,10 @@ void KeepIfRule(std::string* suggest) {
   if (!suggest->empty() && !ParseCompact(Effect::kAllow, *suggest)) suggest->clear();
 }
 
-bool IsGuarded(const ConnectionView& connection, Reason reason) {
-  return reason == Reason::kPrivateAddress || connection.special;
+// A special address that the nearest rule opens is not what is wrong.
+bool IsGuarded(const ConnectionView& connection, Reason reason, const NearestRule& nearest) {
+  if (reason == Reason::kPrivateAddress) return true;
+  return connection.special && (nearest.index == kNoIndex || (nearest.misses & kMissAddress) != 0);
 }
 
 }  // namespace
@@ -105,6 +109,7 @@ Advice Snapshot::AdviseConnect(const ConnectQuery& query, const ConnectDecision&
   NearestRule nearest;
   ForEachCandidate(*compiled_, query, [&](uint32_t i) {
     const Rule& rule = compiled_->rules[i];
+    if (!query.address && !query.host.empty() && rule.host.kind == HostPattern::Kind::kAddress) return;
     if (rule.allow && rule.verb != Verb::kDns && (rule.verb == Verb::kUdp) == (query.transport == Transport::kUdp))
       nearest.Offer(i, ConnectionMisses(rule, connection));
   });
@@ -116,12 +121,12 @@ Advice Snapshot::AdviseConnect(const ConnectQuery& query, const ConnectDecision&
     advice.explanation = DenySentence(*this, denied.decision.rule, what);
     return advice;
   }
-  if (IsGuarded(connection, denied.decision.reason)) {
+  if (IsGuarded(connection, denied.decision.reason, nearest)) {
     advice.explanation = GuardSentence(connection, what);
     return advice;
   }
   advice.explanation = fmt::format("no rule allows {}{}", what, NearestText(*this, nearest));
-  if (query.port == 0 || query.transport == Transport::kUdp) return advice;
+  if (query.port == 0 || query.transport == Transport::kUdp || connection.special) return advice;
   // Where requests can be judged, the narrower rule is one that judges them.
   if (query.port == 443) {
     advice.suggest = fmt::format("GET {}", host);
@@ -161,11 +166,12 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
     advice.explanation = DenySentence(*this, denied.rule, asked);
     return advice;
   }
-  if (IsGuarded(connection, denied.reason)) {
+  if (IsGuarded(connection, denied.reason, nearest)) {
     advice.explanation = GuardSentence(connection, asked);
     return advice;
   }
   advice.explanation = fmt::format("no rule allows {}{}", asked, NearestText(*this, nearest));
+  if (connection.special) return advice;
   const CanonicalTarget& target = *request.target;
   if (target.has_hidden_dots) {
     advice.explanation += "; no rule can: to some servers its path has a dot segment";
@@ -213,6 +219,8 @@ Advice Snapshot::AdviseName(const NameQuery& query, const NameDecision& denied) 
   }
   if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
   advice.explanation = fmt::format("no rule allows {}{}", what, NearestText(*this, nearest));
+  if (nearest.index != kNoIndex && nearest.misses == 0 && compiled_->rules[nearest.index].verb == Verb::kDns)
+    advice.explanation += ", for other types";
   // Every rule implies A and AAAA lookups of its own host, and a lookup alone is seldom what was wanted.
   if (!query.name.empty() && (query.type == kDnsA || query.type == kDnsAaaa)) {
     advice.explanation += "; a rule for what will be done there allows the lookup too";
@@ -221,6 +229,22 @@ Advice Snapshot::AdviseName(const NameQuery& query, const NameDecision& denied) 
   } else if (!type.empty()) {
     advice.explanation += fmt::format("; type {} needs a rule `dns` with `types: [{}]`", type, type);
   }
+  return advice;
+}
+
+Advice Snapshot::AdviseAnswer(const ConnectQuery& query) const {
+  Advice advice;
+  const ConnectionView connection(query);
+  NearestRule nearest;
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (rule.allow) nearest.Offer(i, ConnectionMisses(rule, connection) & ~Misses{kMissPort});
+  });
+  if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
+  advice.explanation = GuardSentence(connection, query.host);
+  // Where a person would write it; a lookup's own rule takes no `ip:`.
+  if (nearest.index != kNoIndex && compiled_->rules[nearest.index].verb != Verb::kDns)
+    advice.explanation += NearestText(*this, nearest);
   return advice;
 }
 

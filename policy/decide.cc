@@ -51,12 +51,18 @@ ConnectDecision Deny(Reason reason, uint32_t rule = kNoIndex) {
 }
 ConnectDecision Allow(ConnectVerdict verdict, uint32_t rule) { return {verdict, {true, Reason::kAllowed, RuleRef{rule}, false}}; }
 
+// A rule by address says nothing of a name whose address is not known: it is no near miss.
+bool Mentions(const Rule& rule, const ConnectQuery& query) {
+  return query.address || query.host.empty() || rule.host.kind != HostPattern::Kind::kAddress;
+}
+
 // What the allow that came closest lacked. Only for denials: a second look at the candidates.
 Reason WhyNoAllow(const Snapshot::Compiled& compiled, const ConnectionView& connection) {
   Closest closest;
   ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
     const Rule& rule = compiled.rules[i];
-    if (rule.allow && CarriedBy(rule, connection.query.transport)) closest.Offer(ConnectionMisses(rule, connection));
+    if (rule.allow && CarriedBy(rule, connection.query.transport) && Mentions(rule, connection.query))
+      closest.Offer(ConnectionMisses(rule, connection));
   });
   return closest.reason();
 }
@@ -215,6 +221,20 @@ NameDecision Snapshot::DecideName(const NameQuery& query) const noexcept {
   // NXDOMAIN speaks for every type and for all below the name (RFC 2308, RFC 8020): NODATA where that would say too much.
   if (other_type || IsAncestor(*compiled_, query.name)) decision.verdict = NameVerdict::kAncestor;
   return decision;
+}
+
+Decision Snapshot::DecideAnswer(const ConnectQuery& query) const noexcept {
+  if (query.host.empty() || !query.address) return {};
+  const ConnectionView connection(query);
+  uint32_t allow = kNoIndex;
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (rule.allow && (ConnectionMisses(rule, connection) & ~Misses{kMissPort}) == 0) Keep(&allow, i);
+  });
+  if (allow != kNoIndex) return {true, Reason::kAllowed, RuleRef{allow}, false};
+  // `mode: audit` is stopped by the address guard alone (exact point 19).
+  const bool audited = compiled_->mode == Mode::kAudit && !connection.special;
+  return {audited, Reason::kPrivateAddress, RuleRef::kNone, audited};
 }
 
 Decision Snapshot::DecideUnix(const UnixQuery& query) const noexcept {

@@ -58,7 +58,7 @@ Result<std::string> NonAsciiLabel(std::string_view label, size_t column) {
     return HostError(fmt::format("`*` cannot stand in the non-ASCII label `{}`; write its xn-- form or the whole label", label),
                      column, label.size());
   std::string why = "not a valid label";
-  const std::string result = ToALabel(std::string(label), &why);
+  std::string result = ToALabel(std::string(label), &why);
   if (result.empty() || !result.starts_with("xn--") || !IsPlainLabel(result) || LosesCharacter(label))
     return HostError(
         fmt::format("`{}` is not a host label in any script ({})", label, result.empty() ? why : "it maps to other characters"),

@@ -6,6 +6,7 @@
 #include "policy/compiled.h"
 #include "policy/finding.h"
 #include "policy/overlap.h"
+#include "policy/rule_text.h"
 
 namespace sluice::policy {
 namespace {
@@ -15,6 +16,11 @@ constexpr size_t kMaxWork = 500'000;  // comparisons of patterns, over the whole
 class Linter {
  public:
   Linter(const Snapshot& snapshot, WallTime now) : compiled_(snapshot.compiled()), now_(now) {}
+
+  std::vector<Finding> UnknownMethods() {
+    for (uint32_t i = 0; i < compiled_.rules.size(); ++i) Methods(i, compiled_.rules[i]);
+    return std::move(findings_);
+  }
 
   std::vector<Finding> Run() {
     for (uint32_t i = 0; i < compiled_.rules.size(); ++i) {
@@ -45,6 +51,7 @@ class Linter {
 
   // What can be said of one rule by itself.
   void Alone(uint32_t index, const Rule& rule) {
+    Methods(index, rule);
     if (!rule.allow) return;
     if (rule.until && now_ >= *rule.until) Add(Severity::kWarning, "expired", index, fmt::format("{} has expired", Text(index)));
     if (rule.verb == Verb::kHttp && rule.scheme == Scheme::kHttp)
@@ -55,6 +62,14 @@ class Linter {
     if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && PortsOverlap(rule.ports, {{53, 53}}))
       Add(Severity::kWarning, "port-53", index,
           fmt::format("{} has no effect on port 53, which belongs to the resolver", Text(index)));
+  }
+
+  void Methods(uint32_t index, const Rule& rule) {
+    for (const std::string& method : rule.methods)
+      if (!IsCommonMethod(method))
+        Add(Severity::kWarning, "unknown-method", index,
+            fmt::format("{} is about the method {}, which is not a usual one; methods are matched to the letter", Text(index),
+                        method));
   }
 
   void Duplicate(uint32_t index, const Rule& rule) {
@@ -187,6 +202,8 @@ class Linter {
 };
 
 }  // namespace
+
+std::vector<Finding> UnknownMethods(const Snapshot& snapshot) { return Linter(snapshot, {}).UnknownMethods(); }
 
 std::vector<Finding> Lint(const Snapshot& snapshot, WallTime now) { return Linter(snapshot, now).Run(); }
 

@@ -327,7 +327,7 @@ Misses RequestView::GitMisses(const Rule& rule) const {
     path.remove_suffix(other.size() + 1);
     misses |= kMissMethod;
   } else {
-    return kMissPath;
+    return kMissMethod | kMissPath;  // no request of git's: another path alone would not do
   }
   RepoBuffer buffer;
   if (path.empty() || (!rule.paths.empty() && !AnyGlob(rule.paths, NormalRepo(path, &buffer)))) misses |= kMissPath;

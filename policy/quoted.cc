@@ -1,5 +1,6 @@
 #include "policy/quoted.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace sluice::policy {
@@ -35,8 +36,11 @@ Result<std::string> DecodeSingleQuoted(std::string_view raw) {
   std::string out;
   out.reserve(raw.size());
   for (size_t i = 0; i < raw.size(); ++i) {
-    if (raw[i] == '\'' && (i + 1 == raw.size() || raw[++i] != '\''))
-      return QuoteError("a quote inside quotes is written twice", i, 1);
+    if (raw[i] == '\'') {
+      ++i;
+      if (i == raw.size() || raw[i] != '\'')
+        return QuoteError("a quote inside quotes is written twice", std::min(i, raw.size() - 1), 1);
+    }
     out += raw[i];
   }
   return out;

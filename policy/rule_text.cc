@@ -1,6 +1,7 @@
 #include "policy/rule_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,9 +14,13 @@ namespace {
 
 constexpr std::string_view kVerbs[] = {"http", "git", "tls", "tcp", "udp", "dns", "unix"};
 constexpr std::string_view kLaterVerbs[] = {"ws", "grpc", "graphql", "jsonrpc", "mcp"};
-constexpr std::string_view kMethods[] = {"GET",    "HEAD",   "POST", "PUT",      "DELETE",    "PATCH", "OPTIONS", "CONNECT",
-                                         "TRACE",  "COPY",   "LOCK", "MKCOL",    "MOVE",      "PURGE", "QUERY",   "REPORT",
-                                         "SEARCH", "UNLOCK", "BIND", "PROPFIND", "PROPPATCH", "UNBIND"};
+// Of the IANA registry, and of what caches and stores use beside it. The usual ones first: of two that are equally near, the
+// first is the spelling that was probably meant.
+constexpr std::string_view kMethods[] = {"GET",     "HEAD",    "POST",     "PUT",        "DELETE",     "PATCH",  "OPTIONS",
+                                         "CONNECT", "TRACE",   "QUERY",    "PROPFIND",   "PROPPATCH",  "MKCOL",  "COPY",
+                                         "MOVE",    "LOCK",    "UNLOCK",   "REPORT",     "SEARCH",     "PURGE",  "LIST",
+                                         "BIND",    "UNBIND",  "REBIND",   "LABEL",      "LINK",       "UNLINK", "MERGE",
+                                         "UPDATE",  "CHECKIN", "CHECKOUT", "MKACTIVITY", "MKCALENDAR", "NOTIFY", "SUBSCRIBE"};
 constexpr std::string_view kGitVerbs[] = {"fetch-pack", "upload-pack", "receive-pack"};
 
 std::unexpected<Error> TextError(std::string message, size_t column, size_t length = 1) {
@@ -60,14 +65,17 @@ std::unexpected<Error> UnknownVerb(std::string_view word, size_t column) {
   if (Contains(kLaterVerbs, word))
     return TextError(fmt::format("the verb `{}` is not in this version", word), column, word.size());
   std::string hint;
-  if (Contains(kMethods, Upper(word))) {
+  if (const std::string upper = Upper(word); upper == "ANY" || upper == "ALL" || upper == "*") {
+    hint = "; every method is the verb `http`";
+  } else if (Contains(kMethods, upper)) {
     hint = fmt::format("; methods are upper-case: `{}`", Upper(word));
   } else if (const std::string lower = LowerCase(word);
              lower != word && (Contains(kVerbs, lower) || Contains(kLaterVerbs, lower))) {
     hint = fmt::format("; verbs are lower-case: `{}`", lower);
   } else {
     hint = DidYouMean(word, kVerbs);
-    if (hint.empty()) hint = DidYouMean(word, kMethods);
+    if (hint.empty()) hint = DidYouMean(Upper(word), kMethods);
+    if (hint.empty()) hint = fmt::format("; a verb is {}, or an HTTP method such as GET or GET,POST", fmt::join(kVerbs, ", "));
   }
   return TextError(fmt::format("unknown verb `{}`{}", word, hint), column, word.size());
 }
@@ -79,12 +87,7 @@ Result<void> ReadMethods(Effect effect, const Piece& verb, Rule* rule) {
     const std::string_view method = std::string_view(verb.text).substr(at, comma - at);
     const size_t column = verb.column + at;
     if (method.empty()) return TextError("an empty method; write `GET,POST`", column);
-    if (!IsToken(method) || HasLower(method) || !HasUpper(method)) return UnknownVerb(method, column);
-    if (!Contains(kMethods, method)) {
-      const std::string lower = LowerCase(method);
-      const std::string_view near = Nearest(method, kMethods);
-      if (Contains(kVerbs, lower) || Contains(kLaterVerbs, lower) || !near.empty()) return UnknownVerb(method, column);
-    }
+    if (auto checked = CheckMethod(method); !checked) return Shifted(checked.error(), static_cast<uint32_t>(column));
     if (effect == Effect::kAllow && (method == "CONNECT" || method == "TRACE"))
       return TextError(fmt::format("{} is never forwarded, so no rule can allow it", method), column, method.size());
     if (std::find(rule->methods.begin(), rule->methods.end(), method) != rule->methods.end())
@@ -294,6 +297,18 @@ Result<void> ReadPortsPiece(const RulePieces& pieces, Effect effect, Rule* rule)
 }
 
 }  // namespace
+
+bool IsCommonMethod(std::string_view method) { return Contains(kMethods, method); }
+
+Result<void> CheckMethod(std::string_view method) {
+  if (!IsToken(method) || HasLower(method) || !HasUpper(method)) return UnknownVerb(method, 1);
+  if (IsCommonMethod(method)) return {};
+  const std::string lower = LowerCase(method);
+  if (lower == "any" || lower == "all" || Contains(kVerbs, lower) || Contains(kLaterVerbs, lower) ||
+      !Nearest(method, kMethods).empty())
+    return UnknownVerb(method, 1);
+  return {};
+}
 
 Result<RulePieces> CutCompact(std::string_view text) {
   RulePieces pieces;

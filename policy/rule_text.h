@@ -34,6 +34,11 @@ struct RulePieces {
 /// What depends on the keys beside the verb: to be called once they are set.
 [[nodiscard]] Result<void> CheckRule(const Rule& rule);
 
+/// Whether a method is registered or in common use. Others are legal, and worth a remark: `sluice lint` says `unknown-method`.
+[[nodiscard]] bool IsCommonMethod(std::string_view method);
+/// Refuses what no rule can name: a lower-case word, a verb, and a near miss of a common method.
+[[nodiscard]] Result<void> CheckMethod(std::string_view method);
+
 /// `by`, `under`: an absolute path glob or sha256:HEX.
 [[nodiscard]] Result<ExecutablePattern> ParseExecutable(std::string_view text);
 /// The first instant after `until: 2027-01-31` or `until: 2027-01-31T12:00:00+01:00`.

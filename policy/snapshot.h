@@ -54,6 +54,9 @@ class Snapshot {
   [[nodiscard]] ConnectDecision DecideConnect(const ConnectQuery& query) const noexcept;
   [[nodiscard]] Decision DecideRequest(const RequestQuery& query) const noexcept;
   [[nodiscard]] NameDecision DecideName(const NameQuery& query) const noexcept;
+  /// Whether some allow may lead from `query.host` to `query.address` on whatever port: what the resolver asks before it answers.
+  /// Port and transport are not looked at. Denials, and the port, are the connection's to judge: this is no permission to dial.
+  [[nodiscard]] Decision DecideAnswer(const ConnectQuery& query) const noexcept;
   /// No rule at all is a denial here too; the supervisor allows paths below the workload's writable trees itself.
   [[nodiscard]] Decision DecideUnix(const UnixQuery& query) const noexcept;
 
@@ -62,6 +65,8 @@ class Snapshot {
   [[nodiscard]] Advice AdviseConnect(const ConnectQuery& query, const ConnectDecision& denied) const;
   [[nodiscard]] Advice AdviseRequest(const RequestQuery& query, const Decision& denied) const;
   [[nodiscard]] Advice AdviseName(const NameQuery& query, const NameDecision& denied) const;
+  /// For an address that DecideAnswer refused.
+  [[nodiscard]] Advice AdviseAnswer(const ConnectQuery& query) const;
 
   [[nodiscard]] std::span<const RuleInfo> rules() const;
   /// Null for RuleRef::kNone.

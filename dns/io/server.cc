@@ -30,7 +30,8 @@ Result<std::unique_ptr<Server>> Server::Start(boost::asio::io_context& context, 
   if (!options.udp && !options.tcp) return Fail(Code::kInvalid, "the resolver was given no socket");
   if (!options.attribute)
     options.attribute = [](policy::Transport, const Endpoint&, const Endpoint&) { return policy::ProcessPtr(); };
-  auto core = std::make_shared<ServerCore>(std::move(options.attribute), options.limits, upstream, pool, policy, sink);
+  auto core = std::make_shared<ServerCore>(std::move(options.attribute), options.limits, std::move(options.host_addresses),
+                                           upstream, pool, policy, sink);
   std::shared_ptr<UdpSide> udp;
   std::shared_ptr<TcpSide> tcp;
   if (options.udp) {
@@ -39,7 +40,7 @@ Result<std::unique_ptr<Server>> Server::Start(boost::asio::io_context& context, 
     udp = std::move(*started);
   }
   if (options.tcp) {
-    auto started = TcpSide::Start(context, std::move(options.tcp), core);
+    auto started = TcpSide::Start(context, std::move(options.tcp), options.tcp_idle, core);
     if (!started) {
       core->Stop();
       if (udp) udp->Stop();

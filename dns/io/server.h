@@ -3,8 +3,10 @@
 // The policy resolver: answers the workload's lookups on sockets that the supervisor opened inside the capture namespace.
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -23,6 +25,9 @@ struct ServerOptions {
   UniqueFd tcp;  ///< listening on [::]:53, dual-stack
   AttributeClient attribute;
   Limits limits{};
+  /// A TCP connection that for so long sends no whole query, or takes no answer, is closed (RFC 7766 section 6.2.3).
+  std::chrono::milliseconds tcp_idle{10'000};
+  std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: no name leads there unless a rule's `ip:` does
 };
 
 /// Lives on one io_context and is destroyed there.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/log.h"
 #include "dns/chain.h"
@@ -84,8 +85,7 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
   const bool asks = !other && (IsAddress(type) || IsRelayed(type));
   const LookupPtr hit = asks && IsAddress(type) ? upstream_.Peek(query.name) : nullptr;
   if (asks && hit == nullptr && !judged.decision.decision.audit_only) {
-    if (auto why = limiter_.JudgeUpstream(now))
-      return DenyByLimit(query, process, judged.decision, std::move(*why), Rcode::kServFail);
+    if (auto why = limiter_.JudgeUpstream(now)) return DenyByLimit(query, process, judged.decision, *why, Rcode::kServFail);
   }
   if (!Record(query, process, judged.decision.decision, {})) return Unrecorded(query);
   if (type == Type::kAny) return MinimalAny(query);
@@ -137,10 +137,9 @@ std::optional<Message> ServerCore::RefuseByLimit(const Query& query, const polic
   if (decision.decision.audit_only) return std::nullopt;
   const policy::RuleInfo* rule = snapshot_->rule(decision.decision.rule);
   const std::string_view text = rule != nullptr ? std::string_view(rule->text) : std::string_view();
-  if (auto why = limiter_.JudgeShape(query.name, text))
-    return DenyByLimit(query, process, decision, std::move(*why), Rcode::kNxDomain);
+  if (auto why = limiter_.JudgeShape(query.name, text)) return DenyByLimit(query, process, decision, *why, Rcode::kNxDomain);
   if (auto why = limiter_.JudgeNewName(query.name, text, now))
-    return DenyByLimit(query, process, decision, std::move(*why), Rcode::kServFail);
+    return DenyByLimit(query, process, decision, *why, Rcode::kServFail);
   return std::nullopt;
 }
 
@@ -193,7 +192,7 @@ Message ServerCore::Deny(const Query& query, const policy::ProcessPtr& process, 
 }
 
 Message ServerCore::DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
-                                std::string why, Rcode rcode) {
+                                const std::string& why, Rcode rcode) {
   const policy::Decision denied{false, Reason::kLimit, decision.decision.rule, false};
   if (!Record(query, process, denied, why)) return Unrecorded(query);
   // A rate passes, a shape does not: only the latter is said to be final.
@@ -215,6 +214,34 @@ std::optional<Message> ServerCore::DenyByAlias(const Query& query, const policy:
   return std::nullopt;
 }
 
+// A name that leads nowhere but where no rule may go is told so now: a client says "cannot resolve" rather than failing in a
+// connect. Nothing when some address will do. What is dialled is judged again then, so a later answer opens nothing.
+std::optional<Message> ServerCore::FilterAddresses(const Query& query, const policy::ProcessPtr& process,
+                                                   std::span<const IpAddress> addresses) {
+  policy::ConnectQuery asked{
+      .process = process.get(), .host = query.name, .now = SystemClock().Wall(), .host_addresses = host_addresses_};
+  policy::Decision decision;
+  for (const IpAddress& address : addresses | std::views::reverse) {
+    asked.address = address;
+    decision = snapshot_->DecideAnswer(asked);
+    if (decision.allowed) return std::nullopt;
+  }
+  policy::DecisionEvent event;
+  event.time = asked.now;
+  event.layer = policy::EventLayer::kDns;
+  event.target.host = query.name;
+  event.target.address = asked.address;
+  event.target.method = TypeText(query.question.type);
+  event.process = process;
+  event.decision = decision;
+  event.advice = snapshot_->AdviseAnswer(asked);
+  event.snapshot = snapshot_;
+  event.denial_id = sink_.NextDenialId();
+  const std::string why = fmt::format("{} ({})", event.advice.explanation, event.denial_id);
+  if (!sink_.Record(std::move(event))) return Unrecorded(query);
+  return Filtered(query, why);
+}
+
 Message ServerCore::FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup) {
   switch (lookup.status) {
     case Lookup::Status::kFailed:
@@ -227,6 +254,7 @@ Message ServerCore::FromLookup(const Query& query, const policy::ProcessPtr& pro
       break;
   }
   if (auto denied = DenyByAlias(query, process, lookup.found.chain)) return std::move(*denied);
+  if (auto filtered = FilterAddresses(query, process, lookup.found.addresses)) return std::move(*filtered);
   const Family family = query.question.type == Type::kA ? Family::kV4 : Family::kV6;
   const auto address = pool_.AddressFor(query.name, family);
   if (!address) {

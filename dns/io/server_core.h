@@ -36,9 +36,15 @@ using Step = std::variant<Silence, Wire, std::unique_ptr<Work>>;
 
 class ServerCore {
  public:
-  ServerCore(AttributeClient attribute, Limits limits, UpstreamClient& upstream, SyntheticPool& pool,
-             const policy::CurrentPolicy& policy, policy::EventSink& sink)
-      : attribute_(std::move(attribute)), limiter_(limits), upstream_(upstream), pool_(pool), policy_(policy), sink_(sink) {}
+  ServerCore(AttributeClient attribute, Limits limits, std::vector<IpAddress> host_addresses, UpstreamClient& upstream,
+             SyntheticPool& pool, const policy::CurrentPolicy& policy, policy::EventSink& sink)
+      : attribute_(std::move(attribute)),
+        limiter_(limits),
+        host_addresses_(std::move(host_addresses)),
+        upstream_(upstream),
+        pool_(pool),
+        policy_(policy),
+        sink_(sink) {}
 
   [[nodiscard]] Step Begin(std::span<const uint8_t> bytes, const ClientInfo& client);
   /// Empty after Stop.
@@ -62,9 +68,11 @@ class ServerCore {
   [[nodiscard]] Message Deny(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision, Type as,
                              std::string detail);
   [[nodiscard]] Message DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
-                                    std::string why, Rcode rcode);
+                                    const std::string& why, Rcode rcode);
   [[nodiscard]] std::optional<Message> DenyByAlias(const Query& query, const policy::ProcessPtr& process,
                                                    std::span<const std::string> chain);
+  [[nodiscard]] std::optional<Message> FilterAddresses(const Query& query, const policy::ProcessPtr& process,
+                                                       std::span<const IpAddress> addresses);
   [[nodiscard]] Message FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup);
   [[nodiscard]] Message FromWire(const Query& query, const policy::ProcessPtr& process, const Result<Wire>& wire);
   /// False: the sink keeps no record, so nothing may be answered.
@@ -74,6 +82,7 @@ class ServerCore {
 
   AttributeClient attribute_;
   Limiter limiter_;
+  const std::vector<IpAddress> host_addresses_;
   UpstreamClient& upstream_;
   SyntheticPool& pool_;
   const policy::CurrentPolicy& policy_;

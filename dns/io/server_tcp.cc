@@ -13,6 +13,8 @@
 #include <chrono>
 #include <deque>
 
+#include "base/clock.h"
+
 namespace sluice::dns {
 namespace {
 
@@ -22,8 +24,7 @@ using boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kMaxConnections = 100;
-constexpr size_t kMaxInFlight = 16;        ///< queries of one connection, answers not yet written included
-constexpr std::chrono::seconds kIdle{10};  ///< without a whole query, or with an answer that is not taken
+constexpr size_t kMaxInFlight = 16;  ///< queries of one connection, answers not yet written included
 constexpr std::chrono::milliseconds kAcceptPause{50};
 
 Endpoint ToEndpoint(const tcp::endpoint& endpoint) {
@@ -34,8 +35,14 @@ Endpoint ToEndpoint(const tcp::endpoint& endpoint) {
 
 class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  public:
-  TcpConnection(asio::io_context& context, tcp::socket socket, std::shared_ptr<ServerCore> core)
-      : context_(context), socket_(std::move(socket)), idle_(context), room_(context), core_(std::move(core)) {}
+  TcpConnection(asio::io_context& context, tcp::socket socket, std::chrono::milliseconds idle, std::shared_ptr<ServerCore> core)
+      : context_(context),
+        socket_(std::move(socket)),
+        idle_limit_(idle),
+        idle_(context),
+        room_(context),
+        core_(std::move(core)),
+        touched_(SystemClock().Steady()) {}
 
   static asio::awaitable<void> Read(std::shared_ptr<TcpConnection> self) {
     error_code error;
@@ -46,7 +53,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     self->Touch();
     while (self->socket_.is_open()) {
       while (self->in_flight_ >= kMaxInFlight && self->socket_.is_open()) {
-        self->room_.expires_after(kIdle);
+        self->room_.expires_after(self->idle_limit_);
         co_await self->room_.async_wait(kAwait);
       }
       std::array<uint8_t, 2> length{};
@@ -61,11 +68,15 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     // The client may have closed its side only: what it asked is still answered.
     // Until then the connection counts, or half-closed ones would be without a bound.
     while (self->in_flight_ > 0 && self->socket_.is_open()) {
-      self->room_.expires_after(kIdle);
+      self->room_.expires_after(self->idle_limit_);
       co_await self->room_.async_wait(kAwait);
     }
     self->Close();
   }
+
+  /// Nothing is being looked up or written for it.
+  [[nodiscard]] bool is_idle() const { return in_flight_ == 0; }
+  [[nodiscard]] SteadyTime touched() const { return touched_; }
 
   void Close() {
     error_code ignored;
@@ -115,7 +126,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
 
   void Touch() {
     if (!socket_.is_open()) return;
-    idle_.expires_after(kIdle);
+    touched_ = SystemClock().Steady();
+    idle_.expires_after(idle_limit_);
     idle_.async_wait([weak = weak_from_this()](error_code error) {
       const auto self = weak.lock();
       if (!error && self) self->Close();
@@ -124,19 +136,22 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
 
   asio::io_context& context_;
   tcp::socket socket_;
+  const std::chrono::milliseconds idle_limit_;
   asio::steady_timer idle_;
   asio::steady_timer room_;
   std::shared_ptr<ServerCore> core_;
   std::deque<Wire> queue_;
   size_t in_flight_ = 0;
+  SteadyTime touched_;
 };
 
-Result<std::shared_ptr<TcpSide>> TcpSide::Start(asio::io_context& context, UniqueFd listener, std::shared_ptr<ServerCore> core) {
+Result<std::shared_ptr<TcpSide>> TcpSide::Start(asio::io_context& context, UniqueFd listener, std::chrono::milliseconds idle,
+                                                std::shared_ptr<ServerCore> core) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
     return FailErrno("the resolver's TCP socket", errno);
-  std::shared_ptr<TcpSide> self(new TcpSide(context, std::move(core)));
+  std::shared_ptr<TcpSide> self(new TcpSide(context, idle, std::move(core)));
   error_code error;
   self->acceptor_.assign(own.ss_family == AF_INET ? tcp::v4() : tcp::v6(), listener.get(), error);
   if (error) return FailErrno("the resolver's TCP socket", error.value());
@@ -151,6 +166,18 @@ void TcpSide::Stop() {
   for (const auto& connection : connections_) connection->Close();
 }
 
+// One process must not keep the others from TCP by holding connections that ask nothing.
+bool TcpSide::MakeRoom() {
+  if (connections_.size() < kMaxConnections) return true;
+  std::shared_ptr<TcpConnection> oldest;
+  for (const auto& connection : connections_)
+    if (connection->is_idle() && (oldest == nullptr || connection->touched() < oldest->touched())) oldest = connection;
+  if (oldest == nullptr) return false;
+  oldest->Close();
+  connections_.erase(oldest);
+  return true;
+}
+
 asio::awaitable<void> TcpSide::Run(std::shared_ptr<TcpSide> self) {
   asio::steady_timer pause(self->context_);
   while (self->acceptor_.is_open()) {
@@ -161,8 +188,8 @@ asio::awaitable<void> TcpSide::Run(std::shared_ptr<TcpSide> self) {
       co_await pause.async_wait(kAwait);
       continue;
     }
-    if (self->connections_.size() >= kMaxConnections) continue;  // closed as it goes out of scope
-    auto connection = std::make_shared<TcpConnection>(self->context_, std::move(socket), self->core_);
+    if (!self->MakeRoom()) continue;  // closed as it goes out of scope
+    auto connection = std::make_shared<TcpConnection>(self->context_, std::move(socket), self->idle_, self->core_);
     self->connections_.insert(connection);
     asio::co_spawn(self->context_, Serve(self, std::move(connection)), asio::detached);
   }

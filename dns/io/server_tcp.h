@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <chrono>
 #include <memory>
 #include <unordered_set>
 
@@ -18,17 +19,20 @@ class TcpConnection;
 class TcpSide : public std::enable_shared_from_this<TcpSide> {
  public:
   static Result<std::shared_ptr<TcpSide>> Start(boost::asio::io_context& context, UniqueFd listener,
-                                                std::shared_ptr<ServerCore> core);
+                                                std::chrono::milliseconds idle, std::shared_ptr<ServerCore> core);
   void Stop();
 
  private:
-  TcpSide(boost::asio::io_context& context, std::shared_ptr<ServerCore> core)
-      : context_(context), acceptor_(context), core_(std::move(core)) {}
+  TcpSide(boost::asio::io_context& context, std::chrono::milliseconds idle, std::shared_ptr<ServerCore> core)
+      : context_(context), acceptor_(context), idle_(idle), core_(std::move(core)) {}
   static boost::asio::awaitable<void> Run(std::shared_ptr<TcpSide> self);
+  /// Whether there is place for one more; what has waited longest without a query in flight gives way.
+  [[nodiscard]] bool MakeRoom();
   static boost::asio::awaitable<void> Serve(std::shared_ptr<TcpSide> self, std::shared_ptr<TcpConnection> connection);
 
   boost::asio::io_context& context_;
   boost::asio::ip::tcp::acceptor acceptor_;
+  const std::chrono::milliseconds idle_;
   std::shared_ptr<ServerCore> core_;
   std::unordered_set<std::shared_ptr<TcpConnection>> connections_;
 };

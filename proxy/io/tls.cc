@@ -8,6 +8,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <list>
 #include <mutex>
 #include <unordered_map>
@@ -21,6 +22,7 @@ namespace {
 constexpr long kBackdate = -3600;  // a workload's clock may lag
 constexpr long kAuthorityLife = 30L * 24 * 3600;
 constexpr long kLeafLife = 7L * 24 * 3600;
+constexpr int kSecurityLevel = 2;  // of certificates and keys of upstreams
 // AES-128 first: half the rounds, and no client that speaks TLS 1.3 lacks it.
 constexpr char kSuites13[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 constexpr char kSuites12[] =
@@ -278,6 +280,8 @@ class Client final : public TlsClient {
     if (!context_) return TlsFail("cannot set up TLS");
     SSL_CTX* const c = context_.get();
     SetCommonOptions(c);
+    // 112 bits: no RSA below 2048, no SHA-1 in a chain. Some machines' openssl.cnf and builds of OpenSSL take less.
+    SSL_CTX_set_security_level(c, std::max(SSL_CTX_get_security_level(c), kSecurityLevel));
     SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(c, OnNewSession);

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Outcome {
@@ -48,12 +49,13 @@ class PolicyCommands : public ::testing::Test {
     return Capture([&] { return RunLint({std::move(files), format}); });
   }
   Outcome Explain(const std::string& question, ExplainOptions options = {}) {
-    options.file =
-        Write("policy.yaml",
-              "version: 1\nrules:\n  - allow: GET api.github.com/repos/**\n  - allow: git fetch-pack github.com/octo/*\n"
-              "  - allow: tcp db.test:5432\n    ip: [10.0.0.0/8]\n  - allow: GET n.test\n    by: [/usr/bin/node]\n    until: "
-              "2026-12-31\n"
-              "  - deny: GET api.github.com/repos/secret/**\n  - allow: unix /run/a.sock\n");
+    if (options.file.empty())
+      options.file =
+          Write("policy.yaml",
+                "version: 1\nrules:\n  - allow: GET api.github.com/repos/**\n  - allow: git fetch-pack github.com/octo/*\n"
+                "  - allow: tcp db.test:5432\n    ip: [10.0.0.0/8]\n  - allow: GET n.test\n    by: [/usr/bin/node]\n    until: "
+                "2026-12-31\n"
+                "  - deny: GET api.github.com/repos/secret/**\n  - allow: unix /run/a.sock\n");
     options.question = question;
     return Capture([&] { return RunExplain(options); });
   }
@@ -153,12 +155,62 @@ TEST_F(PolicyCommands, NothingPrintedMovesTheCursor) {
     }
 }
 
+TEST_F(PolicyCommands, AnUnusualMethodIsRemarkedOn) {
+  const auto odd =
+      Write("odd.yaml", "version: 1\nrules:\n  - allow: GET,FOO a.test\n  - deny: QUUX a.test\n  - allow: MERGE a.test\n");
+  const Outcome o = LintOf({odd});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.out,
+              HasSubstr("odd.yaml:3:12: warning: `allow: FOO,GET a.test` is about the method FOO, which is not a usual one; "
+                        "methods are matched to the letter [unknown-method]\n"));
+  EXPECT_THAT(o.out, HasSubstr("odd.yaml:4:11: warning: `deny: QUUX a.test` is about the method QUUX"));
+  EXPECT_THAT(o.out, Not(HasSubstr("MERGE,")));
+  EXPECT_THAT(Explain("FOO https://api.github.com/repos/a").out, HasSubstr("note     FOO is not a usual method"));
+  EXPECT_THAT(Explain("GET https://api.github.com/repos/a").out, Not(HasSubstr("note")));
+}
+
+TEST_F(PolicyCommands, ExplainSaysWhatIsWrongWithAQuestion) {
+  const auto said = [&](const std::string& question) {
+    const Outcome o = Explain(question);
+    EXPECT_EQ(o.code, 2) << question;
+    EXPECT_EQ(o.out, "") << question;
+    return o.err;
+  };
+  EXPECT_THAT(said("frob x"), HasSubstr("unknown verb `frob`; a verb is http, git, tls, tcp, udp, dns, unix, or an HTTP method"));
+  EXPECT_THAT(said("PSOT a.test"), HasSubstr("did you mean `POST`?"));
+  EXPECT_THAT(said("get a.test"), HasSubstr("methods are upper-case: `GET`"));
+  EXPECT_THAT(said("conect a.test:1"), HasSubstr("did you mean `connect`?"));
+  EXPECT_THAT(said("http a.test"), HasSubstr("every method; ask about one"));
+  EXPECT_THAT(said("ws a.test"), HasSubstr("not in this version"));
+  EXPECT_THAT(said("git push github.com/octo/hello"), HasSubstr("did you mean `git receive-pack`?"));
+  EXPECT_THAT(said("git clone github.com/octo/hello"), HasSubstr("did you mean `git fetch-pack`?"));
+  EXPECT_THAT(said("connect a.test"), HasSubstr("needs a port, as in `connect a.test:443`"));
+  EXPECT_THAT(said("connect 8.8.8.8:53"), HasSubstr("port 53 always belongs to the policy's resolver"));
+  EXPECT_THAT(said(""), HasSubstr("an empty question; ask `METHOD URL`"));
+}
+
+TEST_F(PolicyCommands, ExplainKnowsThatAConnectionByNameBeginsWithALookup) {
+  const auto file = Write("cidr.yaml", "version: 1\nrules:\n  - allow: tcp 10.0.0.0/8:5432\n  - allow: dns db.test\n");
+  ExplainOptions options;
+  options.file = file;
+  const Outcome known = Explain("connect db.test:5432", options);
+  EXPECT_EQ(known.code, 0);
+  EXPECT_THAT(known.out, HasSubstr("--ip ADDRESS asks about one"));
+  const Outcome unknown = Explain("connect other.test:5432", options);
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.out, HasSubstr("denied   connect other.test:5432   dns\n"));
+  EXPECT_THAT(unknown.out, HasSubstr("no rule allows a lookup of other.test"));
+  options.ip = "10.0.0.1";
+  EXPECT_THAT(Explain("connect db.test:5432", options).out, Not(HasSubstr("note")));
+}
+
 TEST_F(PolicyCommands, ExplainTakesProcessTimeAndAddress) {
   ExplainOptions node;
   node.by = "/usr/bin/node";
   node.at = "2026-12-01";
   EXPECT_EQ(Explain("GET n.test", node).code, 0);
   EXPECT_THAT(Explain("GET n.test").out, HasSubstr("without --by"));
+  EXPECT_THAT(Explain("GET https://api.github.com/repos/a").out, Not(HasSubstr("without --by")));
   node.at = "2027-01-01";
   const Outcome late = Explain("GET n.test", node);
   EXPECT_EQ(late.code, 1);

@@ -1,4 +1,5 @@
-"""The lab's certificate authority, made with the openssl command: a root, one leaf for every good site, two bad leaves."""
+"""The lab's certificate authority, made with the openssl command: a root, one leaf for every good site, and bad ones."""
+import datetime
 import pathlib
 import subprocess
 
@@ -9,19 +10,26 @@ def openssl(*arguments):
     subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def key(path):
-    openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(path))
+def key(path, *kind):
+    openssl("genpkey", *(kind or ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")), "-out", str(path))
 
 
-def leaf(folder, name, alternatives):
-    key(folder / f"{name}.key")
-    request, extensions = folder / f"{name}.csr", folder / f"{name}.ext"
+def day(offset):
+    return (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=offset)).strftime("%Y%m%d%H%M%SZ")
+
+
+def leaf(folder, name, alternatives, days=(0, 7), digest="sha256", kind=()):
+    key(folder / f"{name}.key", *kind)
+    request, extensions, settings = folder / f"{name}.csr", folder / f"{name}.ext", folder / "ca.conf"
     openssl("req", "-new", "-key", str(folder / f"{name}.key"), "-subj", f"/CN={alternatives[0]}", "-out", str(request))
     extensions.write_text(
         "subjectAltName=" + ",".join(("IP:" if a[-1].isdigit() or ":" in a else "DNS:") + a for a in alternatives)
         + "\nbasicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\n")
-    openssl("x509", "-req", "-in", str(request), "-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"), "-days", "7",
-            "-CAcreateserial", "-extfile", str(extensions), "-out", str(folder / f"{name}.pem"))
+    settings.write_text(f"[ca]\ndefault_ca=lab\n[lab]\ndatabase={folder}/issued\nnew_certs_dir={folder}\nunique_subject=no\nrand_serial=yes\npolicy=any\n[any]\ncommonName=supplied\n")
+    (folder / "issued").touch()
+    openssl("ca", "-batch", "-notext", "-config", str(settings), "-in", str(request), "-cert", str(folder / "ca.pem"),
+            "-keyfile", str(folder / "ca.key"), "-startdate", day(days[0]), "-enddate", day(days[1]), "-md", digest,
+            "-extfile", str(extensions), "-out", str(folder / f"{name}.pem"))
 
 
 def make(folder: pathlib.Path):
@@ -32,6 +40,10 @@ def make(folder: pathlib.Path):
     addresses = sorted({a for addresses in zone.SITES.values() for a in addresses})
     leaf(folder, "good", list(zone.SITES) + list(zone.ALIASES) + addresses)
     leaf(folder, "wrongname", ["elsewhere.test"])
+    leaf(folder, "expired", ["expired.test"], days=(-9, -2))
+    leaf(folder, "early", ["early.test"], days=(2, 9))
+    leaf(folder, "sha1", ["sha1.test"], digest="sha1")
+    leaf(folder, "rsa1024", ["rsa1024.test"], kind=("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"))
     key(folder / "selfsigned.key")
     openssl("req", "-x509", "-new", "-key", str(folder / "selfsigned.key"), "-subj", "/CN=selfsigned.test", "-days", "7",
             "-addext", "subjectAltName=DNS:selfsigned.test", "-out", str(folder / "selfsigned.pem"))

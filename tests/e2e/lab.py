@@ -61,6 +61,11 @@ def binary_for_anyone(folder):
     return str(copy)
 
 
+def adopt_orphans():
+    """From now on an orphan below this process becomes its child."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def descendants():
     """Every live process below this one."""
     parents = {}
@@ -91,7 +96,7 @@ class Lab:
     # -- making and ending it
 
     def __enter__(self):
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         try:
             self.start()
         except BaseException:
@@ -156,11 +161,15 @@ class Lab:
             mount --bind {self.bundle} {SYSTEM_BUNDLE}""", f"--mount=/proc/{self.host.pid}/ns/mnt")
 
     def stop(self):
-        for pid in descendants():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # Again until none is left: what was forked after the look falls to us, a subreaper, when its parent dies.
+        deadline = time.monotonic() + 10
+        while (left := descendants()) and time.monotonic() < deadline:
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.002)
         for process in (self.world, self.host):
             if process:
                 process.wait()

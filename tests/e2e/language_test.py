@@ -16,6 +16,29 @@ STATUS = shlex.join(GET)
 NOW = datetime.datetime.now(datetime.timezone.utc)
 
 
+# Connects, and lets another program speak on the connection.
+HAND_ON = r"""
+import array, os, socket, subprocess, sys
+way, heir = sys.argv[1:]
+SPEAK = (b"GET /pub HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+speak = f"import socket; s = socket.socket(fileno=0); s.sendall({SPEAK!r}); print(s.recv(65536).decode())"
+receive = ("import array, socket; _, m, _, _ = socket.socket(fileno=0).recvmsg(1, socket.CMSG_SPACE(4)); "
+           f"s = socket.socket(fileno=array.array('i', m[0][2])[0]); s.sendall({SPEAK!r}); print(s.recv(65536).decode())")
+mine, theirs = socket.socketpair()
+receiver = subprocess.Popen([heir, "-c", receive], stdin=theirs) if way == "message" else None
+s = socket.create_connection(("a.test", 80))
+if way == "fork":
+    subprocess.run([heir, "-c", speak], stdin=s)
+elif way == "exec":
+    os.dup2(s.fileno(), 0)
+    os.execv(heir, [heir, "-c", speak])
+else:
+    socket.send_fds(mine, [b"x"], [s.fileno()])
+    s.close()
+    receiver.wait()
+"""
+
+
 def stamp(seconds):
     return (NOW + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -48,6 +71,23 @@ class Processes(harness.SluiceTest):
     def test_by_is_the_caller_and_not_its_ancestors(self):
         result = self.sluice([("allow GET a.test", {"by": "[/usr/bin/dash]"})], "dash", "-c", " ".join(self.fetch(CURL)) + "; true")
         self.assertNotIn("hello", result.out, str(result))
+
+    def test_by_is_who_connected_and_not_who_was_handed_the_connection(self):
+        # What the connection's maker hands on by fork, exec or a message stays the maker's.
+        rules = {who: [("allow GET http://a.test", {"by": f"[{', '.join(programs)}]"})] for who, programs in self.programs().items()}
+        for way in ("fork", "exec", "message"):
+            allowed = self.python(rules["maker"], HAND_ON, way, str(self.work / "heir"))
+            self.assertIn("hello from the lab", allowed.out, f"{way} {allowed}")
+            requests = [r for r in allowed.audit if r["type"] == "decision" and r["layer"] == "request"]
+            self.assertEqual([r["process"]["exe"] for r in requests], [os.path.realpath(harness.PYTHON)], way)
+            denied = self.python(rules["heir"], HAND_ON, way, str(self.work / "heir"))
+            self.assertNotIn("hello from the lab", denied.out, f"{way} {denied}")
+
+    def programs(self):
+        """The one that connects, and a copy under another name that is handed the connection."""
+        maker, heir = os.path.realpath(harness.PYTHON), self.work / "heir"
+        shutil.copy(maker, heir)
+        return {"maker": [maker], "heir": [str(heir)]}
 
     def test_under_is_the_process_or_an_ancestor(self):
         shell = " ".join(self.fetch(CURL)) + "; true"

@@ -3,9 +3,13 @@
 import subprocess
 
 import harness
+import zone
 
 NAMES = ["allow GET a.test", "allow GET *.wild.test", "allow GET v6only.test", "allow GET alias.test"]
 HTTP = ["allow GET http://a.test"]
+# Where the names lead that no rule may follow without `ip:`.
+TRAPS = {"rebind.test": "127.0.0.1", "metadata.test": "169.254.169.254", "private.test": "10.0.0.5", "mapped.test": "127.0.0.1",
+         "rebind6.test": "::1", "self.test": zone.HOST_V4}
 
 
 class Dig(harness.SluiceTest):
@@ -56,14 +60,31 @@ class Dig(harness.SluiceTest):
     def test_an_allowed_name_that_does_not_exist_is_nxdomain(self):
         self.assertIn("NXDOMAIN", self.dig("nothing.wild.test").out)
 
-    def test_a_refused_address_itself_is_never_answered(self):
-        for name in ("rebind.test", "metadata.test", "private.test", "mapped.test", "rebind6.test", "self.test"):
+    def test_a_name_that_leads_only_to_refused_addresses_is_filtered_and_says_where_it_leads(self):
+        for name, where in TRAPS.items():
             for kind in ("A", "AAAA"):
-                result = self.dig("+short", kind, name, rules=[f"allow GET {name}", f"allow tcp {name}:80"])
-                # At most the synthetic one, which stands for the name and is refused when it is dialled (connect_test.py).
-                for address in result.out.split():
-                    self.assertRegex(address, r"^(198\.1[89]\.|fd[0-9a-f]{2}:)", f"{kind} {name}")
+                result = self.dig(kind, name, rules=[f"allow GET {name}", f"allow tcp {name}:80"])
+                self.assertIn("status: NOERROR", result.out, f"{kind} {name}")
+                self.assertIn("ANSWER: 0", result.out, f"{kind} {name}")
+                self.assertRegex(result.out, rf"EDE: 17 \(Filtered\).*{name} leads to {where}", f"{kind} {name}")
                 self.assertIn(name, self.asked())
+                denials = result.denials(host=name)
+                self.assertEqual([(r["reason"], r["target"]["address"]) for r in denials], [("private_ip", where)], str(denials))
+                self.assertDenialLine(result, f"lookup of {name}", "private ip")
+                self.assertRegex(result.err, rf"{name} leads to {where}, which is special \([^)]+\); a rule would need ip: \[{where}\]; nearest: GET {name} \(policy.yaml:4\)")
+
+    def test_of_mixed_addresses_the_public_ones_are_used(self):
+        for kind in ("A", "AAAA"):
+            self.assertIn("ANSWER: 1", self.dig(kind, "mixed.test", rules=["allow GET http://mixed.test"]).out)
+        result = self.sluice(["allow GET http://mixed.test"], "curl", "-sS", "http://mixed.test/pub")
+        self.assertIn("hello from the lab", result.out, str(result))
+
+    def test_ip_opens_a_private_address_for_lookups_too(self):
+        opened = [("allow tcp private.test:80", {"ip": "[10.0.0.0/8]"})]
+        self.assertRegex(self.dig("private.test", rules=opened).out, r"IN\s+A\s+198\.1[89]\.")
+        by_address = ["allow dns private.test", "allow tcp 10.0.0.0/24:80"]
+        self.assertRegex(self.dig("private.test", rules=by_address).out, r"IN\s+A\s+198\.1[89]\.")
+        self.assertIn("ANSWER: 0", self.dig("private.test", rules=["allow dns private.test"]).out)
 
     def test_nslookup_shows_the_same(self):
         allowed = self.sluice(NAMES, "nslookup", "a.test")
@@ -86,6 +107,14 @@ class Libc(harness.SluiceTest):
         denied = self.sluice(NAMES, "getent", "ahosts", "b.test")
         self.assertExit(denied, 2)
         self.assertDenialLine(denied, "b.test")
+
+    def test_a_name_that_leads_inside_does_not_resolve_and_one_line_says_why(self):
+        for command, code, said in ((["getent", "ahosts", "private.test"], 2, ""), (["curl", "-sS", "http://private.test/"], 6, "Could not resolve host: private.test")):
+            result = self.sluice(["allow GET http://private.test"], *command)
+            self.assertExit(result, code)
+            self.assertIn(said, result.err)
+            self.assertEqual(result.err.count("denied  "), 1, str(result))
+            self.assertIn("leads to 10.0.0.5, which is special (private); a rule would need ip: [10.0.0.5]", result.err)
 
     def test_a_static_musl_program_looks_up_and_connects(self):
         program = self.work / "static_fetch"

@@ -36,6 +36,27 @@ except Exception as error:
     print("cut by", error, flush=True)
 print("cut", time.time(), flush=True)
 """
+# Looks a name up, waits for a line, and only then connects to what it was told: without blocking, and with.
+LATE = r"""
+import errno, select, socket, sys
+family, kind, _, _, address = socket.getaddrinfo("private.test", 80, type=socket.SOCK_STREAM)[0]
+print("ready", flush=True)
+sys.stdin.readline()
+s = socket.socket(family, kind); s.setblocking(False)
+print("connect", errno.errorcode.get(s.connect_ex(address)), flush=True)
+select.select([], [s], [], 10)
+print("error", s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), flush=True)
+s.settimeout(10)
+try:
+    s.sendall(b"GET /pub HTTP/1.1\r\nHost: private.test\r\nConnection: close\r\n\r\n")
+    data = b""
+    while block := s.recv(65536): data += block
+    print(data.decode().replace("\r\n", "|"), flush=True)
+except OSError as error:
+    print("failed", errno.errorcode.get(error.errno), flush=True)
+s = socket.socket(family, kind)
+print("blocking", errno.errorcode.get(s.connect_ex(address), "connected"), flush=True)
+"""
 PUB, ECHO = ["allow GET a.test/pub"], ["allow GET a.test/pub", "allow GET a.test/echo"]
 
 
@@ -70,6 +91,23 @@ class Reload(harness.SluiceTest):
             self.until(process, "https://a.test/echo", "status 200")
             self.replace(PUB)
             self.until(process, "https://a.test/echo", "status 403")
+
+    def test_an_address_is_judged_again_when_it_is_dialled(self):
+        # The name was answered while a rule opened its address; by the time of the connect none does, as after a rebinding.
+        opened = [("allow GET http://private.test", {"ip": "[10.0.0.5]"})]
+        for rules, expected in ((opened, "hello"), (["allow GET http://private.test"], "private_ip")):
+            with self.running(opened, harness.PYTHON, "-c", LATE) as process:
+                self.assertEqual(process.stdout.readline().strip(), "ready")
+                self.replace(rules)
+                process.send_signal(signal.SIGHUP)
+                line = ""
+                while "policy reloaded" not in line:
+                    line = process.stderr.readline()
+                    self.assertTrue(line, "the policy was not reloaded")
+                out, _ = process.communicate("go\n", timeout=30)
+            self.assertIn(expected, out)
+            self.assertIn("blocking connected" if expected == "hello" else "blocking EACCES", out)
+            self.assertEqual("HTTP/1.1 403" in out, expected != "hello", out)
 
     def test_an_invalid_policy_is_ignored_loudly(self):
         with self.running(PUB, harness.PYTHON, "-c", ASK) as process:

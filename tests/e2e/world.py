@@ -249,10 +249,11 @@ class World:
     def __init__(self, folder):
         self.folder = folder
         self.http_log, self.dns_log = Log(folder / "http.jsonl"), Log(folder / "dns.jsonl")
-        self.contexts = {name: self.context(name) for name in ("good", "wrongname", "selfsigned")}
+        self.contexts = {name: self.context(name) for name in ("good", *(bad.removesuffix(".test") for bad in zone.BAD_CERTIFICATES))}
 
     def context(self, name):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # a server may be as careless as it likes
         context.load_cert_chain(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         context.set_alpn_protocols(["http/1.1"])
         context.sni_callback = self.choose

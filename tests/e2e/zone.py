@@ -19,8 +19,9 @@ SITES = {
     "x.wild.test": ["151.101.1.65"],
     "y.x.wild.test": ["151.101.1.65"],
 }
-# Presents a certificate for another name, or one that no authority in the bundle signed.
-BAD_CERTIFICATES = {"wrongname.test": ["151.101.1.70"], "selfsigned.test": ["151.101.1.71"]}
+# Presents a certificate that must not be accepted: for another name, of no authority in the bundle, out of its time, or weak.
+BAD_CERTIFICATES = {"wrongname.test": ["151.101.1.70"], "selfsigned.test": ["151.101.1.71"], "expired.test": ["151.101.1.72"],
+                    "early.test": ["151.101.1.73"], "sha1.test": ["151.101.1.74"], "rsa1024.test": ["151.101.1.75"]}
 # Names whose answers must not be dialled.
 TRAPS = {
     "rebind.test": ["127.0.0.1"],
@@ -30,6 +31,8 @@ TRAPS = {
     "private.test": ["10.0.0.5"],
     "self.test": [HOST_V4],
 }
+# Some of its addresses may be dialled.
+MIXED = {"mixed.test": ["10.0.0.5", "::1", "151.101.1.10"]}
 # Resolves, but nothing answers there: no such address on the lab's internet.
 SILENT = {"blackhole.test": ["151.101.1.99"]}
 ALIASES = {"alias.test": "a.test"}
@@ -39,7 +42,7 @@ PORT_TCP_ECHO, PORT_TLS_ECHO, PORT_UDP_ECHO = 5432, 9443, 7007
 PORT_NOBODY = 5999
 
 ADDRESSES = {}
-for table in (SITES, BAD_CERTIFICATES, TRAPS, SILENT):
+for table in (SITES, BAD_CERTIFICATES, TRAPS, MIXED, SILENT):
     ADDRESSES.update(table)
 
 # A metadata service and a private one answer too: reachable, so that only the policy keeps the workload from them.

@@ -28,7 +28,8 @@ TEST(Advice, NamesTheNearestRuleAndTheSmallestThatWouldDo) {
   const Advice advice = AdviceOn(s, {"POST", To("api.github.com", 443), "/repos/a?b=c"});
   EXPECT_EQ(advice.nearest, RuleRef{1});
   EXPECT_EQ(advice.suggest, "POST api.github.com/repos/a");
-  EXPECT_EQ(advice.explanation, "no rule allows POST to api.github.com; nearest: GET api.github.com/repos/** (p.yaml:4)");
+  EXPECT_EQ(advice.explanation,
+            "no rule allows POST to api.github.com; nearest: GET api.github.com/repos/** (p.yaml:4), for another method");
   const Advice nothing = AdviceOn(s, {"GET", To("x.test", 8443), "/y"});
   EXPECT_EQ(nothing.nearest, RuleRef::kNone);
   EXPECT_EQ(nothing.suggest, "GET x.test:8443/y");
@@ -46,6 +47,40 @@ TEST(Advice, SuggestsNothingAgainstADenyOrTheGuard) {
   EXPECT_EQ(AdviceOn(s, {"TRACE", To("a.test", 443), "/"}).suggest, "");
   EXPECT_THAT(AdviceOn(s, {"GET", To("a.test", 443), "/x;y"}).explanation,
               HasSubstr("it would need the key `path-params: true`"));
+}
+
+TEST(Advice, SaysAllThatTheNearestRuleLacks) {
+  const auto s = Loaded(WithRules(
+      "  - allow: GET a.test/x\n    by: [/bin/a]\n    query: { k: [v] }\n  - allow: GET old.test/x\n    until: 2020-01-01\n"));
+  const auto ends = [&](Request request, std::string_view end) {
+    const std::string text = AdviceOn(s, std::move(request)).explanation;
+    return text.ends_with(end) ? std::string("as expected") : text;
+  };
+  EXPECT_EQ(ends({"GET", To("a.test", 443), "/x?k=v"}, "), for another program"), "as expected");
+  EXPECT_EQ(ends({"GET", To("a.test", 443), "/x"}, "), for another program and query"), "as expected");
+  EXPECT_EQ(ends({"PUT", To("a.test", 8443), "/y"}, "), for another program, port, method, path and query"), "as expected");
+  EXPECT_EQ(ends({"GET", To("old.test", 443), "/x"}, "), which has expired"), "as expected");
+  EXPECT_EQ(ends({"PUT", To("old.test", 443), "/x"}, "), for another method, and expired"), "as expected");
+}
+
+TEST(Advice, BlamesTheGuardOnlyWhereNoRuleOpensTheAddress) {
+  const auto s = Loaded(WithRules("  - allow: tcp 10.1.0.0/16:5432\n  - allow: GET http://10.2.3.4/a\n"));
+  const ConnectQuery query = To("", 22, "10.1.2.3");
+  const Advice port = s->AdviseConnect(query, s->DecideConnect(query));
+  EXPECT_THAT(port.explanation, HasSubstr("no rule allows a connection to 10.1.2.3:22; nearest: tcp 10.1.0.0/16:5432"));
+  EXPECT_EQ(port.suggest, "") << "a special address is the author's to write";
+  const Advice path = AdviceOn(s, {"GET", To("", 80, "10.2.3.4"), "/b", Scheme::kHttp});
+  EXPECT_THAT(path.explanation, HasSubstr("(p.yaml:4), for another path"));
+  EXPECT_EQ(path.suggest, "");
+}
+
+TEST(Reasons, AreOfRulesThatAreAboutTheSameThing) {
+  const auto s = Loaded(WithRules("  - allow: tcp 10.0.0.0/8:5432\n  - allow: git fetch-pack github.com/octo/*\n"));
+  EXPECT_EQ(s->DecideConnect(To("a.test", 22)).decision.reason, Reason::kNoRule) << "a rule by address is none for this name";
+  EXPECT_EQ(s->AdviseConnect(To("a.test", 22), s->DecideConnect(To("a.test", 22))).nearest, RuleRef::kNone);
+  EXPECT_EQ(s->DecideConnect(To("", 22, "10.0.0.1")).decision.reason, Reason::kPort);
+  EXPECT_EQ(s->DecideRequest(Request("GET", To("github.com", 443), "/octo/hello").Get()).reason, Reason::kNoRule)
+      << "a page is not git with another path";
 }
 
 TEST(Advice, SuggestsNoRuleThatWouldNotLoad) {

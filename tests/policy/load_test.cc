@@ -104,6 +104,13 @@ INSTANTIATE_TEST_SUITE_P(
             "p.yaml:3:12: error: after `git` stands fetch-pack or receive-pack, not `push`; did you mean `git receive-pack`?"},
         BadPolicy{RULE "get a.test\n", "p.yaml:3:12: error: unknown verb `get`; methods are upper-case: `GET`"},
         BadPolicy{RULE "TCP a.test:1\n", "p.yaml:3:12: error: unknown verb `TCP`; verbs are lower-case: `tcp`"},
+        BadPolicy{
+            RULE "frob a.test\n",
+            "p.yaml:3:12: error: unknown verb `frob`; a verb is http, git, tls, tcp, udp, dns, unix, or an HTTP method such as "
+            "GET or GET,POST"},
+        BadPolicy{RULE "ANY a.test\n", "p.yaml:3:12: error: unknown verb `ANY`; every method is the verb `http`"},
+        BadPolicy{RULE "all a.test\n", "p.yaml:3:12: error: unknown verb `all`; every method is the verb `http`"},
+        BadPolicy{RULE "psot a.test\n", "p.yaml:3:12: error: unknown verb `psot`; did you mean `POST`?"},
         BadPolicy{RULE "GET,PSOT a.test\n", "p.yaml:3:16: error: unknown verb `PSOT`; did you mean `POST`?"},
         BadPolicy{RULE "GET,GET a.test\n", "p.yaml:3:16: error: GET is listed twice"},
         BadPolicy{RULE "GET, POST a.test\n", "p.yaml:3:16: error: an empty method"},

@@ -61,7 +61,7 @@ policy::SnapshotPtr Loaded(Result<policy::SnapshotPtr> result) {
 }  // namespace
 
 bool KeptEvents::Record(policy::DecisionEvent event) noexcept {
-  if (refusing_) return false;
+  if (refusing_ || (refusing_denials_ && !event.decision.allowed)) return false;
   const std::lock_guard lock(mutex_);
   decisions_.push_back(std::move(event));
   return true;
@@ -93,8 +93,9 @@ ResolverHarness::ResolverHarness(HarnessOptions options)
   auto upstream = UpstreamClient::Create(context_, {.servers = options.upstream, .timeout = std::chrono::milliseconds(1500)});
   if (!upstream) Die(upstream.error().message.c_str());
   upstream_ = std::move(*upstream);
-  auto server =
-      Server::Start(context_, {std::move(udp), std::move(tcp), TestProcess, options.limits}, *upstream_, pool_, policy_, events_);
+  auto server = Server::Start(
+      context_, {std::move(udp), std::move(tcp), TestProcess, options.limits, options.tcp_idle, options.host_addresses},
+      *upstream_, pool_, policy_, events_);
   if (!server) Die(server.error().message.c_str());
   server_ = std::move(*server);
   thread_ = std::thread([this] { context_.run(); });

@@ -22,12 +22,14 @@ class KeptEvents final : public policy::EventSink {
   std::string NextDenialId() override { return "d-" + std::to_string(++next_); }
   [[nodiscard]] std::vector<policy::DecisionEvent> decisions() const;
   void RefuseAll() { refusing_ = true; }
+  void RefuseDenials() { refusing_denials_ = true; }
 
  private:
   mutable std::mutex mutex_;
   std::vector<policy::DecisionEvent> decisions_;
   std::atomic<int> next_{0};
   std::atomic<bool> refusing_{false};
+  std::atomic<bool> refusing_denials_{false};
 };
 
 enum class Bind : uint8_t { kV4, kDualStack };
@@ -40,6 +42,8 @@ struct HarnessOptions {
   size_t pool = 0;
   uint16_t port = 0;
   Limits limits{};
+  std::chrono::milliseconds tcp_idle{10'000};
+  std::vector<IpAddress> host_addresses{};
 };
 
 class ResolverHarness {

@@ -1,10 +1,14 @@
 #include "dns/io/server.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "dns/rdata.h"
 #include "dns/svcb.h"
@@ -19,9 +23,19 @@ using Datagrams = std::vector<std::vector<uint8_t>>;
 
 Datagrams AnswerPlainly(const Message& q, Via) {
   const std::string owner = q.questions[0].name.ToText();
-  if (q.questions[0].type == Type::kA) return {Encode(AnswerTo(q, {A(owner, "192.0.2.1", 600)}))};
-  if (q.questions[0].type == Type::kAaaa) return {Encode(AnswerTo(q, {A(owner, "2001:db8::1", 600)}))};
+  if (q.questions[0].type == Type::kA) return {Encode(AnswerTo(q, {A(owner, "93.184.216.34", 600)}))};
+  if (q.questions[0].type == Type::kAaaa) return {Encode(AnswerTo(q, {A(owner, "2606:2800::1", 600)}))};
   return {Encode(AnswerTo(q, {}))};
+}
+
+// `count` TXT records of 650 octets, by TCP only.
+Datagrams LongText(const Message& q, Via via, int count) {
+  Message answer = AnswerTo(q, {});
+  answer.header.truncated = via == Via::kUdp;
+  std::string text;
+  for (int i = 0; i < 5; ++i) text += '\x81' + std::string(129, 'x');
+  if (via == Via::kTcp) answer.answers.assign(static_cast<size_t>(count), {q.questions[0].name, Type::kTxt, kClassIn, 0, text});
+  return {Encode(answer)};
 }
 
 Message WithOpt(Message message) {
@@ -161,6 +175,103 @@ TEST_F(ServerTest, NoPrivateAddressReachesTheClient) {
     for (const Record& record : answer->answers)
       if (const auto address = AddressOf(record)) EXPECT_TRUE(resolver.pool().InRange(*address)) << address->ToString();
   }
+}
+
+struct Leading {
+  const char* a;
+  const char* aaaa;
+  const char* rules;
+  bool answered;
+};
+
+TEST_F(ServerTest, ANameThatLeadsOnlyWhereNoRuleMayGoIsFiltered) {
+  static const char* const kPlain = "  - allow: GET api.test\n";
+  static const char* const kTen = "  - allow: GET api.test\n    ip: [10.0.0.0/8]\n";
+  const Leading cases[] = {
+      {"10.0.0.5", nullptr, kPlain, false},
+      {nullptr, "fd00:ec2::254", kPlain, false},
+      {nullptr, "::ffff:10.0.0.5", kPlain, false},
+      {"127.0.0.1", "::1", kPlain, false},
+      {"169.254.169.254", nullptr, "  - allow: GET api.test\n    ip: [169.254.0.0/16]\n", false},
+      {"169.254.169.254", nullptr, "  - allow: GET api.test\n    ip: [169.254.169.254]\n", true},
+      {"8.8.4.4", nullptr, kPlain, false},  // the supervisor's own host
+      {"8.8.4.4", nullptr, "  - allow: GET api.test\n    ip: [8.8.4.4]\n", true},
+      {"10.0.0.5", nullptr, kTen, true},
+      {"192.168.0.5", nullptr, kTen, false},
+      {"93.184.216.34", nullptr, kTen, false},
+      {"10.0.0.5", nullptr, "  - allow: dns api.test\n", false},
+      {"10.0.0.5", nullptr, "  - allow: dns api.test\n  - allow: tcp 10.0.0.0/24:5432\n", true},
+      {"10.0.0.5", nullptr, "  - allow: GET api.test\n  - allow: GET http://10.0.0.5\n", false},
+      {"10.0.0.5", nullptr, "  - allow: GET api.test\n  - allow: tcp api.test:1\n    ip: [10.0.0.5]\n    until: 2020-01-01\n",
+       false},
+      {"10.0.0.5", nullptr, "  - allow: GET api.test\n  - allow: tcp api.test:1\n    ip: [10.0.0.5]\n    by: [/bin/other]\n",
+       false},
+      {"10.0.0.5", "2606:2800::1", kPlain, true},  // mixed: the public one is what is dialled
+      {"93.184.216.34", "::1", kPlain, true},
+  };
+  for (const Leading& c : cases) {
+    StubUpstream upstream([&c](const Message& q, Via) {
+      const char* address = q.questions[0].type == Type::kA ? c.a : c.aaaa;
+      Message answer = AnswerTo(q, {});
+      if (address != nullptr) {
+        answer.answers = {A(q.questions[0].name.ToText(), address)};
+        answer.answers[0].type = q.questions[0].type;
+        if (std::string_view(address).starts_with("::ffff:"))
+          answer.answers[0].rdata = std::string(10, '\0') + "\xff\xff\x0a" + std::string(2, '\0') + "\x05";
+      }
+      return Datagrams{Encode(answer)};
+    });
+    ResolverHarness resolver({.allows = {},
+                              .yaml = std::string("version: 1\nrules:\n") + c.rules,
+                              .upstream = {upstream.endpoint()},
+                              .host_addresses = {*IpAddress::Parse("8.8.4.4")}});
+    const std::string told = fmt::format("{} {} under\n{}", c.a ? c.a : "-", c.aaaa ? c.aaaa : "-", c.rules);
+    for (const Type type : {Type::kA, Type::kAaaa}) {
+      const auto answer = resolver.Ask(WithOpt(AskMessage("api.test", type)));
+      ASSERT_TRUE(answer) << told;
+      EXPECT_EQ(answer->header.rcode, Rcode::kNoError) << told;
+      EXPECT_EQ(answer->answers.size(), c.answered ? 1u : 0u) << told;
+      ASSERT_TRUE(answer->edns) << told;
+      EXPECT_EQ(answer->edns->error.has_value(), !c.answered) << told;
+      if (answer->edns->error) EXPECT_EQ(answer->edns->error->code, Ede::kFiltered) << told;
+    }
+    EXPECT_EQ(resolver.pool().size() != 0, c.answered) << told;
+  }
+}
+
+TEST_F(ServerTest, AFilteredAnswerIsOneDenialThatNamesTheAddressAndTheKey) {
+  StubUpstream upstream([](const Message& q, Via) {
+    if (q.questions[0].type != Type::kA) return Datagrams{Encode(AnswerTo(q, {}))};
+    return Datagrams{Encode(AnswerTo(q, {A(q.questions[0].name.ToText(), "10.0.0.5")}))};
+  });
+  for (const char* const mode : {"", "mode: audit\n"}) {
+    ResolverHarness resolver({.allows = {},
+                              .yaml = fmt::format("version: 1\n{}rules:\n  - allow: GET api.test\n", mode),
+                              .upstream = {upstream.endpoint()}});
+    const auto answer = resolver.Ask(WithOpt(AskMessage("api.test", Type::kA)));
+    ASSERT_TRUE(answer && answer->edns && answer->edns->error) << mode;
+    std::vector<policy::DecisionEvent> denied;
+    for (const auto& event : resolver.events().decisions())
+      if (!event.decision.allowed) denied.push_back(event);
+    ASSERT_EQ(denied.size(), 1u) << mode;
+    EXPECT_EQ(denied[0].decision.reason, policy::Reason::kPrivateAddress);
+    EXPECT_EQ(denied[0].target.address, IpAddress::Parse("10.0.0.5"));
+    EXPECT_EQ(denied[0].target.host, "api.test");
+    EXPECT_TRUE(denied[0].advice.explanation.starts_with(
+        "api.test leads to 10.0.0.5, which is special (private); a rule would need ip: [10.0.0.5]; nearest: GET api.test ("))
+        << denied[0].advice.explanation;
+    EXPECT_EQ(answer->edns->error->text.substr(0, 60), denied[0].advice.explanation.substr(0, 60));
+  }
+}
+
+TEST_F(ServerTest, AFilteredAnswerThatCannotBeRecordedIsAFailure) {
+  StubUpstream upstream([](const Message& q, Via) {
+    return Datagrams{
+        Encode(AnswerTo(q, {A(q.questions[0].name.ToText(), q.questions[0].type == Type::kA ? "10.0.0.5" : "::1")}))};
+  });
+  ResolverHarness resolver({.allows = {"GET api.test"}, .yaml = {}, .upstream = {upstream.endpoint()}});
+  resolver.events().RefuseDenials();
+  EXPECT_EQ(resolver.Ask(AskMessage("api.test", Type::kA))->header.rcode, Rcode::kServFail);
 }
 
 TEST_F(ServerTest, WhatTheUpstreamLacksIsToldApart) {
@@ -330,19 +441,113 @@ TEST_F(ServerTest, AuditModeAnswersAndSaysWhatItWouldDeny) {
   EXPECT_NE(events[0].advice.suggest, "");
 }
 
-TEST_F(ServerTest, TcpBoundsHold) {
-  ResolverHarness resolver(With({"GET api.test/**"}));
+TEST_F(ServerTest, IdleTcpConnectionsGiveWayAndAskingOnesDoNot) {
+  StubUpstream silent([](const Message&, Via) { return Datagrams{}; });
+  ResolverHarness resolver({.allows = {"GET api.test"}, .yaml = {}, .upstream = {silent.endpoint()}});
+  const auto ask = [](const UniqueFd& fd, const char* name) { SendFrame(fd.get(), Encode(AskMessage(name, Type::kA))); };
   std::vector<UniqueFd> connections;
   for (int i = 0; i < 100; ++i) connections.push_back(resolver.ConnectTcp());
-  SendFrame(connections[99].get(), Encode(AskMessage("api.test", Type::kA)));
+  // Its answer says that the resolver has read what came before it.
+  ask(connections[99], "localhost");
   ASSERT_TRUE(ReceiveFrame(connections[99].get()));
+  const std::vector<uint8_t> half = {0, 40, 0x12};
+  ASSERT_EQ(send(connections[0].get(), half.data(), half.size(), 0), 3);
   const UniqueFd beyond = resolver.ConnectTcp();
-  EXPECT_FALSE(ReceiveFrame(beyond.get())) << "the hundred-and-first is closed";
-  for (int i = 0; i < 200; ++i) SendFrame(connections[0].get(), Encode(AskMessage("api.test", Type::kA)));
-  for (int i = 0; i < 200; ++i)
-    ASSERT_TRUE(ReceiveFrame(connections[0].get())) << "more than are in flight at once wait their turn";
-  SendFrame(connections[1].get(), std::vector<uint8_t>(3));
-  EXPECT_FALSE(ReceiveFrame(connections[1].get())) << "what is no message ends the connection";
+  ask(beyond, "localhost");
+  EXPECT_TRUE(ReceiveFrame(beyond.get())) << "the hundred-and-first is served";
+  EXPECT_FALSE(ReceiveFrame(connections[0].get())) << "in the place of the one that asked nothing whole for longest";
+  for (int i = 1; i < 100; ++i) ask(connections[static_cast<size_t>(i)], "api.test");
+  ask(beyond, "api.test");
+  ask(beyond, "localhost");
+  ASSERT_TRUE(ReceiveFrame(beyond.get()));
+  ask(connections[99], "localhost");
+  ASSERT_TRUE(ReceiveFrame(connections[99].get()));
+  const UniqueFd refused = resolver.ConnectTcp();
+  EXPECT_FALSE(ReceiveFrame(refused.get())) << "all others have a query in flight";
+  EXPECT_TRUE(resolver.Ask(AskMessage("localhost", Type::kA))) << "and UDP is served all the while";
+  EXPECT_EQ(Decode(*ReceiveFrame(connections[1].get()))->header.rcode, Rcode::kServFail);
+}
+
+TEST_F(ServerTest, TcpQueriesBeyondThoseInFlightWaitTheirTurn) {
+  ResolverHarness resolver(With({"GET api.test/**"}));
+  const UniqueFd fd = resolver.ConnectTcp();
+  for (int i = 0; i < 200; ++i) SendFrame(fd.get(), Encode(AskMessage("api.test", Type::kA)));
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(ReceiveFrame(fd.get())) << i;
+  SendFrame(fd.get(), std::vector<uint8_t>(3));
+  EXPECT_FALSE(ReceiveFrame(fd.get())) << "what is no message ends the connection";
+}
+
+TEST_F(ServerTest, ATcpClientThatDripsAQueryOrTakesNoAnswerIsClosed) {
+  StubUpstream large([](const Message& q, Via via) { return LongText(q, via, 64); });
+  ResolverHarness resolver({.allows = {},
+                            .yaml = "version: 1\nrules:\n  - allow: dns large.test\n    types: [TXT]\n",
+                            .upstream = {large.endpoint()},
+                            .tcp_idle = std::chrono::milliseconds(300)});
+  const UniqueFd dripping = resolver.ConnectTcp();
+  const auto query = Encode(AskMessage("large.test", Type::kTxt));
+  std::vector<uint8_t> frame = {0, static_cast<uint8_t>(query.size())};
+  frame.insert(frame.end(), query.begin(), query.end());
+  bool closed = false;
+  for (size_t i = 0; i + 1 < frame.size() && !closed; ++i) {
+    uint8_t byte = 0;
+    closed = send(dripping.get(), &frame[i], 1, MSG_NOSIGNAL) < 0 || recv(dripping.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_TRUE(closed) << "a byte now and then is no query";
+  UniqueFd deaf = resolver.ConnectTcp();
+  const int small = 2048;
+  setsockopt(deaf.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  // More than the kernel buffers of a connection hold.
+  for (int i = 0; i < 190; ++i) {
+    if (send(deaf.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) break;
+  }
+  pollfd hung{deaf.get(), 0, 0};
+  EXPECT_EQ(poll(&hung, 1, 20'000), 1) << "answers that nobody takes are not kept";
+  EXPECT_NE(hung.revents & (POLLHUP | POLLERR), 0);
+}
+
+TEST_F(ServerTest, AnAnswerOf64KiBIsWholeByTcpAndTruncatedByUdp) {
+  StubUpstream large([](const Message& q, Via via) { return LongText(q, via, 98); });
+  ResolverHarness resolver({.allows = {},
+                            .yaml = "version: 1\nrules:\n  - allow: dns large.test\n    types: [TXT]\n",
+                            .upstream = {large.endpoint()}});
+  const auto udp = resolver.Ask(WithOpt(AskMessage("large.test", Type::kTxt)));
+  ASSERT_TRUE(udp);
+  EXPECT_TRUE(udp->header.truncated);
+  EXPECT_TRUE(udp->answers.empty());
+  EXPECT_TRUE(udp->edns);
+  const UniqueFd fd = resolver.ConnectTcp();
+  for (int i = 0; i < 3; ++i) SendFrame(fd.get(), Encode(AskMessage("large.test", Type::kTxt)));
+  for (int i = 0; i < 3; ++i) {
+    const auto frame = ReceiveFrame(fd.get());
+    ASSERT_TRUE(frame) << i;
+    EXPECT_GT(frame->size(), 64'000u);
+    EXPECT_EQ(Decode(*frame)->answers.size(), 98u);
+  }
+}
+
+TEST_F(ServerTest, AnswersKeepToTheSizeTheClientCanTake) {
+  struct Size {
+    std::optional<uint16_t> advertised;
+    int strings;  ///< of 100 octets
+    bool fits;
+  };
+  for (const Size& c : {Size{{}, 3, true}, Size{{}, 5, false}, Size{100, 3, true}, Size{100, 5, false}, Size{900, 5, true},
+                        Size{900, 9, false}, Size{1232, 9, true}, Size{4096, 9, true}, Size{4096, 13, false}}) {
+    StubUpstream upstream([&c](const Message& q, Via) {
+      std::string text;
+      for (int i = 0; i < c.strings; ++i) text += '\x63' + std::string(99, 'x');
+      return Datagrams{Encode(AnswerTo(q, {{q.questions[0].name, Type::kTxt, kClassIn, 60, text}}))};
+    });
+    ResolverHarness resolver({.allows = {},
+                              .yaml = "version: 1\nrules:\n  - allow: dns text.test\n    types: [TXT]\n",
+                              .upstream = {upstream.endpoint()}});
+    Message query = AskMessage("text.test", Type::kTxt);
+    if (c.advertised) query.edns = Edns{.udp_octets = *c.advertised};
+    const auto bytes = resolver.AskRaw(Encode(query));
+    EXPECT_EQ(!Decode(bytes)->header.truncated, c.fits) << c.advertised.value_or(0) << " " << c.strings;
+    EXPECT_LE(bytes.size(), std::clamp<size_t>(c.advertised.value_or(512), 512, 1232));
+  }
 }
 
 TEST_F(ServerTest, DualStackAnswersLeaveFromTheAddressAsked) {
