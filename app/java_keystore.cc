@@ -19,6 +19,7 @@ constexpr std::string_view kPassword = "changeit";
 constexpr std::string_view kSalt = "Mighty Aphrodite";
 constexpr size_t kDigestSize = 20;
 constexpr size_t kHeaderSize = 12;
+constexpr size_t kCountAt = 8;
 
 void PutU32(std::string* out, uint32_t v) {
   for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(v >> shift));
@@ -125,23 +126,22 @@ bool IsJks(std::string_view store) {
 }  // namespace
 
 Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem) {
-  std::string entries;
-  entries.reserve(store.size() + bundle_pem.size() + authority_pem.size());
-  uint32_t count = 0;
-  if (IsJks(store)) {
-    count = GetU32(store, 8);
-    entries = store.substr(kHeaderSize, store.size() - kHeaderSize - kDigestSize);
-  } else {
-    for (const std::string& der : DerOf(bundle_pem)) PutEntry(&entries, fmt::format("root-{}", count++), der);
-  }
-  for (const std::string& der : DerOf(authority_pem))
-    PutEntry(&entries, fmt::format("sluice-sandbox-authority-{}", count++), der);
   std::string out;
-  out.reserve(kHeaderSize + entries.size() + kDigestSize);
+  out.reserve(kHeaderSize + store.size() + bundle_pem.size() + authority_pem.size() + kDigestSize);
+  uint32_t count = 0;
   PutU32(&out, kMagic);
   PutU32(&out, kVersion);
-  PutU32(&out, count);
-  out += entries;
+  PutU32(&out, 0);  // the count, known at the end
+  if (IsJks(store)) {
+    count = GetU32(store, kCountAt);
+    out += store.substr(kHeaderSize, store.size() - kHeaderSize - kDigestSize);
+  } else {
+    for (const std::string& der : DerOf(bundle_pem)) PutEntry(&out, fmt::format("root-{}", count++), der);
+  }
+  for (const std::string& der : DerOf(authority_pem)) PutEntry(&out, fmt::format("sluice-sandbox-authority-{}", count++), der);
+  std::string counted;
+  PutU32(&counted, count);
+  out.replace(kCountAt, counted.size(), counted);
   auto digest = Digest(out);
   if (!digest) return std::unexpected(digest.error());
   out += *digest;

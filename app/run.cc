@@ -252,9 +252,8 @@ Result<void> MakeAuthority(const Trust& trust, supervisor::Workload& workload, S
   auto authority = proxy::TlsAuthority::Create();
   if (!authority) return std::unexpected(authority.error());
   options->engine.authority = *std::move(authority);
-  auto contents = TrustContents(trust, options->engine.authority->pem());
-  if (!contents) return std::unexpected(contents.error());
-  return workload.Provide(*contents);
+  return ProvideTrust(trust, options->engine.authority->pem(),
+                      [&workload](const UniqueFd& content) { return workload.Provide(content); });
 }
 
 // From here on the workload may run. The watcher goes before the sandbox it tells.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <ranges>
 #include <string_view>
 
 #include "app/file.h"
@@ -45,12 +46,6 @@ std::string SystemBundle() {
   return first == std::end(kSystemBundles) ? std::string() : *first;
 }
 
-Result<UniqueFd> NewContent() {
-  UniqueFd content(::memfd_create("sluice-overlay", MFD_CLOEXEC));
-  if (!content) return FailErrno("cannot make a file in memory", errno);
-  return content;
-}
-
 Result<void> Append(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -73,47 +68,69 @@ Result<void> AppendFile(int file, const std::string& path) {
   return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, kLargestBundle));
 }
 
-Result<void> FillContent(int file, const std::string& path, const std::string& authority_pem) {
-  if (path == kAuthorityPath) return Append(file, authority_pem);
-  if (IsJavaStore(path)) {
+class TrustContents {
+ public:
+  explicit TrustContents(const std::string& authority_pem) : authority_pem_(authority_pem) {}
+
+  Result<const UniqueFd*> For(const std::string& path) {
+    const std::string source = path == kBundlePath ? SystemBundle() : path;
+    if (content_ && source == source_) return &content_;  // what the variables name is the system's own bundle, extended
+    source_ = source;
+    content_ = UniqueFd(::memfd_create("sluice-overlay", MFD_CLOEXEC));
+    if (!content_) return FailErrno("cannot make a file in memory", errno);
+    if (auto filled = Fill(path); !filled) return std::unexpected(filled.error());
+    return &content_;
+  }
+
+ private:
+  Result<void> Fill(const std::string& path) {
+    if (path == kAuthorityPath) return Append(content_.get(), authority_pem_);
+    if (IsJavaStore(path)) return FillJavaStore(path);
+    if (!source_.empty())
+      if (auto copied = AppendFile(content_.get(), source_); !copied) return copied;
+    return Append(content_.get(), "\n" + authority_pem_);
+  }
+
+  Result<void> FillJavaStore(const std::string& path) {
     auto store = ReadFile(path);
     if (!store) return std::unexpected(store.error());
     const std::string bundle = SystemBundle();
     auto roots = bundle.empty() ? Result<std::string>("") : ReadFile(bundle);
     if (!roots) return std::unexpected(roots.error());
-    auto extended = ExtendJavaKeystore(*store, *roots, authority_pem);
-    return extended ? Append(file, *extended) : Result<void>(std::unexpected(extended.error()));
+    auto extended = ExtendJavaKeystore(*store, *roots, authority_pem_);
+    return extended ? Append(content_.get(), *extended) : Result<void>(std::unexpected(extended.error()));
   }
-  if (const std::string bundle = path == kBundlePath ? SystemBundle() : path; !bundle.empty())
-    if (auto copied = AppendFile(file, bundle); !copied) return copied;
-  return Append(file, "\n" + authority_pem);
-}
+
+  const std::string& authority_pem_;
+  std::string source_;
+  UniqueFd content_;
+};
 
 }  // namespace
 
 Trust FindTrust() {
   Trust trust;
   const auto add = [&trust](const char* path) { trust.overlays.push_back({path, {}, supervisor::OverlayContent::kProvided}); };
-  for (const char* path : kSystemBundles)
+  // In this order the bundle that comes twice is made once, and a sandbox is not kept waiting for what takes longest.
+  for (const char* path : kSystemBundles | std::views::reverse)
     if (IsReadableFile(path)) add(path);
+  add(kBundlePath);
+  add(kAuthorityPath);
   for (const char* path : kJavaStores)
     if (IsReadableFile(path)) add(path);
-  add(kAuthorityPath);
-  add(kBundlePath);
   for (const char* name : kBundleVariables) trust.environment.emplace_back(name, kBundlePath);
   trust.environment.emplace_back("NODE_EXTRA_CA_CERTS", kAuthorityPath);
   return trust;
 }
 
-Result<std::vector<UniqueFd>> TrustContents(const Trust& trust, const std::string& authority_pem) {
-  std::vector<UniqueFd> contents;
+Result<void> ProvideTrust(const Trust& trust, const std::string& authority_pem, const Provide& provide) {
+  TrustContents contents(authority_pem);
   for (const supervisor::FileOverlay& overlay : trust.overlays) {
-    auto content = NewContent();
+    const auto content = contents.For(overlay.path);
     if (!content) return std::unexpected(content.error());
-    if (auto filled = FillContent(content->get(), overlay.path, authority_pem); !filled) return std::unexpected(filled.error());
-    contents.push_back(*std::move(content));
+    if (auto provided = provide(**content); !provided) return provided;
   }
-  return contents;
+  return {};
 }
 
 }  // namespace sluice::app

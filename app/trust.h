@@ -3,6 +3,7 @@
 // How a workload comes to trust its sandbox's authority: the system's bundle kept and extended, Java's store extended, and
 // the variables that Node, requests, curl, git, pip, cargo, AWS and gRPC read.
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,9 @@ struct Trust {
 /// one.
 [[nodiscard]] Trust FindTrust();
 
-/// What each overlay of `trust` is to hold, in files of memory.
-[[nodiscard]] Result<std::vector<UniqueFd>> TrustContents(const Trust& trust, const std::string& authority_pem);
+using Provide = std::function<Result<void>(const UniqueFd& content)>;
+
+/// Hands `provide` what each overlay of `trust` is to hold, one after the other, in files of memory.
+[[nodiscard]] Result<void> ProvideTrust(const Trust& trust, const std::string& authority_pem, const Provide& provide);
 
 }  // namespace sluice::app

@@ -1,5 +1,5 @@
-// The functions of fmt that are not in its headers, compiled into this program. Debian has fmt as a shared library only, which would
-// bring the shared C++ library along: between them a third of the symbols that each start of Sluice would look up.
+// The functions of fmt that are not in its headers, compiled into this program. Debian has fmt as a shared library only, which
+// would bring the shared C++ library along: between them a third of the symbols that each start of Sluice would look up.
 
 #include <fmt/format-inl.h>
 

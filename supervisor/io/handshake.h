@@ -15,7 +15,7 @@
 
 namespace sluice::supervisor {
 
-inline constexpr size_t kMaxPassed = 16;
+inline constexpr size_t kMaxPassed = 8;
 inline constexpr size_t kMaxFailureText = 1024;
 
 enum class Step : uint32_t {
@@ -24,7 +24,7 @@ enum class Step : uint32_t {
   kCaptured,  ///< a capture's descriptors
   kInit,      ///< number: the sandbox's first process, in the sender's pid namespace
   kTerminal,  ///< one descriptor: the master of the workload's terminal
-  kContents,  ///< from the supervisor: the content of each overlay that it provides
+  kContent,   ///< from the supervisor, one descriptor: the content of the next overlay that it provides
   kFiltered,  ///< from the command; number: the notification descriptor in the command's table
 };
 

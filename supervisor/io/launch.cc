@@ -73,10 +73,8 @@ class Sandbox final : public Workload {
     return {};
   }
 
-  Result<void> Provide(const std::vector<UniqueFd>& contents) override {
-    std::vector<int> fds;
-    for (const UniqueFd& content : contents) fds.push_back(content.get());
-    auto sent = Send(handshake_.get(), Step::kContents, 0, fds);
+  Result<void> Provide(const UniqueFd& content) override {
+    auto sent = Send(handshake_.get(), Step::kContent, 0, {content.get()});
     if (sent) return sent;
     // Whoever should have read it has said why it is gone.
     auto waited = AwaitGate();

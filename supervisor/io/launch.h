@@ -21,9 +21,9 @@ class Workload {
  public:
   virtual ~Workload() = default;  ///< kills everything it started
 
-  /// The content of the spec's overlays that are kProvided, in their order; read from the start. Once, where there are any, and
+  /// The content of the next of the spec's overlays that are kProvided: a file, read from its start. Once for each of them,
   /// before AwaitGate.
-  [[nodiscard]] virtual Result<void> Provide(const std::vector<UniqueFd>& contents) = 0;
+  [[nodiscard]] virtual Result<void> Provide(const UniqueFd& content) = 0;
   /// Blocks until the sandbox is built and the command waits in it, for Release. Its error says why it is not.
   [[nodiscard]] virtual Result<void> AwaitGate() = 0;
 

@@ -10,13 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,29 +61,23 @@ void HideCommandLine() {
   std::memset(reinterpret_cast<void*>(start), 0, end - start);
 }
 
-// What the plan's overlays hold. What the supervisor provides comes in one message, waited for when the first of it is needed: by
-// then the rest of the view stands.
+// What the plan's overlays hold. What the supervisor provides is waited for when it is needed: by then the rest of the view
+// stands.
 class OverlayContents {
  public:
   explicit OverlayContents(const SandboxPlan& plan) : plan_(plan) {}
 
   Result<void> Fill(size_t overlay, int file) {
-    const std::vector<FileOverlay>& overlays = plan_.spec->overlays;
-    const FileOverlay& wanted = overlays.at(overlay);
+    const FileOverlay& wanted = plan_.spec->overlays.at(overlay);
     if (wanted.source == OverlayContent::kHere) {
       if (::write(file, wanted.content.data(), wanted.content.size()) == static_cast<ssize_t>(wanted.content.size())) return {};
       return FailErrno(fmt::format("cannot write the overlay of {} ({} bytes)", wanted.path, wanted.content.size()), errno);
     }
-    if (!message_) {
-      auto received = Expect(plan_.handshake, Step::kContents, kStartTimeoutMs);
-      if (!received) return std::unexpected(received.error());
-      message_ = *std::move(received);
-    }
-    const auto before = std::ranges::count(overlays.begin(), overlays.begin() + static_cast<ptrdiff_t>(overlay),
-                                           OverlayContent::kProvided, &FileOverlay::source);
-    if (static_cast<size_t>(before) >= message_->fds.size())
-      return Fail(Code::kInternal, fmt::format("the content of {} was not provided", wanted.path));
-    return Copy(message_->fds[static_cast<size_t>(before)].get(), file, wanted.path);
+    // Overlays are filled in their order, which is the order of what is provided.
+    const auto message = Expect(plan_.handshake, Step::kContent, kStartTimeoutMs);
+    if (!message) return std::unexpected(message.error());
+    if (message->fds.empty()) return Fail(Code::kInternal, fmt::format("the content of {} was not provided", wanted.path));
+    return Copy(message->fds.front().get(), file, wanted.path);
   }
 
  private:
@@ -102,7 +94,6 @@ class OverlayContents {
   }
 
   const SandboxPlan& plan_;
-  std::optional<Message> message_;
 };
 
 Result<void> PrepareInit(const SandboxPlan& plan) {
@@ -145,7 +136,12 @@ Result<void> StartCommand(const SandboxPlan& plan) {
   char go = 0;
   if (::read(mapped, &go, 1) != 1) ::_exit(1);
   ::close(mapped);
-  if (auto started = StartCommand(plan); !started) SendFailure(plan.handshake, started.error());
+  auto started = StartCommand(plan);
+  if (!started) {
+    // Only the command itself is looked for with this answer; a part of its view that is not there is a fault of the view.
+    if (started.error().code == Code::kNotFound) started.error().code = Code::kInvalid;
+    SendFailure(plan.handshake, started.error());
+  }
   ::_exit(1);
 }
 
