@@ -14,8 +14,10 @@
 #include <future>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "dns/io/upstream.h"
+#include "policy/expiry.h"
 #include "proxy/io/connection.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
@@ -30,6 +32,8 @@ struct Worker::Loop {
   asio::posix::stream_descriptor epoll{context};
   asio::steady_timer timer{context};
   std::unique_ptr<dns::UpstreamClient> dns;
+  /// When a rule of the policy in use ends: its open flows are judged again then.
+  std::optional<WallTime> expiry;
   bool ticking = false;
   bool closing = false;
   std::thread thread;
@@ -121,6 +125,7 @@ const policy::SnapshotPtr& Worker::snapshot() {
   if (const uint64_t now = shared_.policy().generation(); now != generation_) {
     snapshot_ = shared_.policy().Get();
     generation_ = now;
+    loop_->expiry = policy::NextExpiry(*snapshot_, SystemClock().Wall());
   }
   return snapshot_;
 }
@@ -244,6 +249,10 @@ void Worker::Tick() {
     for (auto& [key, connection] : connections_) connection->Trim(now);
   }
   std::erase_if(prepared_, [&](const auto& entry) { return entry.second.expires < now; });
+  if (const WallTime wall = SystemClock().Wall(); loop_->expiry && wall >= *loop_->expiry) {
+    loop_->expiry = policy::NextExpiry(*snapshot_, wall);
+    PolicyChanged();
+  }
   if (!connections_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0) loop_->Tick(this);
 }
 

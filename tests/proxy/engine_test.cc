@@ -1,5 +1,6 @@
 // Flows through the engine: which way they go, how they end, and what a change of policy does to them.
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -152,6 +153,28 @@ TEST(Engine, CutsWhatANewPolicyNoLongerAllows) {
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(kCutLimit));
   kept.Write(Get("/keep", origin.port()));
   EXPECT_EQ(kept.ReadMessage().body, "ok");
+}
+
+TEST(Engine, CutsAnOpaqueConnectionWhenItsRuleEnds) {
+  Origin raw(nullptr, [](Peer peer) { peer.ReadToEnd(); });
+  Origin other(nullptr, [](Peer peer) {
+    peer.Write("first");
+    peer.ReadUntil("x");
+    peer.Write("second");
+  });
+  const auto ends = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + std::chrono::seconds(2);
+  Testbed bed(LoopbackRule(fmt::format("tcp db.test:{}", raw.port())) +
+              fmt::format("    until: {:%Y-%m-%dT%H:%M:%S}Z\n", fmt::gmtime(std::chrono::system_clock::to_time_t(ends))) +
+              LoopbackRule(fmt::format("tcp other.test:{}", other.port())));
+  Peer relay = bed.Connect("db.test", raw.port(), Speak::kPlain);
+  Peer lasting = bed.Connect("other.test", other.port(), Speak::kPlain);
+  EXPECT_EQ(lasting.ReadUntil("first"), "first");
+  relay.Write("x");
+  while (raw.accepted() == 0) std::this_thread::yield();
+  EXPECT_EQ(relay.ReadToEnd(), "");
+  EXPECT_GE(std::chrono::system_clock::now(), ends);
+  lasting.Write("x");
+  EXPECT_EQ(lasting.ReadUntil("second"), "second");
 }
 
 TEST(Engine, DialsAheadForABlockingConnect) {

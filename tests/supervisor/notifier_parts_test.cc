@@ -21,6 +21,7 @@
 #include "supervisor/io/in_flight.h"
 #include "supervisor/io/pinned_closer.h"
 #include "supervisor/io/process_identity.h"
+#include "supervisor/io/receive_turns.h"
 #include "supervisor/io/socket_facts.h"
 #include "supervisor/io/wake_timer.h"
 
@@ -70,6 +71,59 @@ TEST(WakeTimer, IsSilentWhenDisarmed) {
   EXPECT_EQ(poll(nullptr, 0, 50), 0);
   timer.Arm();
   EXPECT_EQ(poll(nullptr, 0, 500), -1) << "armed again";
+}
+
+TEST(WakeTimer, DoesAtEachTickWhatItIsToldUntilItIsTold) {
+  WakeTimer timer;
+  ASSERT_TRUE(timer.Open());
+  std::atomic<int> ticks{0};
+  WakeTimer::AtEachTick([](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &ticks);
+  timer.Arm();
+  while (ticks < 2) poll(nullptr, 0, 1000);
+  WakeTimer::AtEachTick(nullptr, nullptr);
+  const int before = ticks;
+  EXPECT_EQ(poll(nullptr, 0, 1000), -1) << "a tick";
+  EXPECT_EQ(ticks, before);
+}
+
+// ---- ReceiveTurns ----
+
+TEST(ReceiveTurns, CallsOneAndOnlyWhenNobodyWaits) {
+  ReceiveTurns turns;
+  std::atomic<int> resting{0};
+  std::atomic<int> called{0};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      ++resting;
+      turns.Rest();
+      ++called;
+    });
+  }
+  while (resting != 2) std::this_thread::yield();
+  turns.Enter();
+  turns.CallAnother();
+  EXPECT_EQ(turns.Leave(), ReceiveTurns::Left::kNobody);
+  EXPECT_EQ(called, 0) << "somebody waited";
+  // Until one was far enough on its way to rest.
+  while (called == 0) turns.CallAnother();
+  turns.Close();
+  threads.clear();
+  EXPECT_EQ(called, 2);
+}
+
+TEST(ReceiveTurns, TellsWhoWaitsStill) {
+  ReceiveTurns turns;
+  turns.Enter();
+  turns.Enter();
+  EXPECT_EQ(turns.Leave(), ReceiveTurns::Left::kOthers);
+  EXPECT_EQ(turns.Leave(), ReceiveTurns::Left::kNobody);
+}
+
+TEST(ReceiveTurns, LetsNobodyRestOnceClosed) {
+  ReceiveTurns turns;
+  turns.Close();
+  for (int i = 0; i < 3; ++i) turns.Rest();
 }
 
 // ---- PinnedCloser ----
@@ -226,6 +280,34 @@ TEST(CaptureGate, ResetsAConnectionWithoutApproval) {
   char byte = 0;
   EXPECT_EQ(recv(client.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);
+}
+
+TEST(CaptureGate, GivesNobodyAnothersApprovalWhenTheQueueIsFull) {
+  const Listener listener(0);  // room for one
+  Seen seen;
+  CaptureGate gate(listener.fd.get(), seen);
+  std::vector<UniqueFd> strays;
+  // One fills the queue; what the others send is dropped until there is room.
+  for (int i = 0; i < 4; ++i) {
+    strays.push_back(Tcp(SOCK_NONBLOCK));
+    (void)ConnectInPlace(strays.back().get(), listener.address(), sizeof listener.name);
+  }
+  const UniqueFd mine = Tcp(SOCK_NONBLOCK);
+  ASSERT_EQ(ConnectInPlace(mine.get(), listener.address(), sizeof listener.name), EINPROGRESS);
+  const Endpoint source = LocalEnd(mine.get());
+  EXPECT_TRUE(gate.Admit(AttemptOf(7), {source, listener.endpoint()})) << "it waits: its connection is not in the queue";
+  EXPECT_TRUE(seen.matched.empty());
+  const auto begin = Steady::now();
+  while (gate.waiting() != 0 && Steady::now() - begin < 20s) {
+    std::this_thread::sleep_for(10ms);
+    gate.Sweep();
+  }
+  EXPECT_EQ(gate.waiting(), 0U);
+  // It came with the next SYN, or was given up: never matched with one of the others.
+  ASSERT_EQ(seen.matched.size() + seen.lost.size(), 1U);
+  for (const auto& [id, from] : seen.matched) EXPECT_EQ(std::pair(id, from), std::pair(uint64_t{7}, source));
+  for (const auto& [id, error] : seen.lost) EXPECT_EQ(std::pair(id, error), std::pair(uint64_t{7}, ETIMEDOUT));
+  EXPECT_FALSE(seen.strays.empty());
 }
 
 TEST(CaptureGate, ServesManyThreadsWithoutLosingOne) {
