@@ -394,8 +394,12 @@ class Patience(harness.SluiceTest):
 import subprocess, sys, time
 nuisance = subprocess.Popen([sys.executable, "-c", {script!r}], stdout=subprocess.PIPE)
 print(nuisance.stdout.readline().decode().strip(), flush=True)
-if {kill_first}: nuisance.kill(); nuisance.wait(); time.sleep(1)
-subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{{http_code}}\\n", "--max-time", "30", "https://a.test/pub/x"])
+if {kill_first}: nuisance.kill(); nuisance.wait()
+for attempt in range(30 if {kill_first} else 1):
+    answer = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{{http_code}}", "--max-time", "30", "https://a.test/pub/x"], stdout=subprocess.PIPE).stdout.decode()
+    if answer == "200": break
+    time.sleep(1)
+print(answer)
 nuisance.kill()
 """
         return self.python(rules, wrap, timeout=120)
