@@ -102,6 +102,8 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.read_write = *std::move(writable);
   spec.read_only = *std::move(readable);
   spec.protect.assign(snapshot.files().begin(), snapshot.files().end());
+  // As it was named, too: a link that the command may point elsewhere is refused.
+  if (!options.policy.empty()) spec.protect.push_back(std::filesystem::absolute(options.policy, error).string());
   spec.protect.push_back(OwnExecutable());
   if (!options.audit.empty()) {
     CreateFile(options.audit);  // the launcher protects what is there
@@ -261,8 +263,9 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
                                                      Sandbox& sandbox, policy::CurrentPolicy& policy) {
   const HeldFiles held(policy.Get()->files(), spec);
   const auto load = [&options, &held]() -> Result<policy::SnapshotPtr> {
+    if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options);
-    // Afterwards: a file that is swapped while it is read is then another one.
+    // Afterwards again: a file that is swapped while it is read is then another one.
     if (next)
       if (auto own = held.Check((*next)->files()); !own) return std::unexpected(own.error());
     return next;

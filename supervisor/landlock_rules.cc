@@ -13,9 +13,10 @@ constexpr uint64_t kReadDir = 1U << 3;
 constexpr uint64_t kMakeChar = 1U << 6;
 constexpr uint64_t kMakeBlock = 1U << 11;
 constexpr uint64_t kFirstAbi = (1U << 13) - 1;
-constexpr uint64_t kRefer = 1U << 13;     // ABI 2
-constexpr uint64_t kTruncate = 1U << 14;  // ABI 3
-constexpr uint64_t kIoctlDev = 1U << 15;  // ABI 5
+constexpr uint64_t kRefer = 1U << 13;        // ABI 2
+constexpr uint64_t kTruncate = 1U << 14;     // ABI 3
+constexpr uint64_t kIoctlDev = 1U << 15;     // ABI 5
+constexpr uint64_t kResolveUnix = 1U << 16;  // ABI 9
 constexpr uint64_t kConnectTcp = 1U << 1;
 constexpr uint64_t kScopeAbstractUnix = 1U << 0;
 constexpr uint64_t kScopeSignal = 1U << 1;
@@ -25,6 +26,7 @@ constexpr uint64_t AllFs(int abi) {
   if (abi >= 2) all |= kRefer;
   if (abi >= 3) all |= kTruncate;
   if (abi >= 5) all |= kIoctlDev;
+  if (abi >= kUnixLandlockAbi) all |= kResolveUnix;
   return all;
 }
 
@@ -46,8 +48,10 @@ Result<LandlockHandled> HandledBy(int abi) {
 std::vector<LandlockRule> RulesFor(const MountPlan& plan, int abi) {
   std::vector<LandlockRule> rules;
   rules.push_back({"/", kExecute | kReadFile | kReadDir});
-  // No device can be made in a user namespace; the domain says so too.
-  for (const std::string& tree : plan.writable) rules.push_back({tree, AllFs(abi) & ~(kMakeChar | kMakeBlock)});
+  // No device can be made in a user namespace; the domain says so too. The workload's own sockets need no rule.
+  for (const std::string& tree : plan.writable) rules.push_back({tree, AllFs(abi) & ~(kMakeChar | kMakeBlock | kResolveUnix)});
+  if (abi >= kUnixLandlockAbi)
+    for (const std::string& socket : plan.unix_sockets) rules.push_back({socket, kResolveUnix});
   for (const char* device : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"})
     rules.push_back({device, StandardFileAccess(abi)});
   rules.push_back({"/dev/pts", StandardFileAccess(abi)});

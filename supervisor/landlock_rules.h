@@ -18,6 +18,9 @@ inline constexpr int kRequiredLandlockAbi = 4;
 /// Linux 6.12: signals and abstract sockets stay inside the domain.
 inline constexpr int kScopeLandlockAbi = 6;
 
+/// Linux 7.1: a UNIX socket is reached, by whatever call, when the domain made it or a rule names it.
+inline constexpr int kUnixLandlockAbi = 9;
+
 /// struct landlock_ruleset_attr.
 struct LandlockHandled {
   uint64_t access_fs = 0;
@@ -34,7 +37,7 @@ struct LandlockRule {
 /// All that `abi` can handle of what the domain denies. kUnsupported below kRequiredLandlockAbi, naming the kernel needed.
 [[nodiscard]] Result<LandlockHandled> HandledBy(int abi);
 
-/// Read and execute the whole view, write only its writable trees and the harmless devices.
+/// Read and execute the whole view, write only its writable trees and the harmless devices, reach the sockets of `unix` rules.
 [[nodiscard]] std::vector<LandlockRule> RulesFor(const MountPlan& plan, int abi);
 
 /// What a file given as standard input, output or error may be reopened for (through /dev/stdout).

@@ -94,6 +94,7 @@ class Planner {
                               "granted tree?)",
                               plan_.steps.size(), kMaxMountSteps));
     plan_.work_directory = spec_.work_directory;
+    plan_.unix_sockets = spec_.unix_sockets;
     return std::move(plan_);
   }
 

@@ -74,6 +74,7 @@ struct MountPlan {
   std::vector<MountStep> steps;                ///< in the order to be done
   std::vector<std::string> writable;           ///< trees the workload may write: granted and scratch
   std::vector<std::string> granted;            ///< trees of the host in the view, read-only or writable
+  std::vector<std::string> unix_sockets;       ///< of the host, which a rule opens
   std::vector<std::string> must_be_read_only;  ///< verified after mounting, before anything runs
   std::string work_directory;
 };

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "supervisor/io/opened_folders.h"
@@ -15,6 +16,8 @@
 
 namespace sluice::supervisor {
 namespace {
+
+constexpr int kLinksFollowed = 40;  // as the kernel
 
 struct Freer {
   void operator()(char* text) const { ::free(text); }
@@ -71,20 +74,38 @@ std::vector<std::string> WritableTrees(const LaunchSpec& spec) {
   return trees;
 }
 
-// A protected file reached through a link in a tree the workload writes: the link could be pointed elsewhere.
+// A link on the way to a file: where it stands, and what the path is with the link followed.
+struct LinkOnTheWay {
+  std::string place;
+  std::string folder;
+  std::string followed;
+};
+
+std::optional<LinkOnTheWay> FirstLink(const std::string& path) {
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    const HostEntry entry = Look(path.substr(0, slash));
+    if (entry.kind == EntryKind::kSymlink) {
+      const std::string folder = path.substr(0, entry.path.rfind('/') + 1);
+      const std::string rest = slash == std::string::npos ? "" : path.substr(slash);
+      const std::string target = entry.link.starts_with('/') ? entry.link : folder + entry.link;
+      return LinkOnTheWay{entry.path, folder, target + rest};
+    }
+    if (slash == std::string::npos) return std::nullopt;
+  }
+}
+
+// A protected file reached through a link in a tree the workload writes: the link could be pointed elsewhere. Links that lead
+// to such a link as well.
 Result<void> RefuseReplaceableLinks(const LaunchSpec& resolved, const LaunchSpec& given) {
-  for (const std::string& path : given.protect) {
-    for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
-      const std::string prefix = path.substr(0, slash);
-      if (Look(prefix).kind == EntryKind::kSymlink) {
-        const size_t last = prefix.rfind('/');
-        const auto folder = Canonical(last == 0 ? "/" : prefix.substr(0, last));
-        for (const std::string& tree : WritableTrees(resolved))
-          if (folder && IsWithin(*folder, tree))
-            return Fail(Code::kInvalid,
-                        fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", prefix, tree));
-      }
-      if (slash == std::string::npos) break;
+  for (const std::string& protect : given.protect) {
+    int links = 0;
+    for (auto link = FirstLink(protect); link; link = FirstLink(link->followed)) {
+      if (++links > kLinksFollowed) return Fail(Code::kInvalid, fmt::format("too many links at {}", protect));
+      const auto folder = Canonical(link->folder);
+      for (const std::string& tree : WritableTrees(resolved))
+        if (folder && IsWithin(*folder, tree))
+          return Fail(Code::kInvalid,
+                      fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", link->place, tree));
     }
   }
   return {};

@@ -2,6 +2,7 @@
 """What a hostile program tries against the whole of sluice: its files, its resolver, its listener, its patience."""
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -127,6 +128,48 @@ except OSError as error:
         (self.work / "go").touch()
         out, err = process.communicate(timeout=30 * harness.SLOW)
         self.assertEqual(out, "status 200\n", err)
+
+    def test_a_policy_named_by_a_link_that_the_command_may_change_is_refused(self):
+        outside = self.folder / "outside"
+        outside.mkdir()
+        (outside / "p.yaml").write_text(harness.policy_text(READ))
+        (self.work / "direct.yaml").symlink_to("../outside/p.yaml")
+        (self.work / "conf").symlink_to("../outside")
+        (outside / "chain.yaml").symlink_to("../work/direct.yaml")
+        for named, link in ((self.work / "direct.yaml", "direct.yaml"), (self.work / "conf/p.yaml", "conf"), (f"{self.work}/conf/../outside/p.yaml", "conf"), (outside / "chain.yaml", "direct.yaml")):
+            result = self.plain_sluice("run", "--policy", named, "--", "true")
+            self.assertExit(result, 2)
+            self.assertIn(f"/{link} is a link in a tree the workload may write", result.err)
+        (outside / "harmless.yaml").symlink_to("p.yaml")
+        self.assertExit(self.plain_sluice("run", "--policy", outside / "harmless.yaml", "--", "true"), 0)
+
+    def test_an_include_that_the_command_leads_elsewhere_is_not_loaded(self):
+        # Both files it could lead to are the user's own, and one has no denials.
+        outside = self.folder / "outside"
+        work = outside / "work"
+        work.mkdir(parents=True)
+        (outside / "p.yaml").write_text("version: 1\nname: x\ninclude: [work/inc.yaml]\nrules:\n  - allow: http a.test\n")
+        (outside / "strict.yaml").write_text("version: 1\nrules:\n  - deny: http a.test\n")
+        (outside / "lax.yaml").write_text("version: 1\nrules: []\n")
+        (work / "inc.yaml").symlink_to("../strict.yaml")
+        self.own(work)
+        script = """
+import os, time, urllib.request, urllib.error
+os.remove("inc.yaml"); os.symlink("../lax.yaml", "inc.yaml")
+print("changed", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+try: print("status", urllib.request.urlopen("https://a.test/pub", timeout=5).status)
+except OSError: print("refused")
+"""
+        process = self.lab.popen([lab.binary_for_anyone(self.lab.folder), "run", "--policy", outside / "p.yaml", "--upstream-ca", self.lab.ca, "--", harness.PYTHON, "-c", script],
+                                 cwd=work, stdout=-1, stderr=-1, text=True)
+        self.assertEqual(process.stdout.readline(), "changed\n")
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5 * harness.SLOW)
+        (work / "go").touch()
+        out, err = process.communicate(timeout=30 * harness.SLOW)
+        self.assertEqual(out, "refused\n", err)
+        self.assertIn("made of other files", err)
 
     def test_a_policy_that_changes_all_the_time_is_always_a_whole_one(self):
         # Each state allows one of two paths, and none allows the third.
@@ -351,8 +394,12 @@ class Patience(harness.SluiceTest):
 import subprocess, sys, time
 nuisance = subprocess.Popen([sys.executable, "-c", {script!r}], stdout=subprocess.PIPE)
 print(nuisance.stdout.readline().decode().strip(), flush=True)
-if {kill_first}: nuisance.kill(); nuisance.wait(); time.sleep(1)
-subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{{http_code}}\\n", "--max-time", "30", "https://a.test/pub/x"])
+if {kill_first}: nuisance.kill(); nuisance.wait()
+for attempt in range(30 if {kill_first} else 1):
+    answer = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{{http_code}}", "--max-time", "30", "https://a.test/pub/x"], stdout=subprocess.PIPE).stdout.decode()
+    if answer == "200": break
+    time.sleep(1)
+print(answer)
 nuisance.kill()
 """
         return self.python(rules, wrap, timeout=120)

@@ -19,7 +19,19 @@ TEST(Landlock, HandlesWhatTheKernelKnowsAndNoMore) {
   EXPECT_EQ(HandledBy(4)->access_net, 2U) << "CONNECT_TCP alone";
   EXPECT_EQ(HandledBy(5)->scoped, 0U);
   EXPECT_EQ(HandledBy(6)->scoped, 3U);
-  EXPECT_EQ(HandledBy(99)->access_fs, 0xffffU);
+  EXPECT_EQ(HandledBy(8)->access_fs, 0xffffU);
+  EXPECT_EQ(HandledBy(9)->access_fs, 0x1ffffU);
+  EXPECT_EQ(HandledBy(99)->access_fs, 0x1ffffU);
+}
+
+TEST(Landlock, OpensTheSocketsOfRulesAloneWhereTheKernelCan) {
+  MountPlan plan;
+  plan.writable = {"/work"};
+  plan.unix_sockets = {"/run/wanted"};
+  constexpr uint64_t kResolveUnix = 1U << 16;
+  for (const LandlockRule& rule : RulesFor(plan, 9))
+    EXPECT_EQ((rule.access & kResolveUnix) != 0, rule.path == "/run/wanted") << rule.path;
+  for (const LandlockRule& rule : RulesFor(plan, 8)) EXPECT_NE(rule.path, "/run/wanted");
 }
 
 TEST(Landlock, WritesOnlyBelowWritableTreesAndNeverMakesDevices) {
