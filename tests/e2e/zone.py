@@ -18,7 +18,10 @@ SITES = {
     "shared.test": ["151.101.1.10"],
     "x.wild.test": ["151.101.1.65"],
     "y.x.wild.test": ["151.101.1.65"],
+    "registry.corp.example": ["151.101.1.80"],
 }
+# Serve the files below the lab's site/, and take whatever is sent to them.
+FILE_SITES = ("registry.corp.example",)
 # Presents a certificate for another name, or one that no authority in the bundle signed.
 BAD_CERTIFICATES = {"wrongname.test": ["151.101.1.70"], "selfsigned.test": ["151.101.1.71"]}
 # Names whose answers must not be dialled.

@@ -287,6 +287,122 @@ TEST(Presets, ParametersCannotSmuggle) {
                  "one, or leave `repo` out for every one"));
 }
 
+// The requests that each protocol documents, and its writing ones. Clients that Debian has are run in tests/e2e/presets_test.py.
+TEST(Presets, LetTheirProtocolsThroughAndNothingThatWrites) {
+  struct Case {
+    const char* entry;
+    const char* host;
+    std::vector<std::pair<const char*, const char*>> allowed;
+    std::vector<std::pair<const char*, const char*>> denied;
+  };
+  for (const Case& c : {
+           Case{"cargo@1: { host: index.test, files: files.test, files-path: /crates }",
+                "index.test",
+                {{"GET", "/config.json"}, {"GET", "/se/rd/serde"}},
+                {{"PUT", "/api/v1/crates/new"}, {"DELETE", "/api/v1/crates/x/1.0.0/yank"}}},
+           Case{"cargo@1: { host: index.test, files: files.test, files-path: /crates }",
+                "files.test",
+                {{"GET", "/crates/serde/1.0.0/download"}},
+                {{"GET", "/other"}, {"PUT", "/crates/x"}}},
+           Case{"go@1: { host: proxy.test, path: /mod, sum: sum.test }",
+                "proxy.test",
+                {{"GET", "/mod/golang.org/x/text/@v/list"},
+                 {"GET", "/mod/example.com/!m/@v/v1.0.0.zip"},
+                 {"GET", "/mod/x/@latest"}},
+                {{"GET", "/elsewhere"}, {"POST", "/mod/x"}}},
+           Case{"go@1: { host: proxy.test, sum: sum.test }",
+                "sum.test",
+                {{"GET", "/lookup/golang.org/x/text@v0.3.2"}, {"GET", "/tile/8/0/x001/234"}, {"GET", "/latest"}},
+                {{"GET", "/"}, {"POST", "/lookup/x"}}},
+           Case{"container-pull@1: { host: oci.test, image: team/app, auth: auth.test, blobs: store.test }",
+                "oci.test",
+                {{"GET", "/v2/"},
+                 {"HEAD", "/v2/team/app/manifests/latest"},
+                 {"GET", "/v2/team/app/manifests/sha256:00"},
+                 {"GET", "/v2/team/app/blobs/sha256:00"},
+                 {"GET", "/v2/team/app/tags/list"}},
+                {{"GET", "/v2/team/other/manifests/latest"},
+                 {"GET", "/v2/_catalog"},
+                 {"POST", "/v2/team/app/blobs/uploads/"},
+                 {"PUT", "/v2/team/app/manifests/latest"},
+                 {"DELETE", "/v2/team/app/manifests/sha256:00"},
+                 {"GET", "/v2/team/app/x/manifests/latest"}}},
+           Case{"container-pull@1: { host: oci.test, auth: auth.test }",
+                "auth.test",
+                {{"GET", "/token?service=oci.test&scope=repository:a:pull"}},
+                {{"POST", "/token"}, {"GET", "/other"}}},
+           Case{"container-pull@1: { host: oci.test }",
+                "oci.test",
+                {{"GET", "/v2/any/depth/of/name/blobs/sha256:00"}},
+                {{"POST", "/v2/any/blobs/uploads/"}, {"GET", "/v2/_catalog"}}},
+           Case{"github-api-read@1: { owner: octo }",
+                "api.github.com",
+                {{"GET", "/repos/octo/hello"},
+                 {"GET", "/repos/octo/hello/pulls?state=open"},
+                 {"GET", "/rate_limit"},
+                 {"GET", "/repos/octo/hello/branches/feature%2Fx"}},
+                {{"GET", "/repos/mallory/loot"},
+                 {"POST", "/repos/octo/hello/issues"},
+                 {"POST", "/graphql"},
+                 {"GET", "/user"},
+                 {"GET", "/repos/octo/..%2F..%2Fuser"},
+                 {"GET", "/repos/octo"}}},
+           Case{"anthropic@1",
+                "api.anthropic.com",
+                {{"POST", "/v1/messages?beta=true"},
+                 {"POST", "/v1/messages/count_tokens"},
+                 {"GET", "/v1/models"},
+                 {"GET", "/v1/models/x"}},
+                {{"POST", "/v1/messages/batches"}, {"POST", "/v1/files"}, {"GET", "/v1/organizations/me"}}},
+           Case{"openai@1",
+                "api.openai.com",
+                {{"POST", "/v1/responses"}, {"POST", "/v1/chat/completions"}, {"POST", "/v1/embeddings"}, {"GET", "/v1/models"}},
+                {{"POST", "/v1/files"}, {"POST", "/v1/batches"}, {"GET", "/v1/responses/resp_1"}, {"DELETE", "/v1/models/x"}}},
+           Case{"openai-compatible@1: { host: 'llm.test', path: /api/v1 }",
+                "llm.test",
+                {{"POST", "/api/v1/chat/completions"}, {"GET", "/api/v1/models/org/name"}},
+                {{"POST", "/v1/chat/completions"}, {"POST", "/api/v1/files"}}},
+           Case{"gemini@1",
+                "generativelanguage.googleapis.com",
+                {{"POST", "/v1beta/models/gemini-x:generateContent?key=k"},
+                 {"POST", "/v1beta/models/x:streamGenerateContent?alt=sse"},
+                 {"POST", "/v1/models/x%3AcountTokens"},
+                 {"GET", "/v1beta/models"}},
+                {{"POST", "/v1beta/files"},
+                 {"POST", "/upload/v1beta/files"},
+                 {"POST", "/v1beta/models/x:predict"},
+                 {"POST", "/v1beta/tunedModels/x:generateContent"}}},
+           Case{"vertex@1: { region: europe-west4, project: lab-1 }",
+                "europe-west4-aiplatform.googleapis.com",
+                {{"POST", "/v1/projects/lab-1/locations/europe-west4/publishers/google/models/x:generateContent"},
+                 {"POST", "/v1/projects/lab-1/locations/europe-west4/publishers/anthropic/models/x@1:streamRawPredict"}},
+                {{"POST", "/v1/projects/other/locations/europe-west4/publishers/google/models/x:generateContent"},
+                 {"POST", "/v1/projects/lab-1/locations/europe-west4/tuningJobs"}}},
+           Case{"bedrock@1: { host: bedrock-runtime.eu-central-1.amazonaws.com }",
+                "bedrock-runtime.eu-central-1.amazonaws.com",
+                {{"POST", "/model/a.b-v1%3A0/converse"},
+                 {"POST", "/model/a.b-v1:0/invoke-with-response-stream"},
+                 {"POST", "/model/arn%3Aaws%3Abedrock%3Aeu%3A1%3Ainference-profile%2Fx/invoke"}},
+                {{"POST", "/guardrail/x/version/1/apply"}, {"GET", "/async-invoke"}, {"POST", "/async-invoke"}}},
+           Case{"azure-openai@1: { host: lab.openai.azure.com, deployment: small }",
+                "lab.openai.azure.com",
+                {{"POST", "/openai/deployments/small/chat/completions?api-version=2024-06-01"}, {"POST", "/openai/v1/responses"}},
+                {{"POST", "/openai/deployments/large/chat/completions"}, {"POST", "/openai/files"}}},
+           Case{
+               "mistral@1", "api.mistral.ai", {{"POST", "/v1/fim/completions"}}, {{"POST", "/v1/files"}, {"POST", "/v1/agents"}}},
+           Case{"openrouter@1",
+                "openrouter.ai",
+                {{"POST", "/api/v1/chat/completions"}, {"GET", "/api/v1/models"}},
+                {{"POST", "/api/v1/keys"}, {"GET", "/api/v1/credits"}}},
+       }) {
+    const auto snapshot = Loaded(Using(c.entry));
+    for (const auto& [method, path] : c.allowed)
+      EXPECT_TRUE(snapshot->DecideRequest(Request(method, To(c.host, 443), path).Get()).allowed) << c.host << method << path;
+    for (const auto& [method, path] : c.denied)
+      EXPECT_FALSE(snapshot->DecideRequest(Request(method, To(c.host, 443), path).Get()).allowed) << c.host << method << path;
+  }
+}
+
 TEST(Presets, OfTheCommandLine) {
   LoadOptions options;
   options.extra_presets = {"npm:host=registry.corp.example:4873,path=/npm", "git-read@1:owner=octo",
