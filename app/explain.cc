@@ -292,7 +292,7 @@ bool HangsOnProcess(const Asker& asker, const Answer& answer) {
 }
 
 std::string RuleLine(const policy::RuleInfo& rule) {
-  return fmt::format("{}: {}   {}:{}", rule.allow ? "allow" : "deny", rule.text, rule.span.file, rule.span.line);
+  return fmt::format("{}: {}   {}", rule.allow ? "allow" : "deny", rule.text, policy::PlaceText(rule.span, rule.origin));
 }
 
 std::string AnswerText(const Asker& asker, const Answer& answer) {
@@ -318,11 +318,13 @@ std::string AnswerText(const Asker& asker, const Answer& answer) {
 }
 
 nlohmann::json RuleJson(const policy::RuleInfo& rule) {
-  return {{"id", rule.id},
-          {"effect", rule.allow ? "allow" : "deny"},
-          {"text", rule.text},
-          {"file", rule.span.file},
-          {"line", rule.span.line}};
+  nlohmann::json out{{"id", rule.id},
+                     {"effect", rule.allow ? "allow" : "deny"},
+                     {"text", rule.text},
+                     {"file", rule.span.file},
+                     {"line", rule.span.line}};
+  if (rule.origin.line != 0) out["origin"] = {{"file", rule.origin.file}, {"line", rule.origin.line}};
+  return out;
 }
 
 void PrintJson(const Asker& asker, const Answer& answer) {

@@ -14,6 +14,7 @@
 #include "app/exit_code.h"
 #include "app/explain.h"
 #include "app/lint.h"
+#include "app/preset.h"
 #include "app/run.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -33,6 +34,7 @@ constexpr const char* kRunExamples = R"(
 Examples:
   sluice run --policy policy.yaml -- make test
   sluice run --allow 'GET api.github.com/repos/**' --allow 'git fetch-pack github.com/octo/*' -- ./agent
+  sluice run --preset npm@1:host=registry.corp.example -- npm ci
   sluice run --policy policy.yaml --audit audit.jsonl --name ci-42 --label job=build --fail-on-deny -- npm ci
 
 Exit code: the command's own (128 + N when signal N ended it); 2 bad input, 3 --fail-on-deny and something was denied,
@@ -54,6 +56,12 @@ Examples:
   sluice explain policy.yaml 'dns api.github.com'
 
 Exit code: 0 allowed, 1 denied, 2 bad input.)";
+
+constexpr const char* kPresetExamples = R"(
+Examples:
+  sluice preset list
+  sluice preset show npm
+  sluice preset show npm@1 --set host=registry.corp.example)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -87,6 +95,9 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   sub->add_option("-p,--policy", run->policy, "Policy file")->type_name("FILE");
   sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")
       ->type_name("RULE")
+      ->allow_extra_args(false);
+  sub->add_option("--preset", run->presets, "The rules of a preset, the newest version unless one is named; repeatable")
+      ->type_name("NAME[@V][:PARAMETER=VALUE,...]")
       ->allow_extra_args(false);
   sub->add_option("--audit", run->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
   sub->add_option("--resolver", run->resolvers, "Upstream DNS server; repeatable (default: the host's)")
@@ -156,6 +167,30 @@ void RefuseEmptyValues(CLI::App& app) {
         option->check([](const std::string& value) { return value.empty() ? "the value is empty" : std::string(); });
 }
 
+/// `preset list` and `preset show`.
+struct PresetCommands {
+  CLI::App* list = nullptr;
+  CLI::App* show = nullptr;
+  sluice::app::OutputFormat list_format = sluice::app::OutputFormat::kText;
+  sluice::app::PresetShowOptions options{};
+};
+
+void AddPreset(CLI::App& app, PresetCommands* preset) {
+  CLI::App* sub = app.add_subcommand("preset", "Name the presets that ship, and show the rules of one");
+  sub->require_subcommand(1);
+  sub->footer(kPresetExamples);
+  preset->list = sub->add_subcommand("list", "Name every preset and version");
+  AddFormat(preset->list, &preset->list_format);
+  preset->show = sub->add_subcommand("show", "Print a preset's parameters, rules and notes");
+  preset->show->add_option("name", preset->options.name, "npm for the newest version, or npm@1")
+      ->required()
+      ->type_name("NAME[@V]");
+  preset->show->add_option("--set", preset->options.sets, "Give a parameter its value; repeatable")
+      ->type_name("PARAMETER=VALUE")
+      ->allow_extra_args(false);
+  AddFormat(preset->show, &preset->options.format);
+}
+
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
   fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message, "\n"),
@@ -186,6 +221,8 @@ int Main(std::vector<std::string> arguments) {
   const CLI::App* run_command = AddRun(app, &run, &verbose);
   const CLI::App* lint_command = AddLint(app, &lint);
   const CLI::App* explain_command = AddExplain(app, &explain);
+  PresetCommands preset;
+  AddPreset(app, &preset);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -200,7 +237,8 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const bool known = command == "run" || command == "lint" || command == "explain" || command == "completion";
+    const bool known =
+        command == "run" || command == "lint" || command == "explain" || command == "preset" || command == "completion";
     if (!known && !command.empty()) {
       const char* kind = command.starts_with('-') ? "option" : "command";
       return UsageError(fmt::format("unknown {} `{}`", kind, command), "");
@@ -213,6 +251,8 @@ int Main(std::vector<std::string> arguments) {
   if (run_command->parsed()) return sluice::app::Run(run);
   if (lint_command->parsed()) return sluice::app::RunLint(lint);
   if (explain_command->parsed()) return sluice::app::RunExplain(explain);
+  if (preset.list->parsed()) return sluice::app::RunPresetList(preset.list_format);
+  if (preset.show->parsed()) return sluice::app::RunPresetShow(preset.options);
   return sluice::app::PrintCompletion(shell);
 }
 

@@ -45,6 +45,7 @@ int Report(const Error& error) {
 Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
   policy::LoadOptions load;
   load.extra_allows = options.allows;
+  load.extra_presets = options.presets;
   auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
   if (!snapshot) return snapshot;
   if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
@@ -310,8 +311,8 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
 int Run(const RunOptions& options) {
   if (options.command.empty())
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
-  if (options.policy.empty() && options.allows.empty())
-    return Report(Error{Code::kInvalid, "no policy; give --policy FILE or at least one --allow RULE"});
+  if (options.policy.empty() && options.allows.empty() && options.presets.empty())
+    return Report(Error{Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME"});
   // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.
   sigset_t blocked;
   sigemptyset(&blocked);

@@ -13,8 +13,9 @@
 namespace sluice::app {
 
 struct RunOptions {
-  std::string policy;                  ///< file; may be empty when there are allows
+  std::string policy;                  ///< file; may be empty when there are allows or presets
   std::vector<std::string> allows;     ///< --allow
+  std::vector<std::string> presets;    ///< --preset
   std::string audit;                   ///< file; empty: none
   std::vector<std::string> resolvers;  ///< "IP" or "IP:PORT"
   std::vector<std::string> upstream_ca;

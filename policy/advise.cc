@@ -51,7 +51,9 @@ std::string RulePath(std::string_view path) {
 
 std::string PlaceOf(const RuleInfo& info) {
   const size_t slash = info.span.file.rfind('/');
-  return fmt::format("{}:{}", slash == std::string::npos ? info.span.file : info.span.file.substr(slash + 1), info.span.line);
+  SourceSpan span = info.span;
+  if (slash != std::string::npos) span.file.erase(0, slash + 1);
+  return PlaceText(span, info.origin);
 }
 
 std::string DenySentence(const Snapshot& snapshot, RuleRef ref, std::string_view what) {

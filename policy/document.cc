@@ -13,8 +13,9 @@
 namespace sluice::policy {
 namespace {
 
-constexpr std::array<std::string_view, 7> kKeys = {"version", "name", "mode", "include", "settings", "rules", "assert"};
-constexpr std::array<std::string_view, 2> kLaterKeys = {"presets", "credentials"};
+constexpr std::array<std::string_view, 8> kKeys = {"version",  "name",    "mode",  "include",
+                                                   "settings", "presets", "rules", "assert"};
+constexpr std::array<std::string_view, 1> kLaterKeys = {"credentials"};
 constexpr std::array<std::string_view, 2> kSettings = {"dns", "deny-errno"};
 
 template <size_t N>
@@ -82,6 +83,16 @@ Result<void> ReadRules(const Node& node, const std::string& label, std::vector<R
   return {};
 }
 
+Result<void> ReadPresets(const Node& node, std::vector<PresetUse>* presets) {
+  if (node.kind != Node::Kind::kSequence) return NodeError(node, "`presets` is a list, as in `- npm@1: { host: … }`");
+  for (const Node& item : node.items) {
+    auto use = ReadPresetUse(item);
+    if (!use) return std::unexpected(use.error());
+    presets->push_back(std::move(*use));
+  }
+  return {};
+}
+
 Result<void> ReadAssertions(const Node& node, const std::string& label, std::vector<Assertion>* assertions) {
   if (node.kind != Node::Kind::kSequence) return NodeError(node, "`assert` is a list, each entry `- never: …` or `- always: …`");
   for (const Node& item : node.items) {
@@ -97,8 +108,11 @@ class LineIds {
  public:
   explicit LineIds(const std::string& label) : label_(label) {}
   void Separate(Rule* rule) {
-    if (rule->id != fmt::format("{}:{}", label_, rule->span.line) || lines_.insert(rule->span.line).second) return;
-    rule->id = fmt::format("{}:{}:{}", label_, rule->span.line, rule->span.column);
+    if (rule->id == fmt::format("{}:{}", label_, rule->span.line)) rule->id = Of(rule->span);
+  }
+  std::string Of(const SourceSpan& span) {
+    if (lines_.insert(span.line).second) return fmt::format("{}:{}", label_, span.line);
+    return fmt::format("{}:{}:{}", label_, span.line, span.column);
   }
 
  private:
@@ -115,6 +129,7 @@ Result<void> ReadMember(const Node& key, const Node& value, FileRole role, const
   if (word == "version") return ReadVersion(value);
   if (word == "settings") return ReadSettings(value, &document->settings);
   if (word == "include") return ReadIncludes(value, &document->includes);
+  if (word == "presets") return ReadPresets(value, &document->presets);
   if (word == "rules") return ReadRules(value, label, &document->rules);
   if (word == "assert") return ReadAssertions(value, label, &document->assertions);
   if (word == "mode") {
@@ -143,6 +158,7 @@ Result<Document> ReadDocument(const Node& root, FileRole role, const std::string
   }
   if (!versioned) return NodeError(root, "`version: 1` is missing");
   LineIds ids(label);
+  for (PresetUse& use : document.presets) use.id = ids.Of(use.span);
   for (Rule& rule : document.rules) ids.Separate(&rule);
   for (Assertion& assertion : document.assertions) ids.Separate(&assertion.rule);
   return document;

@@ -8,6 +8,7 @@
 
 #include "policy/compiled.h"
 #include "policy/node.h"
+#include "policy/preset.h"
 #include "policy/rule.h"
 
 namespace sluice::policy {
@@ -24,6 +25,7 @@ struct Document {
   Mode mode = Mode::kEnforce;
   Settings settings;
   std::vector<IncludeName> includes;
+  std::vector<PresetUse> presets;
   std::vector<Rule> rules;  ///< in the order of the file; each has an id
   std::vector<Assertion> assertions;
 };

@@ -18,7 +18,8 @@ struct Finding {
   std::string code;  ///< "opaque-allow-meets-deny"
   std::string message;
   SourceSpan span;
-  SourceSpan other{};  ///< the second place, where there is one
+  SourceSpan other{};   ///< the second place, where there is one
+  SourceSpan origin{};  ///< the preset's line, for a rule that a preset made
 };
 
 /// What is worth a remark, in the order of the file. Quadratic in the rules of one host, and stops at kMaxFindings.

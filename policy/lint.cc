@@ -37,16 +37,18 @@ class Linter {
 
   void Add(Severity severity, std::string code, uint32_t index, std::string message, uint32_t other = kNone) {
     if (findings_.size() >= kMaxFindings) return;
-    findings_.push_back({severity, std::move(code), std::move(message), compiled_.rules[index].span,
-                         other == kNone ? SourceSpan{} : compiled_.rules[other].span});
+    // A preset's rules all have the place of the line that uses it: which one it is, the preset's own line says.
+    const Rule& rule = compiled_.rules[index];
+    if (rule.origin.line != 0) message += fmt::format(" ({})", Place(index));
+    findings_.push_back({severity, std::move(code), std::move(message), rule.span,
+                         other == kNone ? SourceSpan{} : compiled_.rules[other].span, rule.origin});
   }
 
   [[nodiscard]] std::string Text(uint32_t index) const {
     return fmt::format("`{}: {}`", compiled_.rules[index].allow ? "allow" : "deny", compiled_.info[index].text);
   }
   [[nodiscard]] std::string Place(uint32_t index) const {
-    const SourceSpan& span = compiled_.rules[index].span;
-    return fmt::format("{}:{}", span.file, span.line);
+    return PlaceText(compiled_.rules[index].span, compiled_.rules[index].origin);
   }
 
   // What can be said of one rule by itself.

@@ -33,12 +33,12 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
       return
       ;;
-    --allow | --resolver | --name | --label | --timeout | --ip | --at) return ;;
+    --allow | --preset | --set | --resolver | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain preset completion --help --version" -- "$cur") ;;
     run)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
         --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     lint)
@@ -55,6 +55,7 @@ _sluice() {
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       fi
       ;;
+    preset) mapfile -t COMPREPLY < <(compgen -W "list show --set --format --help" -- "$cur") ;;
     completion) mapfile -t COMPREPLY < <(compgen -W "bash zsh fish --help" -- "$cur") ;;
   esac
 }

@@ -7,6 +7,7 @@ _sluice() {
     'run:run a program under a policy'
     'lint:check policy files'
     'explain:say what a policy does with one request'
+    'preset:show the rule sets that ship'
     'completion:print a completion script'
   )
   _arguments -C '(- *)--help[show help]' '(- *)--version[show the version]' '1: :->command' '*:: :->arguments'
@@ -18,6 +19,7 @@ _sluice() {
           _arguments \
             '--policy[policy file]:file:_files' \
             '*--allow[one more rule]:rule:' \
+            '*--preset[rules of a preset]:preset:' \
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
@@ -39,6 +41,10 @@ _sluice() {
         explain)
           _arguments '--by[executable that asks]:file:_files' '--ip[address dialled]:address:' '--at[time of the request]:time:' \
             '--format[output]:format:(text json)' '(- *)--help[show help]' '1:policy:_files' '2:request:'
+          ;;
+        preset)
+          _arguments '*--set[value of a parameter]:parameter=value:' '--format[output]:format:(text json)' \
+            '(- *)--help[show help]' '1:what:(list show)' '2:preset:'
           ;;
         completion) _arguments '1:shell:(bash zsh fish)' ;;
       esac

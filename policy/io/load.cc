@@ -16,6 +16,7 @@
 #include "policy/compiled.h"
 #include "policy/document.h"
 #include "policy/io/executables.h"
+#include "policy/io/preset_store.h"
 #include "policy/io/yaml.h"
 #include "policy/rule_text.h"
 
@@ -104,6 +105,9 @@ class Loader {
       source_.mode = document->mode;
       source_.settings = document->settings;
     }
+    for (const PresetUse& use : document->presets) {
+      if (auto added = AddPreset(use, VersionNeed::kWritten); !added) return added;
+    }
     for (Rule& rule : document->rules) {
       if (auto added = AddRule(std::move(rule)); !added) return added;
     }
@@ -136,6 +140,16 @@ class Loader {
     return {};
   }
 
+  Result<void> AddPresetTexts(const std::vector<std::string>& texts) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      auto use = ParsePresetUse(texts[i], SourceSpan{"--preset", static_cast<uint32_t>(i + 1), 1, 0});
+      if (!use) return std::unexpected(use.error());
+      use->id = fmt::format("--preset:{}", i + 1);
+      if (auto added = AddPreset(*use, VersionNeed::kNewestByDefault); !added) return added;
+    }
+    return {};
+  }
+
   Result<SnapshotPtr> Finish(const LoadOptions& options) {
     if (options.check_executables) {
       if (auto good = CheckExecutables(source_.rules); !good) return std::unexpected(good.error());
@@ -154,6 +168,15 @@ class Loader {
   static std::unexpected<Error> Misplaced(const IncludeName* from, Error error) {
     if (from != nullptr) error.span = from->span;
     return std::unexpected(std::move(error));
+  }
+
+  Result<void> AddPreset(const PresetUse& use, VersionNeed need) {
+    auto rules = RulesOfPreset(use, need);
+    if (!rules) return std::unexpected(rules.error());
+    for (Rule& rule : *rules) {
+      if (auto added = AddRule(std::move(rule)); !added) return added;
+    }
+    return {};
   }
 
   // Rules and assertions have their ids in common: a finding names either.
@@ -195,6 +218,7 @@ Result<SnapshotPtr> LoadFile(const std::string& path, const LoadOptions& options
   Loader loader;
   if (auto added = loader.Add(path, FileRole::kTop, nullptr); !added) return std::unexpected(added.error());
   if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
+  if (auto added = loader.AddPresetTexts(options.extra_presets); !added) return std::unexpected(added.error());
   return loader.Finish(options);
 }
 
@@ -202,6 +226,7 @@ Result<SnapshotPtr> LoadRules(const LoadOptions& options) {
   Loader loader;
   loader.SetName("--allow");
   if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
+  if (auto added = loader.AddPresetTexts(options.extra_presets); !added) return std::unexpected(added.error());
   return loader.Finish(options);
 }
 

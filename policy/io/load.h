@@ -13,14 +13,15 @@
 namespace sluice::policy {
 
 struct LoadOptions {
-  std::vector<std::string> extra_allows;  ///< `--allow` texts, compiled as rules of a file named "--allow"
+  std::vector<std::string> extra_allows;   ///< `--allow` texts, compiled as rules of a file named "--allow"
+  std::vector<std::string> extra_presets;  ///< `--preset` texts: "npm:host=registry.corp.example", the newest without a version
   /// Whether `by` paths are checked against this machine (a symlink or script there is an error). Off for `lint` elsewhere.
   bool check_executables = true;
 };
 
 /// Errors carry a span. At most 1 MiB a file, 64 files, 100,000 rules.
 [[nodiscard]] Result<SnapshotPtr> LoadFile(const std::string& path, const LoadOptions& options = {});
-/// `--allow` texts alone, without a file.
+/// `--allow` and `--preset` texts alone, without a file.
 [[nodiscard]] Result<SnapshotPtr> LoadRules(const LoadOptions& options);
 
 /// A policy held in memory; `name` is what its errors call it. It cannot include others.

@@ -227,12 +227,26 @@ class Exchange:
         self.writer.write(head(status, reason, headers + [("Content-Length", str(len(content)))]) + content)
         await self.writer.drain()
 
+    async def file(self, parts):
+        """A registry as a folder of files: what is asked for exists or not, and what is sent is taken."""
+        body = await self.body()
+        if self.request.method not in ("GET", "HEAD"):
+            return await self.json({"ok": True, "length": len(body)}, 201, "Created")
+        path = self.world.folder.joinpath("site", *parts)
+        for candidate in (path, path / "index.json", path / "index.html"):
+            if ".." not in parts and candidate.is_file():
+                kind = {".json": "application/json", ".html": "text/html"}.get(candidate.suffix, "application/octet-stream")
+                return await self.send(200, "OK", candidate.read_bytes(), kind)
+        await self.json({"error": "not found"}, 404, "Not Found")
+
     async def answer(self):
         parts = [p for p in urllib.parse.unquote(self.request.path).split("/") if p]
         host = self.request.get("host").split(":")[0]
         if self.request.get("expect").lower() == "100-continue" and "refuse" not in parts:
             self.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             await self.writer.drain()
+        if host in zone.FILE_SITES:
+            return await self.file(parts)
         if host in SITE_ORIGINS and len(parts) > 2:
             return await self.git("/".join(parts[:2]).removesuffix(".git"), "/".join(parts[2:]))
         page = getattr(self, "page_" + parts[0], None) if parts else None

@@ -18,7 +18,10 @@ SITES = {
     "shared.test": ["151.101.1.10"],
     "x.wild.test": ["151.101.1.65"],
     "y.x.wild.test": ["151.101.1.65"],
+    "registry.corp.example": ["151.101.1.80"],
 }
+# Serve the files below the lab's site/, and take whatever is sent to them.
+FILE_SITES = ("registry.corp.example",)
 # Presents a certificate that must not be accepted: for another name, of no authority in the bundle, out of its time, or weak.
 BAD_CERTIFICATES = {"wrongname.test": ["151.101.1.70"], "selfsigned.test": ["151.101.1.71"], "expired.test": ["151.101.1.72"],
                     "early.test": ["151.101.1.73"], "sha1.test": ["151.101.1.74"], "rsa1024.test": ["151.101.1.75"]}

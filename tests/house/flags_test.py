@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = ("run", "lint", "explain", "completion")
+COMMANDS = ("run", "lint", "explain", "preset list", "preset show", "completion")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 
 
@@ -21,7 +21,7 @@ def help_flags(binary, *command):
 def check(root, binary):
     of_run, everything = help_flags(binary, "run"), help_flags(binary)
     for command in COMMANDS:
-        everything |= help_flags(binary, command)
+        everything |= help_flags(binary, *command.split())
     faults = []
     man = (root / "packaging/man/sluice.1").read_text().replace("\\-", "-")
     entries = set(FLAG.findall(re.split(r"(?m)^\.SH EXAMPLES", man)[0]))

@@ -193,7 +193,6 @@ INSTANTIATE_TEST_SUITE_P(
                       BadPolicy{RULE "git receive-pack a.test/r\n    refs: [refs/heads/a]\n",
                                 "p.yaml:4:5: error: `refs` is not in this version"},
                       BadPolicy{"version: 1\ncredentials: {}\n", "p.yaml:2:1: error: `credentials` is not in this version"},
-                      BadPolicy{"version: 1\npresets: []\n", "p.yaml:2:1: error: `presets` is not in this version"},
                       BadPolicy{"version: 1\nsettings: { dns: real }\n",
                                 "p.yaml:2:18: error: `dns: real` is not in this version"}));
 

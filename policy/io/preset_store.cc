@@ -1,0 +1,25 @@
+#include "policy/io/preset_store.h"
+
+#include <fmt/format.h>
+
+#include "policy/io/yaml.h"
+
+namespace sluice::policy {
+
+Result<Preset> LoadPreset(const PresetText& text) {
+  const std::string file = fmt::format("preset:{}@{}", text.name, text.version);
+  const auto node = ParseYaml(text.text, file);
+  auto preset = node ? ReadPreset(*node) : Result<Preset>(std::unexpected(node.error()));
+  if (!preset) preset.error().code = Code::kInternal;
+  return preset;
+}
+
+Result<std::vector<Rule>> RulesOfPreset(const PresetUse& use, VersionNeed need) {
+  const auto text = FindPreset(use, need);
+  if (!text) return std::unexpected(text.error());
+  const auto preset = LoadPreset(**text);
+  if (!preset) return std::unexpected(preset.error());
+  return ExpandPreset(*preset, use);
+}
+
+}  // namespace sluice::policy
