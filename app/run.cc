@@ -20,6 +20,7 @@
 #include "app/sandbox.h"
 #include "app/trust.h"
 #include "base/log.h"
+#include "policy/compiled.h"
 #include "policy/io/load.h"
 #include "supervisor/environment.h"
 
@@ -38,6 +39,24 @@ int Report(const Error& error) {
   return ExitCodeFor(error);
 }
 
+// What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
+// load, the rest by `sluice lint`.
+void TellImport(const policy::Snapshot& snapshot, const RunOptions& options) {
+  const auto& compiled = snapshot.compiled();
+  if (compiled.origin.empty()) return;
+  size_t rest = 0;
+  for (const policy::Finding& remark : compiled.remarks) {
+    if (remark.severity == policy::Finding::Severity::kNote) {
+      ++rest;
+    } else {
+      LogWarn("{}:{}: {}", remark.span.file, remark.span.line, remark.message);
+    }
+  }
+  if (!options.quiet)
+    LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
+            options.policy);
+}
+
 Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
   policy::LoadOptions load;
   load.extra_allows = options.allows;
@@ -50,6 +69,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
         fmt::format("`{}`: `sluice run` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text), 0,
         rule->span});
   }
+  TellImport(**snapshot, options);
   return snapshot;
 }
 

@@ -17,6 +17,7 @@ class Linter {
   Linter(const Snapshot& snapshot, WallTime now) : compiled_(snapshot.compiled()), now_(now) {}
 
   std::vector<Finding> Run() {
+    findings_ = compiled_.remarks;
     for (uint32_t i = 0; i < compiled_.rules.size(); ++i) {
       const Rule& rule = compiled_.rules[i];
       Alone(i, rule);
@@ -52,7 +53,8 @@ class Linter {
           fmt::format("{} sends requests in the clear, and answers can be forged", Text(index)));
     if (rule.verb == Verb::kGitReceivePack)
       Add(Severity::kNote, "push", index, fmt::format("{} lets every branch of those repositories be written", Text(index)));
-    if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && PortsOverlap(rule.ports, {{53, 53}}))
+    const bool every_port = rule.ports.size() == 1 && rule.ports[0] == PortRange{1, 65535};
+    if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && !every_port && PortsOverlap(rule.ports, {{53, 53}}))
       Add(Severity::kWarning, "port-53", index,
           fmt::format("{} has no effect on port 53, which belongs to the resolver", Text(index)));
   }
