@@ -12,6 +12,7 @@
 #include "app/completion.h"
 #include "app/exit_code.h"
 #include "app/explain.h"
+#include "app/import.h"
 #include "app/lint.h"
 #include "app/run.h"
 #include "base/log.h"
@@ -19,6 +20,7 @@
 namespace {
 
 using sluice::app::ExplainOptions;
+using sluice::app::ImportOptions;
 using sluice::app::LintOptions;
 using sluice::app::RunOptions;
 
@@ -50,6 +52,14 @@ Examples:
   sluice explain policy.yaml 'dns api.github.com'
 
 Exit code: 0 allowed, 1 denied, 2 bad input.)";
+
+constexpr const char* kImportExamples = R"(
+Examples:
+  sluice import openshell.yaml > policy.yaml
+  sluice import --from gh-aw-firewall domains.txt
+  sluice import --only payments smokescreen.yaml
+
+Every other command reads these files as they are. Exit code: 0 printed, 2 something in the file cannot be kept.)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -144,6 +154,22 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   return sub;
 }
 
+CLI::App* AddImport(CLI::App& app, ImportOptions* import) {
+  CLI::App* sub = app.add_subcommand("import", "Print another tool's policy as a native one, with remarks");
+  sub->footer(kImportExamples);
+  sub->add_option("file", import->file, "File, or - for standard input")->required()->type_name("FILE");
+  sub->add_option("--from", import->from,
+                  "openshell, sandbox-runtime, opensandbox, gh-aw-firewall, harden-runner, smokescreen or cilium (default: told "
+                  "by the shape)")
+      ->type_name("KIND");
+  sub->add_option("--only", import->only, "The service or job, where the file holds several")->type_name("NAME");
+  AddFormat(sub, &import->format);
+  sub->add_flag_callback(
+      "-v,--verbose", [import] { import->verbosity = sluice::app::Verbosity::kVerbose; },
+      "Print the remarks on standard error too");
+  return sub;
+}
+
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
   fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", message, command.empty() ? "" : command + " ");
@@ -168,11 +194,13 @@ int Main(std::vector<std::string> arguments) {
   RunOptions run;
   LintOptions lint;
   ExplainOptions explain;
+  ImportOptions import;
   std::string shell;
   bool verbose = false;
   const CLI::App* run_command = AddRun(app, &run, &verbose);
   const CLI::App* lint_command = AddLint(app, &lint);
   const CLI::App* explain_command = AddExplain(app, &explain);
+  const CLI::App* import_command = AddImport(app, &import);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -185,7 +213,8 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const bool known = command == "run" || command == "lint" || command == "explain" || command == "completion";
+    const bool known =
+        command == "run" || command == "lint" || command == "explain" || command == "import" || command == "completion";
     if (!known && !command.empty()) {
       const char* kind = command.starts_with('-') ? "option" : "command";
       return UsageError(fmt::format("unknown {} `{}`", kind, command), "");
@@ -198,6 +227,7 @@ int Main(std::vector<std::string> arguments) {
   if (run_command->parsed()) return sluice::app::Run(run);
   if (lint_command->parsed()) return sluice::app::RunLint(lint);
   if (explain_command->parsed()) return sluice::app::RunExplain(explain);
+  if (import_command->parsed()) return sluice::app::RunImport(import);
   return sluice::app::PrintCompletion(shell);
 }
 

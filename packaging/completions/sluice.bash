@@ -33,10 +33,14 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
       return
       ;;
-    --allow | --resolver | --name | --label | --timeout | --ip | --at) return ;;
+    --from)
+      mapfile -t COMPREPLY < <(compgen -W "openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium" -- "$cur")
+      return
+      ;;
+    --only | --allow | --resolver | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain import completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
         --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
@@ -51,6 +55,13 @@ _sluice() {
     explain)
       if [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --format --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
+    import)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--from --only --format --verbose --help" -- "$cur")
       else
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       fi

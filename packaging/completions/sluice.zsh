@@ -7,6 +7,7 @@ _sluice() {
     'run:run a program under a policy'
     'lint:check policy files'
     'explain:say what a policy does with one request'
+    "import:print another tool's policy as a native one"
     'completion:print a completion script'
   )
   _arguments -C '(- *)--help[show help]' '(- *)--version[show the version]' '1: :->command' '*:: :->arguments'
@@ -39,6 +40,11 @@ _sluice() {
         explain)
           _arguments '--by[executable that asks]:file:_files' '--ip[address dialled]:address:' '--at[time of the request]:time:' \
             '--format[output]:format:(text json)' '(- *)--help[show help]' '1:policy:_files' '2:request:'
+          ;;
+        import)
+          _arguments '--from[whose policy it is]:kind:(openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium)' \
+            '--only[the service or job]:name:' '--format[output]:format:(text json)' '--verbose[remarks on standard error too]' \
+            '(- *)--help[show help]' '1:policy:_files'
           ;;
         completion) _arguments '1:shell:(bash zsh fish)' ;;
       esac

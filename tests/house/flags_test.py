@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = ("run", "lint", "explain", "completion")
+COMMANDS = ("run", "lint", "explain", "import", "completion")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 
 
