@@ -56,7 +56,8 @@ Result<std::vector<HostPattern>> Hosts(Effect effect, const Node& node, const Do
       if (host->cidr->length128() != 128) return NodeError(node, "gh-aw-firewall takes no prefix");
       return std::vector<HostPattern>{*host};
     }
-    out->Say(RemarkKind::kWider, fmt::format("`{0}` is {0} and every name below it", domain), node.span);
+    out->Say(effect == Effect::kAllow ? RemarkKind::kWider : RemarkKind::kNote,
+             fmt::format("`{0}` is {0} and every name below it", domain), node.span);
     texts = {domain, "**." + domain};
   } else if (star == 0 && domain.starts_with("*.")) {
     out->Say(RemarkKind::kNote, fmt::format("`{0}`: any depth below {1}, not {1} itself", domain, domain.substr(2)), node.span);

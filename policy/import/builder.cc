@@ -71,18 +71,24 @@ Result<void> ImportBuilder::Grant(const RuleParts& parts, const Node& at) {
   return {};
 }
 
-void ImportBuilder::Say(RemarkKind kind, std::string text, const SourceSpan& span) {
+ImportRemark& ImportBuilder::Push(RemarkKind kind, std::string text, const SourceSpan& span) {
   ImportRemark remark;
   remark.finding = {SeverityOf(kind), std::string(policy::Code(kind)), std::move(text), span, {}};
   remark.before = imported_.rules.size();
-  imported_.remarks.push_back(std::move(remark));
+  return imported_.remarks.emplace_back(std::move(remark));
+}
+
+void ImportBuilder::Say(RemarkKind kind, std::string text, const SourceSpan& span) {
+  // Several values of one line may give cause for the same words.
+  for (auto other = imported_.remarks.rbegin(); other != imported_.remarks.rend(); ++other) {
+    if (other->before != imported_.rules.size() || other->finding.span.line != span.line) break;
+    if (!other->of_file && other->finding.message == text) return;
+  }
+  Push(kind, std::move(text), span);
 }
 
 void ImportBuilder::SayOfFile(RemarkKind kind, std::string text, const SourceSpan& span) {
-  for (const ImportRemark& other : imported_.remarks)
-    if (other.of_file && other.finding.message == text) return;
-  Say(kind, std::move(text), span);
-  imported_.remarks.back().of_file = true;
+  if (said_of_file_.insert(text).second) Push(kind, std::move(text), span).of_file = true;
 }
 
 Imported ImportBuilder::Finish(const std::string& label) {

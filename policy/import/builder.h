@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "policy/import/import.h"
@@ -51,7 +52,10 @@ class ImportBuilder {
   [[nodiscard]] Imported Finish(const std::string& label);
 
  private:
+  ImportRemark& Push(RemarkKind kind, std::string text, const SourceSpan& span);
+
   Imported imported_;
+  std::unordered_set<std::string> said_of_file_;
 };
 
 /// A map whose every key must be asked for or named as harmless.

@@ -11,11 +11,13 @@ namespace sluice::policy {
 namespace {
 
 struct PortEntry {
-  std::string verb;  ///< "tcp" or "udp"
+  std::string verb;  ///< "tcp" or "udp"; empty is both
   std::string ports;
   const Node* http = nullptr;  ///< HTTP rules of its list
   const Node* at = nullptr;
 };
+
+constexpr std::string_view kPeers[] = {"toFQDNs", "toCIDR", "toCIDRSet", "toEntities"};
 
 struct Destination {
   std::string host;  ///< as rules write it
@@ -34,17 +36,24 @@ Result<std::string> FqdnHost(const Node& node, ImportBuilder* out) {
   if (!text) return text;
   if (name != nullptr && text->find('*') != std::string::npos)
     return NodeError(value, "`matchName` takes no `*`; write `matchPattern`");
-  if (*text == "*" || *text == "**") {
+  const size_t stars = std::min(text->find_first_not_of('*'), text->size());
+  if (stars == text->size() || (stars > 0 && stars + 1 == text->size() && text->ends_with('.'))) {
     out->Say(RemarkKind::kWider, fmt::format("`{}` is every name", *text), value.span);
     return std::string("**");
   }
-  if (text->starts_with("**.")) {
-    out->Say(RemarkKind::kNote, fmt::format("`{0}`: any depth below {1}, not {1} itself", *text, text->substr(3)), value.span);
-  } else if (text->starts_with("*.")) {
-    out->Say(RemarkKind::kNote, fmt::format("`{0}`: one label, so neither {1} itself nor a.b.{1}", *text, text->substr(2)),
+  // Two stars and more before the first dot are any depth; elsewhere a run of stars is one.
+  const bool deep = stars > 1 && (*text)[stars] == '.';
+  std::string glob = deep ? "**" : "";
+  for (size_t i = deep ? stars : 0; i < text->size(); ++i)
+    if ((*text)[i] != '*' || i == 0 || (*text)[i - 1] != '*') glob += (*text)[i];
+  if (deep) {
+    out->Say(RemarkKind::kNote, fmt::format("`{0}`: any depth below {1}, not {1} itself", *text, text->substr(stars + 1)),
+             value.span);
+  } else if (glob.starts_with("*.")) {
+    out->Say(RemarkKind::kNote, fmt::format("`{0}`: one label, so neither {1} itself nor a.b.{1}", *text, glob.substr(2)),
              value.span);
   }
-  auto host = HostAt(value, *text);
+  auto host = HostAt(value, glob);
   if (!host) return std::unexpected(host.error());
   if (host->cidr) return NodeError(value, "a name is expected, not an address");
   return HostText(*host);
@@ -56,7 +65,8 @@ Result<void> ReadFqdns(const Node* list, ImportBuilder* out, std::vector<Destina
   for (const Node* item : *items) {
     auto host = FqdnHost(*item, out);
     if (!host) return std::unexpected(host.error());
-    destinations->push_back({std::move(*host), item});
+    // Names alone: a bare `**` would be addresses too, which no lookup gave.
+    destinations->push_back({*host == "**" ? "**.*" : std::move(*host), item});
   }
   return {};
 }
@@ -104,7 +114,7 @@ Result<void> ReadEntities(const Node* list, ImportBuilder* out, std::vector<Dest
   return {};
 }
 
-Result<PortEntry> ReadPort(const Node& node, ImportBuilder* out, std::vector<PortEntry>* extra) {
+Result<PortEntry> ReadPort(const Node& node) {
   auto fields = Fields::Of(node, "a port");
   if (!fields) return std::unexpected(fields.error());
   const Node* port = fields->Get("port");
@@ -130,15 +140,11 @@ Result<PortEntry> ReadPort(const Node& node, ImportBuilder* out, std::vector<Por
   if (!word) return std::unexpected(word.error());
   if (*word == "SCTP" || word->starts_with("ICMP"))
     return NodeError(*protocol, fmt::format("`{}` cannot be kept: rules know TCP and UDP", *word));
-  entry.verb = *word == "UDP" ? "udp" : "tcp";
-  if (*word == "ANY") {
-    out->SayOfFile(RemarkKind::kNarrower, "a port without a protocol is TCP alone here; Cilium's is UDP too", entry.at->span);
-    (void)extra;
-  }
+  entry.verb = *word == "UDP" ? "udp" : *word == "TCP" ? "tcp" : "";
   return entry;
 }
 
-Result<std::vector<PortEntry>> ReadPorts(const Node* list, ImportBuilder* out, std::vector<const Node*>* dns) {
+Result<std::vector<PortEntry>> ReadPorts(const Node* list, std::vector<const Node*>* dns) {
   std::vector<PortEntry> entries;
   const auto items = List(list, "toPorts");
   if (!items) return std::unexpected(items.error());
@@ -166,7 +172,7 @@ Result<std::vector<PortEntry>> ReadPorts(const Node* list, ImportBuilder* out, s
       dns->insert(dns->end(), lookups->begin(), lookups->end());
     }
     for (const Node* port : *ports) {
-      auto entry = ReadPort(*port, out, &entries);
+      auto entry = ReadPort(*port);
       if (!entry) return std::unexpected(entry.error());
       entry->http = http;
       entries.push_back(std::move(*entry));
@@ -250,6 +256,22 @@ Result<void> AddLookups(const std::vector<const Node*>& dns, const Node& at, Imp
   return {};
 }
 
+// Both transports where none is named: a deny in full, an allow as TCP, since a run carries no UDP but lookups.
+Result<void> AddGrant(Effect effect, const Destination& destination, const PortEntry& port, ImportBuilder* out) {
+  if (port.http != nullptr) return AddHttp(destination, port, out);
+  RuleParts parts{.effect = effect, .verb = port.verb, .host = destination.host, .ports = port.ports};
+  if (!port.verb.empty()) return out->Grant(parts, *destination.at);
+  parts.verb = "tcp";
+  if (auto added = out->Grant(parts, *destination.at); !added) return added;
+  if (effect == Effect::kAllow) {
+    out->SayOfFile(RemarkKind::kNarrower, "where no protocol is named TCP alone is granted here; Cilium grants every one",
+                   port.at->span);
+    return {};
+  }
+  parts.verb = "udp";
+  return out->Grant(parts, *destination.at);
+}
+
 Result<void> Entry(const Node& node, Effect effect, ImportBuilder* out) {
   const char* what = effect == Effect::kAllow ? "an egress rule" : "an egress deny rule";
   auto fields = Fields::Of(node, what);
@@ -258,7 +280,7 @@ Result<void> Entry(const Node& node, Effect effect, ImportBuilder* out) {
   std::vector<const Node*> dns;
   const Node* list = fields->Get("toPorts");
   const Node* peers = fields->Get("toEndpoints");
-  auto ports = ReadPorts(list, out, &dns);
+  auto ports = ReadPorts(list, &dns);
   if (!ports) return std::unexpected(ports.error());
   if (auto read = ReadFqdns(fields->Get("toFQDNs"), out, &destinations); !read) return read;
   if (auto read = ReadCidrs(&*fields, &destinations); !read) return read;
@@ -271,22 +293,21 @@ Result<void> Entry(const Node& node, Effect effect, ImportBuilder* out) {
   if (!dns.empty()) return NodeError(*dns[0], "DNS rules are kept on port 53 only");
   if (peers != nullptr)
     return NodeError(*fields->KeyNode("toEndpoints"), "`toEndpoints` cannot be kept: rules know names and addresses only");
-  const bool anywhere = node.members.empty() || (destinations.empty() && list != nullptr);
-  if (anywhere) {
-    out->Say(RemarkKind::kWider, "no destination: every host", node.span);
+  const bool has_peer =
+      std::any_of(std::begin(kPeers), std::end(kPeers), [&](auto key) { return fields->KeyNode(key) != nullptr; });
+  if (!has_peer && list != nullptr) {
+    out->Say(effect == Effect::kAllow ? RemarkKind::kWider : RemarkKind::kNote, "no destination: every host", node.span);
     destinations.push_back({"**", &node});
   }
-  if (ports->empty()) {
-    out->SayOfFile(RemarkKind::kNarrower, "without `toPorts` every TCP port; Cilium's grant is every protocol", node.span);
-    ports->push_back({"tcp", effect == Effect::kAllow ? std::string(kAllPorts) : "", nullptr, &node});
+  if (destinations.empty()) {
+    out->Say(RemarkKind::kNothing, "an entry without destination and ports selects nothing; it only has egress denied otherwise",
+             node.span);
+    return {};
   }
+  if (ports->empty()) ports->push_back({"", effect == Effect::kAllow ? std::string(kAllPorts) : "", nullptr, &node});
   for (const Destination& destination : destinations) {
     for (const PortEntry& port : *ports) {
-      auto added =
-          port.http != nullptr
-              ? AddHttp(destination, port, out)
-              : out->Grant({.effect = effect, .verb = port.verb, .host = destination.host, .ports = port.ports}, *destination.at);
-      if (!added) return added;
+      if (auto added = AddGrant(effect, destination, port, out); !added) return added;
     }
   }
   return {};
@@ -313,6 +334,9 @@ Result<void> Spec(const Node& node, ImportBuilder* out) {
   const auto denies = List(fields->Get("egressDeny"), "egressDeny");
   if (!denies) return std::unexpected(denies.error());
   if (auto rest = fields->RefuseOthers("`spec`"); !rest) return rest;
+  if (allows->empty() && denies->empty())
+    out->Say(RemarkKind::kNothing, "no egress rule: Cilium then leaves egress alone, and everything passes; here it is denied",
+             node.span);
   for (const Node* item : *allows) {
     if (auto added = Entry(*item, Effect::kAllow, out); !added) return added;
   }

@@ -136,6 +136,7 @@ class JsonReader {
     const bool word = node.text == "true" || node.text == "false" || node.text == "null";
     const bool number = !node.text.empty() && (node.text[0] == '-' || (node.text[0] >= '0' && node.text[0] <= '9')) &&
                         node.text.find_first_not_of("0123456789+-.eE") == std::string::npos;
+    if (node.text.empty()) return Fail("a value is expected", from, 1);
     if (!word && !number) return Fail(fmt::format("`{}` is no value", node.text), from, at_ - from);
     return node;
   }

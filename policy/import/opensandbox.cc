@@ -43,7 +43,7 @@ Result<FirstMatchEntry> ReadRuleEntry(const Node& node, ImportBuilder* out) {
   if (target == nullptr) return NodeError(node, "an egress rule has a `target`");
   const auto effect = Action(action, "action");
   if (!effect) return std::unexpected(effect.error());
-  if (action == nullptr) out->Say(RemarkKind::kNote, "without `action` a rule denies", target->span);
+  if (action == nullptr) out->SayOfFile(RemarkKind::kNote, "without `action` a rule denies", target->span);
   const auto text = Text(*target, "target");
   if (!text) return std::unexpected(text.error());
   std::string host = Trimmed(*text);
@@ -85,7 +85,7 @@ Result<void> ImportOpenSandbox(const Node& root, const ImportInput&, ImportBuild
     FirstMatchEntry all{Effect::kAllow, {}, fallback};
     all.host.text = "**";
     names.push_back(std::move(all));
-    out->Say(RemarkKind::kWider, "`defaultAction: allow`: everything that no rule denies", fallback->span);
+    out->SayOfFile(RemarkKind::kWider, "`defaultAction: allow`: everything that no rule denies", fallback->span);
   }
   if (auto added = AddFirstMatch(names, kTool, out); !added) return added;
   for (const FirstMatchEntry& entry : addresses) {

@@ -151,7 +151,7 @@ class PathRewriter {
     out_->widened = true;
     std::vector<std::string> below;
     for (std::string& head : heads_) {
-      head += '/' + text + '*';
+      head += '/' + text + (text.ends_with('*') ? "" : "*");
       below.push_back(head + "/**");
     }
     heads_.insert(heads_.end(), below.begin(), below.end());

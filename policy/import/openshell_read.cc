@@ -25,6 +25,9 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"mcp", "MCP rules are not in this version"},
 };
 
+constexpr std::string_view kKnown[] = {"host",        "path",   "port",  "ports",       "protocol",   "tls",
+                                       "enforcement", "access", "rules", "allowed_ips", "deny_rules", "allow_encoded_slash"};
+
 struct Named {
   const char* text;
   const char* name;
@@ -108,12 +111,13 @@ class Reader {
     for (const auto& [key, why] : kRefused) {
       if (auto refused = fields->RefuseSet(key, why); !refused) return refused;
     }
+    for (const std::string_view key : kKnown) (void)fields->Get(key);
+    if (auto rest = fields->RefuseOthers("an endpoint"); !rest) return rest;
     if (auto read = Addresses(&*fields, &endpoint); !read) return read;
     const auto reachable = Host(&*fields, &endpoint);
     if (!reachable) return std::unexpected(reachable.error());
     if (auto read = Ports(&*fields, &endpoint); !read) return read;
     if (auto read = Inspection(&*fields, &endpoint); !read) return read;
-    if (auto rest = fields->RefuseOthers("an endpoint"); !rest) return rest;
     endpoint.reachable = *reachable;
     endpoint.remarks = std::move(remarks_);
     remarks_.clear();

@@ -24,6 +24,8 @@ Result<DomainEntry> ReadDomain(const Node& node, Effect effect) {
   const auto text = Text(node, effect == Effect::kAllow ? "allowedDomains" : "deniedDomains");
   if (!text) return std::unexpected(text.error());
   std::string_view host = *text;
+  if (host.find('/') != std::string_view::npos)
+    return NodeError(node, fmt::format("`{}`: a domain without protocol and path is expected", *text));
   DomainEntry entry;
   const size_t colon = host.rfind(':');
   const bool bracketed = host.starts_with('[');
