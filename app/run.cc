@@ -43,7 +43,7 @@ int Report(const Error& error) {
 // load, the rest by `sluice lint`.
 void TellImport(const policy::Snapshot& snapshot, const RunOptions& options) {
   const auto& compiled = snapshot.compiled();
-  if (compiled.origin.empty()) return;
+  if (compiled.origin.empty() || options.quiet) return;
   size_t rest = 0;
   for (const policy::Finding& remark : compiled.remarks) {
     if (remark.severity == policy::Finding::Severity::kNote) {
@@ -52,9 +52,8 @@ void TellImport(const policy::Snapshot& snapshot, const RunOptions& options) {
       LogWarn("{}:{}: {}", remark.span.file, remark.span.line, remark.message);
     }
   }
-  if (!options.quiet)
-    LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
-            options.policy);
+  LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
+          options.policy);
 }
 
 Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {

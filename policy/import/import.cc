@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kWords = {"openshell",     "sandbox-runtime", "opensandbox", "gh-aw-firewall",
                                                     "harden-runner", "smokescreen",     "cilium"};
-constexpr std::array<std::string_view, 7> kTitles = {
-    "an OpenShell policy",  "sandbox-runtime settings", "an OpenSandbox egress policy", "a gh-aw-firewall configuration",
-    "a harden-runner step", "a smokescreen ACL",        "a CiliumNetworkPolicy"};
+constexpr std::array<std::string_view, 7> kTitles = {"an OpenShell policy",          "a sandbox-runtime settings file",
+                                                     "an OpenSandbox egress policy", "a gh-aw-firewall configuration",
+                                                     "a harden-runner step",         "a smokescreen ACL",
+                                                     "a CiliumNetworkPolicy"};
 
 const Node* Find(const Node& map, std::string_view key) {
   for (const Member& member : map.members)

@@ -14,6 +14,8 @@ namespace {
 
 using Endpoint = OpenShellEndpoint;
 
+constexpr size_t kMaxEndpointPairs = 1'000'000;  // inspected ones times the others
+
 bool CoversPorts(const std::vector<PortRange>& outer, const std::vector<PortRange>& inner) {
   return std::all_of(inner.begin(), inner.end(),
                      [&](const PortRange& p) { return std::find(outer.begin(), outer.end(), p) != outer.end(); });
@@ -40,6 +42,13 @@ class Converter {
   Converter(std::vector<OpenShellPolicy> policies, ImportBuilder* out) : policies_(std::move(policies)), out_(out) {}
 
   Result<void> Run() {
+    size_t inspected = 0;
+    size_t opaque = 0;
+    for (const OpenShellPolicy& policy : policies_)
+      for (const Endpoint& endpoint : policy.endpoints) ++(endpoint.inspected ? inspected : opaque);
+    if (inspected * opaque > kMaxEndpointPairs)
+      return std::unexpected(Error{Code::kExhausted, "too many endpoints to compare those that are inspected with the others", 0,
+                                   policies_[0].key->span});
     for (const OpenShellPolicy& policy : policies_) {
       if (auto done = Policy(policy); !done) return done;
     }
