@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 #include "policy/compiled.h"
@@ -17,7 +18,6 @@ class Linter {
   Linter(const Snapshot& snapshot, WallTime now) : compiled_(snapshot.compiled()), now_(now) {}
 
   std::vector<Finding> Run() {
-    findings_ = compiled_.remarks;
     for (uint32_t i = 0; i < compiled_.rules.size(); ++i) {
       const Rule& rule = compiled_.rules[i];
       Alone(i, rule);
@@ -190,6 +190,13 @@ class Linter {
 
 }  // namespace
 
-std::vector<Finding> Lint(const Snapshot& snapshot, WallTime now) { return Linter(snapshot, now).Run(); }
+// The remarks of an import come first, and never take the room of what the rules themselves give cause for.
+std::vector<Finding> Lint(const Snapshot& snapshot, WallTime now) {
+  std::vector<Finding> findings = snapshot.compiled().remarks;
+  if (findings.size() > kMaxFindings) findings.resize(kMaxFindings);
+  std::vector<Finding> own = Linter(snapshot, now).Run();
+  findings.insert(findings.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
+  return findings;
+}
 
 }  // namespace sluice::policy

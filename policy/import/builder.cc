@@ -193,6 +193,12 @@ Result<HostPattern> HostAt(const Node& node, std::string_view text, uint32_t off
     ++offset;
   }
   auto host = ParseHostPattern(text);
+  // The tools compare names byte by byte with what is sent, which is ASCII and has no final dot: neither spelling matches
+  // anything.
+  const bool ascii = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  if (host && (!ascii || text.ends_with('.')))
+    return NodeError(
+        node, fmt::format("`{}` matches nothing there, since names are compared as they are sent; write `{}`", text, host->text));
   if (host) return host;
   Error error = host.error();
   if (error.span) error.span->column += offset;
@@ -213,6 +219,14 @@ bool HostCovers(const HostPattern& outer, const HostPattern& inner) {
   if (inner.kind != Kind::kGlob || !outer.deep) return false;
   const bool literal = std::all_of(outer.labels.begin(), outer.labels.end(), [](const Glob& l) { return l.is_literal(); });
   return literal && inner.text.ends_with(outer.text.substr(2));  // "**.x" without its stars
+}
+
+std::string PrivateInside(const Cidr& prefix) {
+  for (const char* text : {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}) {
+    const Cidr range = *Cidr::Parse(text);
+    if (prefix != range && prefix.is_v4() == range.is_v4() && prefix.Contains(range)) return text;
+  }
+  return "";
 }
 
 std::string_view UnreachableLiteral(const HostPattern& host) {

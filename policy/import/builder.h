@@ -87,12 +87,16 @@ class Fields {
 /// Whether a value says nothing: null, false, "", an empty list or map.
 [[nodiscard]] bool IsUnset(const Node& node);
 
-/// The host as a pattern, its faults placed inside the node.
+/// The host as a pattern, its faults placed inside the node. Names in another script or with a final dot are refused: what other
+/// tools compare has neither.
 [[nodiscard]] Result<HostPattern> HostAt(const Node& node, std::string_view text, uint32_t offset = 0);
 /// "[fd00::1]" for a literal, else the text.
 [[nodiscard]] std::string HostText(const HostPattern& host);
 /// Whether every name and literal of `inner` is one of `outer`. Says no where it is not plain to see.
 [[nodiscard]] bool HostCovers(const HostPattern& outer, const HostPattern& inner);
+/// A private range that the prefix holds beside others, so that a rule with the prefix does not reach it (exact point 11); or
+/// nothing.
+[[nodiscard]] std::string PrivateInside(const Cidr& prefix);
 /// Why a literal is beyond what any of the tools would dial (loopback, link-local, a metadata service), or nothing.
 [[nodiscard]] std::string_view UnreachableLiteral(const HostPattern& host);
 

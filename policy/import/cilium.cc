@@ -53,6 +53,7 @@ Result<std::string> FqdnHost(const Node& node, ImportBuilder* out) {
     out->Say(RemarkKind::kNote, fmt::format("`{0}`: one label, so neither {1} itself nor a.b.{1}", *text, glob.substr(2)),
              value.span);
   }
+  if (glob.ends_with('.')) glob.pop_back();  // Cilium adds it where it is missing
   auto host = HostAt(value, glob);
   if (!host) return std::unexpected(host.error());
   if (host->cidr) return NodeError(value, "a name is expected, not an address");
@@ -71,7 +72,7 @@ Result<void> ReadFqdns(const Node* list, ImportBuilder* out, std::vector<Destina
   return {};
 }
 
-Result<void> ReadCidrs(Fields* fields, std::vector<Destination>* destinations) {
+Result<void> ReadCidrs(Fields* fields, ImportBuilder* out, std::vector<Destination>* destinations) {
   const auto plain = List(fields->Get("toCIDR"), "toCIDR");
   if (!plain) return std::unexpected(plain.error());
   const auto sets = List(fields->Get("toCIDRSet"), "toCIDRSet");
@@ -91,6 +92,9 @@ Result<void> ReadCidrs(Fields* fields, std::vector<Destination>* destinations) {
     if (!text) return std::unexpected(text.error());
     const auto cidr = Cidr::Parse(*text);
     if (!cidr) return NodeError(*node, fmt::format("`{}` is no prefix without bits after its length", *text));
+    if (const std::string range = PrivateInside(*cidr); !range.empty())
+      out->Say(RemarkKind::kNarrower,
+               fmt::format("`{}` holds {}, which here must be written by itself to be reached", *text, range), node->span);
     HostPattern host;
     host.text = cidr->ToString();
     destinations->push_back({HostText(host), node});
@@ -283,7 +287,7 @@ Result<void> Entry(const Node& node, Effect effect, ImportBuilder* out) {
   auto ports = ReadPorts(list, &dns);
   if (!ports) return std::unexpected(ports.error());
   if (auto read = ReadFqdns(fields->Get("toFQDNs"), out, &destinations); !read) return read;
-  if (auto read = ReadCidrs(&*fields, &destinations); !read) return read;
+  if (auto read = ReadCidrs(&*fields, out, &destinations); !read) return read;
   if (auto read = ReadEntities(fields->Get("toEntities"), out, &destinations); !read) return read;
   for (const std::string_view key : {"toServices", "toGroups", "toNodes", "toRequires", "icmps", "authentication"})
     if (auto refused = fields->RefuseSet(key, "rules know names and addresses only"); !refused) return refused;

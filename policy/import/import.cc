@@ -33,6 +33,8 @@ bool IsText(const Node* node, std::string_view prefix) {
   return node != nullptr && node->kind == Node::Kind::kScalar && node->text.starts_with(prefix);
 }
 
+bool IsVersion1(const Node* node) { return node != nullptr && node->kind == Node::Kind::kScalar && node->text == "v1"; }
+
 Result<void> Convert(ImportKind kind, const Node& root, const ImportInput& input, ImportBuilder* out) {
   switch (kind) {
     case ImportKind::kOpenShell:
@@ -75,6 +77,7 @@ std::optional<ImportKind> DetectKind(const Node& root) {
     return std::nullopt;
   }
   if (root.kind != Node::Kind::kMapping) return std::nullopt;
+  if (HasAny(&root, {"rules", "include", "presets"})) return std::nullopt;  // our own, whatever else it may hold
   if (HasAny(&root, {"network_policies", "filesystem_policy", "landlock", "network_middlewares"})) return ImportKind::kOpenShell;
   if (IsText(Find(root, "apiVersion"), "cilium.io/")) return ImportKind::kCilium;
   const Node* network = Find(root, "network");
@@ -85,7 +88,7 @@ std::optional<ImportKind> DetectKind(const Node& root) {
   if (HasAny(&root, {"jobs", "allowed-endpoints", "egress-policy"}) || IsText(Find(root, "uses"), kAction))
     return ImportKind::kHardenRunner;
   if (HasAny(&root, {"defaultAction", "egress"})) return ImportKind::kOpenSandbox;
-  if (HasAny(&root, {"services", "global_deny_list", "global_allow_list"}) || IsText(Find(root, "version"), "v1"))
+  if (HasAny(&root, {"services", "global_deny_list", "global_allow_list"}) || IsVersion1(Find(root, "version")))
     return ImportKind::kSmokescreen;
   return std::nullopt;
 }

@@ -90,7 +90,12 @@ Result<void> ImportOpenSandbox(const Node& root, const ImportInput&, ImportBuild
   if (auto added = AddFirstMatch(names, kTool, out); !added) return added;
   for (const FirstMatchEntry& entry : addresses) {
     RuleParts parts{.effect = entry.effect, .verb = "tcp", .host = HostText(entry.host)};
-    if (entry.effect == Effect::kAllow) parts.ports = kAllPorts;
+    if (entry.effect == Effect::kAllow) {
+      parts.ports = kAllPorts;
+      if (const std::string range = PrivateInside(*entry.host.cidr); !range.empty())
+        out->Say(RemarkKind::kNarrower,
+                 fmt::format("the prefix holds {}, which here must be written by itself to be reached", range), entry.at->span);
+    }
     if (auto added = out->Grant(parts, *entry.at); !added) return added;
   }
   return {};

@@ -45,7 +45,7 @@ class Converter {
     size_t inspected = 0;
     size_t opaque = 0;
     for (const OpenShellPolicy& policy : policies_)
-      for (const Endpoint& endpoint : policy.endpoints) ++(endpoint.inspected ? inspected : opaque);
+      for (const Endpoint& endpoint : policy.endpoints) ++(endpoint.inspected || endpoint.path_node != nullptr ? inspected : opaque);
     if (inspected * opaque > kMaxEndpointPairs)
       return std::unexpected(Error{Code::kExhausted, "too many endpoints to compare those that are inspected with the others", 0,
                                    policies_[0].key->span});
@@ -79,6 +79,12 @@ class Converter {
       out_->SayOfFile(RemarkKind::kNarrower,
                       "a host written out may lead to a private address in OpenShell; here that takes `allowed_ips`",
                       endpoint.at->span);
+    if (!endpoint.inspected)
+      out_->SayOfFile(
+          RemarkKind::kWider,
+          "bytes that are not inspected pass unread here; OpenShell still refuses HTTP requests for another host in them, and "
+          "other malformed ones",
+          endpoint.at->span);
     if (endpoint.inspected)
       out_->SayOfFile(
           RemarkKind::kNarrower,
@@ -95,10 +101,14 @@ class Converter {
   // A grant of bytes. Where another endpoint reads the requests of the same connection, OpenShell reads them, and this grant adds
   // nothing; here bytes that may pass unread do.
   Result<void> Opaque(const OpenShellPolicy& policy, const Endpoint& endpoint) {
+    for (const Node* node : endpoint.rules)
+      if (auto known = EntryFields(Effect::kAllow, *node); !known) return std::unexpected(known.error());
+    for (const Node* node : endpoint.denies)
+      if (auto known = EntryFields(Effect::kDeny, *node); !known) return std::unexpected(known.error());
     std::vector<ExecutablePattern> binaries = policy.binaries;
     for (const OpenShellPolicy& other : policies_) {
       for (const Endpoint& reader : other.endpoints) {
-        if (!reader.inspected || !reader.reachable || !SameConnections(endpoint, reader)) continue;
+        if (&reader == &endpoint || !reader.reachable || !Narrows(reader, endpoint) || !SameConnections(endpoint, reader)) continue;
         const bool covered =
             !endpoint.audited && HostCovers(reader.host, endpoint.host) && CoversPorts(reader.ranges, endpoint.ranges);
         if (covered) DropShared(other.binaries, &binaries);
@@ -122,7 +132,19 @@ class Converter {
       }
     }
     RuleParts parts{.verb = "tcp", .host = endpoint.host_text, .ports = endpoint.ports};
-    return Add(parts, endpoint, binaries, nullptr, *endpoint.at);
+    if (endpoint.path_node == nullptr) return Add(parts, endpoint, binaries, nullptr, *endpoint.at);
+    // What no endpoint's `path` matches is refused there even where nothing is enforced.
+    Matcher matcher{.verb = "http", .paths = {}, .query = {}};
+    if (auto paths = Restrict(Effect::kAllow, endpoint, *endpoint.path_node, &matcher); !paths) return paths;
+    const std::string text = endpoint.path_node->text;
+    if (text.ends_with("/**") && text.find('*') == text.size() - 2 && text.size() > 3)
+      matcher.paths.push_back(text.substr(0, text.size() - 3));  // such a path is also its own prefix when it selects an endpoint
+    return AddMatcher(Effect::kAllow, binaries, endpoint, matcher, *endpoint.path_node);
+  }
+
+  // Whether, where both endpoints are met, the one refuses what the other alone would let through.
+  static bool Narrows(const Endpoint& reader, const Endpoint& other) {
+    return reader.inspected || (reader.audited && reader.path_node != nullptr && !other.audited);
   }
 
   static bool SameConnections(const Endpoint& a, const Endpoint& b) {
@@ -149,7 +171,7 @@ class Converter {
       Matcher matcher;
       matcher.verb = word == "full" ? "http" : word == "read-only" ? "GET,OPTIONS" : "GET,OPTIONS,PATCH,POST,PUT";
       if (auto paths = Restrict(Effect::kAllow, endpoint, *endpoint.access, &matcher); !paths) return paths;
-      if (auto added = AddMatcher(Effect::kAllow, policy, endpoint, matcher, *endpoint.access); !added) return added;
+      if (auto added = AddMatcher(Effect::kAllow, policy.binaries, endpoint, matcher, *endpoint.access); !added) return added;
     }
     for (const Node* node : endpoint.rules) {
       if (auto added = Entry(Effect::kAllow, policy, endpoint, *node); !added) return added;
@@ -177,14 +199,14 @@ class Converter {
       out_->Say(RemarkKind::kNothing, fmt::format("{} is never forwarded here", matcher->verb), node.span);
       return {};
     }
-    return AddMatcher(effect, policy, endpoint, *matcher, node);
+    return AddMatcher(effect, policy.binaries, endpoint, *matcher, node);
   }
 
-  Result<Matcher> ReadMatcher(Effect effect, const Node& node) {
+  // The fields of an entry; what this version cannot keep and what no version knows is refused, also where an entry only logs.
+  static Result<Fields> EntryFields(Effect effect, const Node& node) {
     const std::string what = effect == Effect::kAllow ? "an allow rule" : "a deny rule";
-    Matcher matcher;
     auto fields = Fields::Of(node, what);
-    if (!fields) return std::unexpected(fields.error());
+    if (!fields) return fields;
     for (const auto& [key, why] : {std::pair{"command", "SQL rules are not in this version"},
                                    {"operation_type", "GraphQL rules are not in this version"},
                                    {"operation_name", "GraphQL rules are not in this version"},
@@ -192,11 +214,21 @@ class Converter {
                                    {"tool", "MCP rules are not in this version"},
                                    {"params", "JSON-RPC rules are not in this version"}})
       if (auto refused = fields->RefuseSet(key, why); !refused) return std::unexpected(refused.error());
+    for (const std::string_view key : {"method", "path", "query"}) (void)fields->Get(key);
+    if (auto rest = fields->RefuseOthers(what); !rest) return std::unexpected(rest.error());
+    return fields;
+  }
+
+  Result<Matcher> ReadMatcher(Effect effect, const Node& node) {
+    Matcher matcher;
+    auto fields = EntryFields(effect, node);
+    if (!fields) return std::unexpected(fields.error());
     const Node* method = fields->Get("method");
     const Node* path = fields->Get("path");
     const Node* query = fields->Get("query");
-    if (auto rest = fields->RefuseOthers(what); !rest) return std::unexpected(rest.error());
-    if (method == nullptr || path == nullptr) return NodeError(node, fmt::format("{} has a `method` and a `path`", what));
+    if (method == nullptr || path == nullptr)
+      return NodeError(node,
+                       fmt::format("{} rule has a `method` and a `path`", effect == Effect::kAllow ? "an allow" : "a deny"));
     if (auto read = Method(*method, &matcher); !read) return std::unexpected(read.error());
     if (auto read = Path(effect, *path, &matcher); !read) return std::unexpected(read.error());
     if (query != nullptr) {
@@ -315,8 +347,8 @@ class Converter {
     return {};
   }
 
-  Result<void> AddMatcher(Effect effect, const OpenShellPolicy& policy, const Endpoint& endpoint, const Matcher& matcher,
-                          const Node& at) {
+  Result<void> AddMatcher(Effect effect, const std::vector<ExecutablePattern>& binaries, const Endpoint& endpoint,
+                          const Matcher& matcher, const Node& at) {
     RuleParts parts{
         .effect = effect, .verb = matcher.verb, .host = endpoint.host_text, .ports = endpoint.ports, .paths = matcher.paths};
     if (effect == Effect::kDeny) return Add(parts, endpoint, {}, &matcher, at);
@@ -330,7 +362,7 @@ class Converter {
       if (ports.empty()) continue;
       parts.scheme = scheme;
       parts.ports = ports;
-      if (auto added = Add(parts, endpoint, policy.binaries, &matcher, at); !added) return added;
+      if (auto added = Add(parts, endpoint, binaries, &matcher, at); !added) return added;
     }
     return {};
   }

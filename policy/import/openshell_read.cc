@@ -34,8 +34,6 @@ struct Named {
 };
 constexpr Named kAlwaysBlocked[] = {{"127.0.0.0/8", "loopback"}, {"169.254.0.0/16", "link-local"}, {"0.0.0.0/32", "unspecified"},
                                     {"::1/128", "loopback"},     {"fe80::/10", "link-local"},      {"::/128", "unspecified"}};
-constexpr const char* kPrivate[] = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"};
-
 bool Overlap(const Cidr& a, const Cidr& b) { return a.is_v4() == b.is_v4() && (a.Contains(b) || b.Contains(a)); }
 
 // "10.1.2.3/8" is 10.0.0.0/8 to OpenShell.
@@ -136,10 +134,9 @@ class Reader {
       for (const auto& [blocked, name] : kAlwaysBlocked)
         if (Overlap(*cidr, *Cidr::Parse(blocked)))
           return NodeError(*item, fmt::format("`{}` overlaps {} ({}), which OpenShell never dials", *text, blocked, name));
-      for (const char* range : kPrivate)
-        if (const Cidr inner = *Cidr::Parse(range); *cidr != inner && cidr->is_v4() == inner.is_v4() && cidr->Contains(inner))
-          Say(RemarkKind::kNarrower,
-              fmt::format("`{}` holds {}, which here must be written by itself to be reached", *text, range), item->span);
+      if (const std::string range = PrivateInside(*cidr); !range.empty())
+        Say(RemarkKind::kNarrower, fmt::format("`{}` holds {}, which here must be written by itself to be reached", *text, range),
+            item->span);
       endpoint->ips.push_back(*cidr);
     }
     return {};
@@ -164,13 +161,14 @@ class Reader {
     if (text->find('*') != std::string::npos) {
       if (auto good = Wildcard(*node, *text); !good) return std::unexpected(good.error());
     }
-    auto host = HostAt(*node, *text);
+    const bool final_dot = text->ends_with('.') && text->size() > 1;
+    auto host = HostAt(*node, final_dot ? std::string_view(*text).substr(0, text->size() - 1) : std::string_view(*text));
     if (!host) return std::unexpected(host.error());
     if (host->cidr && host->cidr->length128() != 128)
       return NodeError(*node, fmt::format("`{}` is a prefix; it belongs into `allowed_ips`", *text));
     endpoint->host = std::move(*host);
     endpoint->host_text = HostText(endpoint->host);
-    if (text->ends_with('.')) {
+    if (final_dot) {
       Say(RemarkKind::kNothing, fmt::format("OpenShell compares `{}` with its final dot, which no client sends", *text),
           node->span);
       return false;
@@ -323,9 +321,11 @@ class Reader {
     endpoint->audited = inspects && !enforces;
     if (!endpoint->audited) return {};
     Say(RemarkKind::kWider,
-        fmt::format("`enforcement` is {}: what the rules do not allow is logged and forwarded, so all of {}:{} is granted; write "
-                    "`enforcement: enforce` to have the rules kept",
-                    node == nullptr ? "left out, which means `audit`" : "`audit`", endpoint->host_text, endpoint->ports),
+        fmt::format(
+            "`enforcement` is {}: what the rules do not allow is logged and forwarded, so all of {}:{}{} is granted; write "
+            "`enforcement: enforce` to have the rules kept",
+            node == nullptr ? "left out, which means `audit`" : "`audit`", endpoint->host_text, endpoint->ports,
+            endpoint->path_node == nullptr ? "" : fmt::format(" under `{}`", endpoint->path_node->text)),
         node != nullptr ? node->span : endpoint->at->span);
     return {};
   }

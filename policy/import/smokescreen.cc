@@ -31,7 +31,9 @@ Result<HostPattern> ReadGlob(const Node& node) {
   const bool upper = std::any_of(text->begin(), text->end(), [](char c) { return c >= 'A' && c <= 'Z'; });
   if (upper || text->ends_with('.'))
     return NodeError(node, fmt::format("smokescreen refuses `{}`: domains are lower-case and without a final dot", *text));
-  return HostAt(node, below ? "*" + *text : *text);
+  auto host = HostAt(node, below ? "*" + *text : *text);
+  if (host && host->cidr) return NodeError(node, "addresses are allowed in smokescreen's main configuration, not in an ACL");
+  return host;
 }
 
 Result<Service> ReadService(const Node& node, bool named) {
