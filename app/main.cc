@@ -13,6 +13,7 @@
 #include "app/completion.h"
 #include "app/exit_code.h"
 #include "app/explain.h"
+#include "app/import.h"
 #include "app/lint.h"
 #include "app/preset.h"
 #include "app/run.h"
@@ -24,6 +25,7 @@
 namespace {
 
 using sluice::app::ExplainOptions;
+using sluice::app::ImportOptions;
 using sluice::app::LintOptions;
 using sluice::app::RunOptions;
 
@@ -62,6 +64,13 @@ Examples:
   sluice preset list
   sluice preset show npm
   sluice preset show npm@1 --set host=registry.corp.example)";
+constexpr const char* kImportExamples = R"(
+Examples:
+  sluice import openshell.yaml > policy.yaml
+  sluice import --from gh-aw-firewall domains.txt
+  sluice import --only payments smokescreen.yaml
+
+Every other command reads these files as they are. Exit code: 0 printed, 2 something in the file cannot be kept.)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -189,6 +198,20 @@ void AddPreset(CLI::App& app, PresetCommands* preset) {
       ->type_name("PARAMETER=VALUE")
       ->allow_extra_args(false);
   AddFormat(preset->show, &preset->options.format);
+CLI::App* AddImport(CLI::App& app, ImportOptions* import) {
+  CLI::App* sub = app.add_subcommand("import", "Print another tool's policy as a native one, with remarks");
+  sub->footer(kImportExamples);
+  sub->add_option("file", import->file, "File, or - for standard input")->required()->type_name("FILE");
+  sub->add_option("--from", import->from,
+                  "openshell, sandbox-runtime, opensandbox, gh-aw-firewall, harden-runner, smokescreen or cilium (default: told "
+                  "by the shape)")
+      ->type_name("KIND");
+  sub->add_option("--only", import->only, "The service or job, where the file holds several")->type_name("NAME");
+  AddFormat(sub, &import->format);
+  sub->add_flag_callback(
+      "-v,--verbose", [import] { import->verbosity = sluice::app::Verbosity::kVerbose; },
+      "Print the remarks on standard error too");
+  return sub;
 }
 
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
@@ -216,6 +239,7 @@ int Main(std::vector<std::string> arguments) {
   RunOptions run;
   LintOptions lint;
   ExplainOptions explain;
+  ImportOptions import;
   std::string shell;
   bool verbose = false;
   const CLI::App* run_command = AddRun(app, &run, &verbose);
@@ -223,6 +247,9 @@ int Main(std::vector<std::string> arguments) {
   const CLI::App* explain_command = AddExplain(app, &explain);
   PresetCommands preset;
   AddPreset(app, &preset);
+}
+
+  const CLI::App* import_command = AddImport(app, &import);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -239,6 +266,7 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     const bool known =
         command == "run" || command == "lint" || command == "explain" || command == "preset" || command == "completion";
+        command == "run" || command == "lint" || command == "explain" || command == "import" || command == "completion";
     if (!known && !command.empty()) {
       const char* kind = command.starts_with('-') ? "option" : "command";
       return UsageError(fmt::format("unknown {} `{}`", kind, command), "");

@@ -22,6 +22,7 @@
 #include "app/trust.h"
 #include "base/log.h"
 #include "base/stderr_lines.h"
+#include "policy/compiled.h"
 #include "policy/io/load.h"
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
@@ -42,6 +43,23 @@ int Report(const Error& error) {
   return ExitCodeFor(error);
 }
 
+// What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
+// load, the rest by `sluice lint`.
+void TellImport(const policy::Snapshot& snapshot, const RunOptions& options) {
+  const auto& compiled = snapshot.compiled();
+  if (compiled.origin.empty() || options.quiet) return;
+  size_t rest = 0;
+  for (const policy::Finding& remark : compiled.remarks) {
+    if (remark.severity == policy::Finding::Severity::kNote) {
+      ++rest;
+    } else {
+      LogWarn("{}:{}: {}", remark.span.file, remark.span.line, remark.message);
+    }
+  }
+  LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
+          options.policy);
+}
+
 Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
   policy::LoadOptions load;
   load.extra_allows = options.allows;
@@ -57,6 +75,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
   }
   for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
     LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
+  TellImport(**snapshot, options);
   return snapshot;
 }
 

@@ -77,6 +77,8 @@ SnapshotPtr Compile(PolicySource source) {
   compiled->settings = source.settings;
   compiled->files = std::move(source.files);
   compiled->digest = std::move(source.digest);
+  compiled->origin = std::move(source.origin);
+  compiled->remarks = std::move(source.remarks);
   std::set<unsigned> lengths;
   for (uint32_t i = 0; i < compiled->rules.size(); ++i) {
     const Rule& rule = compiled->rules[i];

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "policy/finding.h"
 #include "policy/rule.h"
 #include "policy/snapshot.h"
 
@@ -52,6 +53,8 @@ struct Snapshot::Compiled {
   std::string digest;
   std::vector<std::string> files;
   bool needs_digests = false;
+  std::string origin;            ///< "an OpenShell policy"; empty for a native one
+  std::vector<Finding> remarks;  ///< of the import, where it is none of our own
 
   std::unordered_map<std::string, RuleList, StringHash, std::equal_to<>> names;
   LabelNode wildcards;
@@ -74,6 +77,8 @@ struct PolicySource {
   Settings settings;
   std::vector<std::string> files;
   std::string digest;  ///< of DigestInput(rules, mode), made where there is a hash function
+  std::string origin;
+  std::vector<Finding> remarks;
 };
 
 /// The text whose SHA-256 is the digest.

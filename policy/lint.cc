@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 #include "policy/compiled.h"
@@ -61,7 +62,8 @@ class Linter {
           fmt::format("{} sends requests in the clear, and answers can be forged", Text(index)));
     if (rule.verb == Verb::kGitReceivePack)
       Add(Severity::kNote, "push", index, fmt::format("{} lets every branch of those repositories be written", Text(index)));
-    if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && PortsOverlap(rule.ports, {{53, 53}}))
+    const bool every_port = rule.ports.size() == 1 && rule.ports[0] == PortRange{1, 65535};
+    if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && !every_port && PortsOverlap(rule.ports, {{53, 53}}))
       Add(Severity::kWarning, "port-53", index,
           fmt::format("{} has no effect on port 53, which belongs to the resolver", Text(index)));
   }
@@ -207,6 +209,13 @@ class Linter {
 
 std::vector<Finding> UnknownMethods(const Snapshot& snapshot) { return Linter(snapshot, {}).UnknownMethods(); }
 
-std::vector<Finding> Lint(const Snapshot& snapshot, WallTime now) { return Linter(snapshot, now).Run(); }
+// The remarks of an import come first, and never take the room of what the rules themselves give cause for.
+std::vector<Finding> Lint(const Snapshot& snapshot, WallTime now) {
+  std::vector<Finding> findings = snapshot.compiled().remarks;
+  if (findings.size() > kMaxFindings) findings.resize(kMaxFindings);
+  std::vector<Finding> own = Linter(snapshot, now).Run();
+  findings.insert(findings.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
+  return findings;
+}
 
 }  // namespace sluice::policy

@@ -33,10 +33,14 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
       return
       ;;
-    --allow | --preset | --set | --resolver | --name | --label | --timeout | --ip | --at) return ;;
+    --from)
+      mapfile -t COMPREPLY < <(compgen -W "openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium" -- "$cur")
+      return
+      ;;
+    --only | --allow | --preset | --set | --resolver | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain preset completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
         --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
@@ -56,6 +60,13 @@ _sluice() {
       fi
       ;;
     preset) mapfile -t COMPREPLY < <(compgen -W "list show --set --format --help" -- "$cur") ;;
+    import)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--from --only --format --verbose --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
     completion) mapfile -t COMPREPLY < <(compgen -W "bash zsh fish --help" -- "$cur") ;;
   esac
 }

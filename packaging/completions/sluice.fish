@@ -4,6 +4,7 @@ complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a pol
 complete -c sluice -n __fish_use_subcommand -a lint -d 'Check policy files'
 complete -c sluice -n __fish_use_subcommand -a explain -d 'Say what a policy does with one request'
 complete -c sluice -n __fish_use_subcommand -a preset -d 'Show the rule sets that ship'
+complete -c sluice -n __fish_use_subcommand -a import -d "Print another tool's policy as a native one"
 complete -c sluice -n __fish_use_subcommand -a completion -d 'Print a completion script'
 complete -c sluice -n __fish_use_subcommand -l version -d 'Show the version'
 complete -c sluice -l help -d 'Show help'
@@ -31,4 +32,8 @@ complete -c sluice -n '__fish_seen_subcommand_from explain' -l at -x -d 'Time of
 complete -c sluice -n '__fish_seen_subcommand_from preset' -a 'list show'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l set -x -d 'Value of a parameter'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l format -x -a 'text json' -d 'Output'
+complete -c sluice -n '__fish_seen_subcommand_from import' -F -l from -x -a 'openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium' -d 'Whose policy it is'
+complete -c sluice -n '__fish_seen_subcommand_from import' -l only -x -d 'The service or job'
+complete -c sluice -n '__fish_seen_subcommand_from import' -l format -x -a 'text json' -d 'Output'
+complete -c sluice -n '__fish_seen_subcommand_from import' -l verbose -d 'Remarks on standard error too'
 complete -c sluice -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'

@@ -8,6 +8,7 @@ _sluice() {
     'lint:check policy files'
     'explain:say what a policy does with one request'
     'preset:show the rule sets that ship'
+    "import:print another tool's policy as a native one"
     'completion:print a completion script'
   )
   _arguments -C '(- *)--help[show help]' '(- *)--version[show the version]' '1: :->command' '*:: :->arguments'
@@ -45,6 +46,11 @@ _sluice() {
         preset)
           _arguments '*--set[value of a parameter]:parameter=value:' '--format[output]:format:(text json)' \
             '(- *)--help[show help]' '1:what:(list show)' '2:preset:'
+          ;;
+        import)
+          _arguments '--from[whose policy it is]:kind:(openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium)' \
+            '--only[the service or job]:name:' '--format[output]:format:(text json)' '--verbose[remarks on standard error too]' \
+            '(- *)--help[show help]' '1:policy:_files'
           ;;
         completion) _arguments '1:shell:(bash zsh fish)' ;;
       esac

@@ -7,10 +7,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <set>
 
 #include "base/unique_fd.h"
+#include "policy/rule_text.h"
 
 namespace sluice::policy {
 namespace {
@@ -31,11 +33,18 @@ std::string Interpreter(const std::string& path) {
   return printable;
 }
 
-Result<void> CheckOne(const std::string& path, const SourceSpan& span) {
+// Empty where it is not on this machine: such a rule matches nothing here.
+std::string RealPath(const std::string& path) {
   char* real = ::realpath(path.c_str(), nullptr);
-  if (real == nullptr) return {};  // not on this machine: such a rule matches nothing here
-  const std::string resolved(real);
+  if (real == nullptr) return "";
+  std::string resolved(real);
   std::free(real);
+  return resolved;
+}
+
+Result<void> CheckOne(const std::string& path, const SourceSpan& span) {
+  const std::string resolved = RealPath(path);
+  if (resolved.empty()) return {};
   if (resolved != path)
     return std::unexpected(
         Error{Code::kInvalid, fmt::format("`{}` is a symbolic link or lies behind one; write the real file `{}`", path, resolved),
@@ -61,6 +70,32 @@ Result<void> CheckExecutables(const std::vector<Rule>& rules) {
     }
   }
   return {};
+}
+
+void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks) {
+  std::map<std::string, std::string> seen;  // as written, resolved
+  for (Rule& rule : *rules) {
+    for (auto* list : {&rule.by, &rule.under}) {
+      for (ExecutablePattern& pattern : *list) {
+        if (pattern.sha256 || !pattern.path.is_literal()) continue;
+        const auto [place, fresh] = seen.try_emplace(pattern.text, pattern.text);
+        if (fresh) {
+          if (std::string real = RealPath(pattern.text); !real.empty()) place->second = std::move(real);
+          const auto say = [&](Finding::Severity severity, const char* code, std::string message) {
+            remarks->push_back({severity, code, std::move(message), rule.span, {}});
+          };
+          if (place->second != pattern.text)
+            say(Finding::Severity::kNote, "import-note", fmt::format("`{}` is {} on this machine", pattern.text, place->second));
+          if (const std::string interpreter = Interpreter(place->second); !interpreter.empty())
+            say(Finding::Severity::kWarning, "import-nothing",
+                fmt::format("`{}` is a script, which no process is: what runs it is its interpreter (`{}`)", place->second,
+                            interpreter));
+        }
+        if (place->second == pattern.text) continue;
+        if (auto glob = ParseExecutable(place->second)) pattern = std::move(*glob);
+      }
+    }
+  }
 }
 
 Result<std::array<uint8_t, 32>> FileDigest(const std::string& path) {

@@ -8,12 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "policy/finding.h"
 #include "policy/rule.h"
 
 namespace sluice::policy {
 
 /// Paths without wildcards that exist on this machine. An error names the real file and has the rule's span.
 [[nodiscard]] Result<void> CheckExecutables(const std::vector<Rule>& rules);
+
+/// For policies of other tools, whose authors write links: replaces each by the file it leads to and says so. What is a script
+/// is told too; no process is one.
+void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks);
 
 /// SHA-256 of a file's content, for the question "would this program be allowed". At most 1 GiB.
 [[nodiscard]] Result<std::array<uint8_t, 32>> FileDigest(const std::string& path);

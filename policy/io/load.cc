@@ -10,13 +10,16 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 #include <unordered_map>
 
 #include "base/unique_fd.h"
 #include "policy/compiled.h"
 #include "policy/document.h"
+#include "policy/import/import.h"
 #include "policy/io/executables.h"
 #include "policy/io/preset_store.h"
+#include "policy/io/foreign.h"
 #include "policy/io/yaml.h"
 #include "policy/rule_text.h"
 
@@ -96,8 +99,10 @@ class Loader {
   }
 
   Result<void> AddText(std::string_view text, const std::string& path, FileRole role, const std::string& label) {
-    const auto node = ParseYaml(text, path);
+    const auto node = role == FileRole::kTop ? ParsePolicyTree(text, path) : ParseYaml(text, path);
     if (!node) return std::unexpected(node.error());
+    if (const auto kind = role == FileRole::kTop ? DetectKind(*node) : std::nullopt)
+      return AddImported(ImportPolicy(*kind, *node, {path, label, text}), label);
     auto document = ReadDocument(*node, role, label);
     if (!document) return std::unexpected(document.error());
     if (role == FileRole::kTop) {
@@ -118,6 +123,19 @@ class Loader {
       if (root_.empty())
         return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
       if (auto added = Add(Folder(path) + include.path, FileRole::kIncluded, &include); !added) return added;
+    }
+    return {};
+  }
+
+  // A top file in another tool's language: it includes nothing, and its rules come first.
+  Result<void> AddImported(Result<Imported> imported, const std::string& label) {
+    if (!imported) return std::unexpected(imported.error());
+    source_.name = imported->name.empty() ? label : imported->name;
+    source_.origin = ImportTitle(imported->kind);
+    for (ImportRemark& remark : imported->remarks) source_.remarks.push_back(std::move(remark.finding));
+    foreign_rules_ = imported->rules.size();
+    for (Rule& rule : imported->rules) {
+      if (auto added = AddRule(std::move(rule)); !added) return added;
     }
     return {};
   }
@@ -152,7 +170,12 @@ class Loader {
 
   Result<SnapshotPtr> Finish(const LoadOptions& options) {
     if (options.check_executables) {
-      if (auto good = CheckExecutables(source_.rules); !good) return std::unexpected(good.error());
+      // Links in what others wrote are resolved; in our own language they are errors that name the file.
+      std::vector<Rule> own(source_.rules.begin() + static_cast<std::ptrdiff_t>(foreign_rules_), source_.rules.end());
+      if (auto good = CheckExecutables(own); !good) return std::unexpected(good.error());
+      source_.rules.resize(foreign_rules_);
+      ResolveExecutables(&source_.rules, &source_.remarks);
+      source_.rules.insert(source_.rules.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
       std::vector<Rule> asserted;
       for (const Assertion& assertion : source_.assertions) asserted.push_back(assertion.rule);
       if (auto good = CheckExecutables(asserted); !good) return std::unexpected(good.error());
@@ -207,7 +230,8 @@ class Loader {
   }
 
   PolicySource source_;
-  std::string root_;  ///< folder of the top file, real, with its slash
+  size_t foreign_rules_ = 0;  ///< how many of the rules were imported
+  std::string root_;          ///< folder of the top file, real, with its slash
   std::vector<std::string> chain_;
   std::unordered_map<std::string, SourceSpan> ids_;
 };

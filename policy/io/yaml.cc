@@ -328,6 +328,8 @@ class TreeBuilder {
 
 }  // namespace
 
+Result<void> CheckCharacters(std::string_view text, const std::string& file) { return CheckBytes(Text(text, file)); }
+
 Result<Node> ParseYaml(std::string_view text, const std::string& file) {
   const Text source(text, file);
   if (text.size() > kMaxFileBytes) return source.Fail("the file is larger than 1 MiB", 0, 0);

@@ -14,6 +14,9 @@ namespace sluice::policy {
 inline constexpr size_t kMaxFileBytes = 1024 * 1024;
 inline constexpr size_t kMaxDepth = 16;
 
+/// Refuses what is not UTF-8, tabs, and characters that a reader of the file cannot see.
+[[nodiscard]] Result<void> CheckCharacters(std::string_view text, const std::string& file);
+
 /// `file` is what errors call it. An empty file is an empty mapping.
 [[nodiscard]] Result<Node> ParseYaml(std::string_view text, const std::string& file);
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/explain.h"
+#include "app/import.h"
 #include "app/lint.h"
 
 namespace sluice::app {
@@ -225,6 +226,65 @@ TEST_F(PolicyCommands, ExplainTakesProcessTimeAndAddress) {
   EXPECT_EQ(Explain("tcp db.test:5432", inside).code, 2);
   node.at = "soon";
   EXPECT_EQ(Explain("GET n.test", node).code, 2);
+}
+
+constexpr const char* kOpenShell =
+    "version: 1\nnetwork_policies:\n  api:\n    endpoints:\n      - host: a.test\n        port: 443\n        protocol: rest\n"
+    "        access: read-only\n    binaries: [{ path: /usr/bin/curl }]\n";
+
+TEST_F(PolicyCommands, ImportPrintsAPolicyThatLoads) {
+  const auto file = Write("openshell.yaml", kOpenShell);
+  const Outcome o = Capture([&] { return RunImport({file, "", "", OutputFormat::kText, Verbosity::kVerbose}); });
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.out, HasSubstr("  - allow: tcp a.test:443\n    under: [/usr/bin/curl]\n"));
+  EXPECT_THAT(o.out, HasSubstr("# wider: `enforcement` is left out, which means `audit`"));
+  EXPECT_THAT(o.err, HasSubstr("openshell.yaml:5:15: `enforcement` is left out"));
+  EXPECT_EQ(LintOf({Write("native.yaml", o.out)}).code, 0);
+  const Outcome quiet = Capture([&] { return RunImport({file, "openshell", "", OutputFormat::kText, Verbosity::kQuiet}); });
+  EXPECT_EQ(quiet.out, o.out);
+  EXPECT_EQ(quiet.err, "");
+}
+
+TEST_F(PolicyCommands, ImportSpeaksJson) {
+  const auto file = Write("openshell.yaml", kOpenShell);
+  const auto json =
+      nlohmann::json::parse(Capture([&] { return RunImport({file, "", "", OutputFormat::kJson, Verbosity::kQuiet}); }).out);
+  EXPECT_EQ(json["kind"], "openshell");
+  EXPECT_EQ(json["rules"], 1);
+  EXPECT_THAT(json["policy"], HasSubstr("tcp a.test:443"));
+  bool wider = false;
+  for (const auto& remark : json["remarks"]) wider = wider || (remark["code"] == "import-wider" && remark["line"] == 5);
+  EXPECT_TRUE(wider);
+}
+
+TEST_F(PolicyCommands, ImportRefusesWithThePlaceOrTheKinds) {
+  const auto import = [&](const std::string& file, const std::string& from) {
+    return Capture([&] { return RunImport({file, from, "", OutputFormat::kText, Verbosity::kQuiet}); });
+  };
+  const Outcome field = import(Write("bad.yaml", "version: 1\nnetwork_polices: {}\nlandlock: {}\n"), "");
+  EXPECT_EQ(field.code, 2);
+  EXPECT_EQ(field.out, "");
+  EXPECT_THAT(field.err, HasSubstr("bad.yaml:2:1: error: unknown field `network_polices`"));
+  EXPECT_THAT(field.err, HasSubstr("did you mean `network_policies`?"));
+  EXPECT_THAT(import(Write("x.txt", "a.test\n"), "squid").err, HasSubstr("no kind `squid`; there are openshell, "));
+  EXPECT_THAT(import(Write("x.txt", "a.test\nb.test\n"), "").err, HasSubstr("x.txt:"));
+  EXPECT_EQ(import(Write("x.txt", "a.test\nb.test\n"), "gh-aw-firewall").code, 0);
+  EXPECT_EQ(import(folder_ + "/none", "").code, 2);
+}
+
+TEST_F(PolicyCommands, LintAndExplainTakeThemAsTheyAre) {
+  const auto file = Write("openshell.yaml", kOpenShell);
+  const Outcome lint = LintOf({file});
+  EXPECT_EQ(lint.code, 0);
+  EXPECT_THAT(lint.out, HasSubstr("openshell.yaml:5:15: warning: `enforcement` is left out"));
+  EXPECT_THAT(lint.out, HasSubstr("ok, 1 rule "));
+  ExplainOptions options;
+  options.file = file;
+  options.question = "DELETE https://a.test/x";
+  options.by = "/usr/bin/curl";
+  const Outcome explain = Capture([&] { return RunExplain(options); });
+  EXPECT_EQ(explain.code, 0);
+  EXPECT_THAT(explain.out, HasSubstr("openshell.yaml:5"));
 }
 
 }  // namespace

@@ -215,6 +215,42 @@ class Audit(harness.SluiceTest):
         self.assertEqual(self.served(), [])
 
 
+class OtherTools(harness.SluiceTest):
+    """Policies of other tools, run as they are."""
+
+    def test_an_openshell_policy_holds_for_its_programs_and_what_they_start(self):
+        link = self.folder / "link"
+        link.symlink_to(CURL)
+        text = f"""version: 1
+network_policies:
+  reads:
+    endpoints:
+      - {{ host: a.test, port: 443, protocol: rest, enforcement: enforce, access: read-only }}
+    binaries: [{{ path: {link} }}]
+  logged:
+    endpoints:
+      - {{ host: b.test, port: 443, protocol: rest, access: read-only }}
+    binaries: [{{ path: {CURL} }}]
+"""
+        script = f"{STATUS} https://a.test/pub; {STATUS} -d x https://a.test/echo; {STATUS} -d x https://b.test/echo; {WGET} -q -O- https://a.test/pub"
+        result = self.sluice(text, "sh", "-c", script)
+        self.assertEqual(result.out.split(), ["200", "403", "200"], str(result))
+        self.assertRegex(result.err, r"policy\.yaml:9: `enforcement` is left out")
+        self.assertRegex(result.err, "is an OpenShell policy: 2 rules")
+        self.assertIn("policy.yaml:5", str([r.get("rule") for r in result.audit]))
+
+    def test_sandbox_runtime_settings_let_names_through(self):
+        text = '{\n\t"network": { "allowedDomains": ["a.test", "*.b.test"], "deniedDomains": [] }\n}\n'
+        result = self.sluice(text, "sh", "-c", f"{STATUS} -d x https://a.test/echo; {STATUS} https://b.test/pub")
+        self.assertEqual(result.out.split(), ["200", "000"], str(result))
+
+    def test_what_cannot_be_kept_starts_nothing(self):
+        text = "version: 1\nnetwork_policies:\n  a:\n    endpoints: [{ host: a.test, port: 443, protocol: graphql }]\n"
+        result = self.sluice(text, "true")
+        self.assertExit(result, 2)
+        self.assertRegex(result.err, r"policy\.yaml:4:\d+: ")
+
+
 class UnixSockets(harness.SluiceTest):
     SERVER = """
 import os, socket, sys
