@@ -115,4 +115,42 @@ std::optional<SpecialRange> FindSpecialRange(const IpAddress& address, std::span
   return std::nullopt;
 }
 
+std::optional<IpAddress> FirstAfter(const Cidr& prefix) {
+  std::array<uint8_t, 16> bytes = prefix.base().bytes();
+  // Add one to the last bit of the prefix; below it all is zero.
+  for (unsigned bit = prefix.length128(); bit-- > 0;) {
+    const auto mask = static_cast<uint8_t>(0x80u >> (bit % 8));
+    bytes[bit / 8] ^= mask;
+    if ((bytes[bit / 8] & mask) != 0) return IpAddress::FromV6(bytes);
+  }
+  return std::nullopt;
+}
+
+std::vector<IpAddress> SpecialRangeEdges() {
+  std::vector<IpAddress> edges;
+  const auto add = [&](const Cidr& prefix) {
+    edges.push_back(prefix.base());
+    if (const auto after = FirstAfter(prefix)) edges.push_back(*after);
+  };
+  const auto add_v6 = [&](const std::array<uint8_t, 16>& base, unsigned length) {
+    add(Cidr::Of(IpAddress::FromV6(base), length));
+  };
+  add(Cidr::Of(IpAddress::FromV4(0), 0));
+  for (const Entry6& entry : kV6) add_v6(entry.base, entry.length);
+  const auto in_6to4 = [](uint32_t v4) {
+    return V6({0x2002, static_cast<uint16_t>(v4 >> 16), static_cast<uint16_t>(v4), 0, 0, 0, 0, 0});
+  };
+  const auto in_nat64 = [](uint32_t v4) {
+    return V6({0x0064, 0xff9b, 0, 0, 0, 0, static_cast<uint16_t>(v4 >> 16), static_cast<uint16_t>(v4)});
+  };
+  add_v6(in_6to4(0), 16);
+  add_v6(in_nat64(0), 96);
+  for (const Entry4& entry : kV4) {
+    add(Cidr::Of(IpAddress::FromV4(entry.base), entry.length));
+    add_v6(in_6to4(entry.base), 16u + entry.length);
+    add_v6(in_nat64(entry.base), 96u + entry.length);
+  }
+  return edges;
+}
+
 }  // namespace sluice::policy

@@ -17,12 +17,6 @@ bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
 }
 
-bool AllowsExecutable(const std::vector<ExecutablePattern>& patterns, const Executable& exe) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const ExecutablePattern& p) {
-    return p.sha256 ? exe.sha256 == p.sha256 : exe.trusted && !exe.path.empty() && p.path.Matches(exe.path);
-  });
-}
-
 int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -200,6 +194,12 @@ bool ListsMethod(const Rule& rule, std::string_view method) {
   for (const std::string& listed : rule.methods)
     if (listed == method || (listed == "GET" && method == "HEAD")) return true;
   return false;
+}
+
+bool AllowsExecutable(const std::vector<ExecutablePattern>& patterns, const Executable& exe) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const ExecutablePattern& p) {
+    return p.sha256 ? exe.sha256 == p.sha256 : exe.trusted && !exe.path.empty() && p.path.Matches(exe.path);
+  });
 }
 
 bool SameToSomeServer(std::string_view listed, std::string_view name) {

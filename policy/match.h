@@ -35,6 +35,8 @@ struct ConnectionView {
 /// A prefix holds addresses of its own family only: ::/0 has no IPv4.
 [[nodiscard]] bool Holds(const Cidr& prefix, const IpAddress& address);
 
+/// Whether an allow's `by` or `under` names the executable.
+[[nodiscard]] bool AllowsExecutable(const std::vector<ExecutablePattern>& patterns, const Executable& exe);
 [[nodiscard]] bool AllowCoversProcess(const Rule& rule, const Process* process);
 [[nodiscard]] bool DenyCoversProcess(const Rule& rule, const Process* process);
 [[nodiscard]] bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection);

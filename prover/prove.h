@@ -49,6 +49,7 @@ struct WitnessProcess {
   std::string exe{};                                ///< "/usr/bin/a"
   std::optional<std::array<uint8_t, 32>> sha256{};  ///< where a rule names a digest
   std::string ancestor{};                           ///< an ancestor's executable, where `under` needs one; else empty
+  std::optional<std::array<uint8_t, 32>> ancestor_sha256{};
   bool operator==(const WitnessProcess&) const = default;
 };
 

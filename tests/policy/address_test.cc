@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 namespace sluice::policy {
 namespace {
 
@@ -49,6 +52,32 @@ TEST(SpecialRange, KnowsWhereNamesMustNotLead) {
     const auto range = FindSpecialRange(*IpAddress::Parse(c.address), {});
     ASSERT_EQ(range.has_value(), c.range != nullptr) << c.address;
     if (range) EXPECT_EQ(range->range.ToString(), c.range) << c.address;
+  }
+}
+
+// The prover asks about one address between two edges and takes the answer for all: it must change nowhere else. The address of
+// a range is its own only where a metadata service is embedded, so ranges of one are compared by their name.
+TEST(SpecialRange, ChangesAtItsEdgesAlone) {
+  std::vector<IpAddress> edges = SpecialRangeEdges();
+  edges.emplace_back();
+  std::sort(edges.begin(), edges.end());
+  const auto shown = [](const IpAddress& address) {
+    const auto range = FindSpecialRange(address, {});
+    if (!range) return std::string("public");
+    return range->name + (range->range.length128() == 128 ? std::string() : " " + range->range.ToString());
+  };
+  std::mt19937 random(7);
+  const auto at_or_below = [&](const IpAddress& address) {
+    return *std::prev(std::upper_bound(edges.begin(), edges.end(), address));
+  };
+  for (const IpAddress& edge : edges) {
+    for (int i = 0; i < 200; ++i) {
+      // Near the edge, and anywhere with its first bytes.
+      auto bytes = edge.bytes();
+      for (size_t b = 4 + random() % 12; b < 16; ++b) bytes[b] = static_cast<uint8_t>(random());
+      const IpAddress address = IpAddress::FromV6(bytes);
+      EXPECT_EQ(shown(address), shown(at_or_below(address))) << address.ToString();
+    }
   }
 }
 

@@ -1,0 +1,53 @@
+#include "prover/address_domain.h"
+
+#include <algorithm>
+
+#include "policy/address.h"
+
+namespace sluice::prover {
+namespace {
+
+// Reads well, and no rule of this project means it.
+const IpAddress kOrdinary = IpAddress::FromV4(0x01010101);
+
+int Preference(const IpAddress& address) {
+  if (address == kOrdinary) return -1;
+  const bool special = policy::FindSpecialRange(address, {}).has_value();
+  return (special ? 1 : 0) + (address.is_v4() ? 0 : 2);
+}
+
+bool NamesAddresses(const policy::Rule& rule) {
+  // A deny of A lookups alone closes IPv4 and leaves IPv6.
+  return !rule.ip.empty() || rule.host.cidr || (rule.verb == policy::Verb::kDns && !rule.allow && !rule.types.empty());
+}
+
+}  // namespace
+
+std::vector<AddressInterval> CutAddresses(const std::vector<const policy::Rule*>& rules) {
+  static const std::vector<IpAddress> kSpecial = policy::SpecialRangeEdges();
+  // Without a word on addresses special ones are refused on all sides, and public ones are alike.
+  if (std::none_of(rules.begin(), rules.end(), [](const policy::Rule* r) { return NamesAddresses(*r); })) return {{kOrdinary}};
+  std::vector<IpAddress> edges = kSpecial;
+  edges.emplace_back();  // ::, the first of all
+  const auto add = [&](const Cidr& prefix) {
+    edges.push_back(prefix.base());
+    if (const auto after = policy::FirstAfter(prefix)) edges.push_back(*after);
+  };
+  for (const policy::Rule* rule : rules) {
+    if (rule->host.cidr) add(*rule->host.cidr);
+    for (const Cidr& prefix : rule->ip) add(prefix);
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  std::vector<AddressInterval> intervals;
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const bool ordinary = edges[i] <= kOrdinary && (i + 1 == edges.size() || kOrdinary < edges[i + 1]);
+    intervals.push_back({ordinary ? kOrdinary : edges[i]});
+  }
+  std::sort(intervals.begin(), intervals.end(), [](const AddressInterval& a, const AddressInterval& b) {
+    return std::pair{Preference(a.representative), a.representative} < std::pair{Preference(b.representative), b.representative};
+  });
+  return intervals;
+}
+
+}  // namespace sluice::prover

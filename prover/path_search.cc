@@ -1,0 +1,355 @@
+#include "prover/path_search.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <deque>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "policy/target.h"
+
+namespace sluice::prover {
+namespace {
+
+constexpr uint64_t kMaxSearchItems = 40'000'000;  // node numbers kept, over all open places
+
+// A path is read symbol by symbol: an escape is one symbol of three bytes.
+struct Symbol {
+  std::string bytes;
+  enum class Kind : uint8_t { kPlain, kSlash, kDot, kSemicolon, kEncodedSlash } kind = Kind::kPlain;
+};
+
+// Where one reading of the path stands.
+struct Reader {
+  enum class Segment : uint8_t { kEmpty, kDot, kDotDot, kOther };
+  Segment segment = Segment::kEmpty;
+  bool skipping = false;  ///< inside ";x"
+  bool open = false;      ///< the text read ends in a slash, which the next one joins
+  bool operator==(const Reader&) const = default;
+};
+
+// The path as it stands, with %2F as a slash, without ";x", and with both.
+constexpr size_t kReadings = 4;
+constexpr size_t kAsItStands = 0;
+constexpr size_t kSlashesDecoded = 1;
+constexpr size_t kParamsDropped = 2;
+constexpr size_t kBoth = 3;
+bool DecodesSlashes(size_t reading) { return reading == kSlashesDecoded || reading == kBoth; }
+bool DropsParams(size_t reading) { return reading == kParamsDropped || reading == kBoth; }
+
+struct Place {
+  bool begun = false;
+  std::array<Reader, kReadings> readers{};
+  bool operator==(const Place&) const = default;
+  [[nodiscard]] uint64_t Packed() const {
+    uint64_t packed = begun ? 1 : 0;
+    for (const Reader& reader : readers)
+      packed = packed << 4 | static_cast<uint64_t>(reader.segment) << 2 | (reader.skipping ? 2u : 0u) | (reader.open ? 1u : 0u);
+    return packed;
+  }
+};
+
+bool IsDots(const Reader& reader) {
+  return reader.segment == Reader::Segment::kDot || reader.segment == Reader::Segment::kDotDot;
+}
+
+// One symbol in one reading: false where the reading then has a dot segment, which no allow matches. `emitted` is what the
+// reading adds to its text.
+bool Advance(Reader* reader, size_t which, const Symbol& symbol, std::string_view* emitted) {
+  using Kind = Symbol::Kind;
+  *emitted = {};
+  if (symbol.kind == Kind::kSlash || (symbol.kind == Kind::kEncodedSlash && DecodesSlashes(which))) {
+    if (IsDots(*reader)) return false;
+    *emitted = reader->open ? std::string_view{} : std::string_view("/");
+    *reader = {Reader::Segment::kEmpty, false, true};
+    return true;
+  }
+  if (DropsParams(which) && symbol.kind == Kind::kSemicolon) reader->skipping = true;
+  if (reader->skipping) return true;
+  using Segment = Reader::Segment;
+  reader->segment = symbol.kind != Kind::kDot            ? Segment::kOther
+                    : reader->segment == Segment::kEmpty ? Segment::kDot
+                    : reader->segment == Segment::kDot   ? Segment::kDotDot
+                                                         : Segment::kOther;
+  reader->open = false;
+  *emitted = symbol.bytes;
+  return true;
+}
+
+bool IsRequestByte(int c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         (c != 0 && std::string_view("-._~:@!$&'()*+,=;/").find(static_cast<char>(c)) != std::string_view::npos);
+}
+
+// What stays escaped in the form that rules compare.
+bool IsEscapedByte(int c) { return c >= 0x20 && c != 0x7f && c != '\\' && (c == ';' || c == '/' || !IsRequestByte(c)); }
+
+Symbol::Kind KindOf(char c) {
+  if (c == '/') return Symbol::Kind::kSlash;
+  if (c == '.') return Symbol::Kind::kDot;
+  return c == ';' ? Symbol::Kind::kSemicolon : Symbol::Kind::kPlain;
+}
+
+// Letters, digits, then the rest, escapes last.
+std::vector<Symbol> AllSymbols(const PathQuestion& question) {
+  std::vector<Symbol> symbols;
+  const bool request = question.universe == Universe::kRequestPath;
+  const auto add = [&](int c) {
+    if (c == ';' && request && !question.path_params) return;
+    const char byte = static_cast<char>(c);
+    Symbol symbol{std::string(1, byte), KindOf(byte)};
+    if (!request && symbol.kind == Symbol::Kind::kSemicolon) symbol.kind = Symbol::Kind::kPlain;
+    if (!request || IsRequestByte(c)) symbols.push_back(std::move(symbol));
+  };
+  for (int c = 'a'; c <= 'z'; ++c) add(c);
+  for (int c = '0'; c <= '9'; ++c) add(c);
+  for (int c = 'A'; c <= 'Z'; ++c) add(c);
+  add('/');
+  for (int c = 1; c < 256; ++c)
+    if (!isalnum(c) && c != '/') add(c);
+  if (!request) return symbols;
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  for (unsigned c = 0x20; c < 256; ++c) {
+    if (!IsEscapedByte(static_cast<int>(c)) || (c == '/' && !question.encoded_slash)) continue;
+    symbols.push_back({{'%', kHex[c >> 4], kHex[c & 15]}, c == '/' ? Symbol::Kind::kEncodedSlash : Symbol::Kind::kPlain});
+  }
+  return symbols;
+}
+
+// One symbol of each kind that the patterns tell apart.
+std::vector<Symbol> SymbolsOf(const PathQuestion& question) {
+  std::vector<const Nfa*> patterns;
+  for (const auto* list : {&question.inside, &question.outside})
+    for (const PathPattern* pattern : *list) patterns.push_back(&pattern->nfa);
+  const ByteClasses classes = ClassesOf(patterns, {});
+  std::map<std::vector<uint16_t>, bool> seen;
+  std::vector<Symbol> kept;
+  for (Symbol& symbol : AllSymbols(question)) {
+    std::vector<uint16_t> key{static_cast<uint16_t>(symbol.kind)};
+    for (const char c : symbol.bytes) key.push_back(classes.of[static_cast<unsigned char>(c)]);
+    if (seen.try_emplace(std::move(key), true).second) kept.push_back(std::move(symbol));
+  }
+  return kept;
+}
+
+// A node of a pattern in one reading.
+using Item = uint64_t;
+Item Pack(size_t pattern, size_t reading, NodeId node) { return Item{pattern} << 40 | Item{reading} << 36 | node; }
+size_t PatternOf(Item item) { return static_cast<size_t>(item >> 40); }
+size_t ReadingOf(Item item) { return static_cast<size_t>(item >> 36 & 15); }
+NodeId NodeOf(Item item) { return static_cast<NodeId>(item); }
+
+using Items = std::vector<Item>;  ///< sorted
+
+struct ItemsHash {
+  size_t operator()(const Items& items) const noexcept {
+    size_t hash = items.size();
+    for (const Item item : items) hash = (hash ^ item) * 0x9e3779b97f4a7c15u + (hash >> 31);
+    return hash;
+  }
+};
+
+class Search {
+ public:
+  Search(const PathQuestion& question, Budget* budget) : question_(question), budget_(budget), symbols_(SymbolsOf(question)) {}
+
+  std::optional<std::string> Run() {
+    Start();
+    // Lengths grow by one or three, so the buckets are visited in order.
+    for (size_t length = 0; length < buckets_.size(); ++length) {
+      for (size_t i = 0; i < buckets_[length].size(); ++i) {
+        const uint32_t at = buckets_[length][i];
+        if (open_[at].dropped) continue;
+        if (Accepts(open_[at])) return TextOf(at);
+        Expand(at, length);
+        if (budget_->exhausted()) return std::nullopt;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Open {
+    Place place{};
+    Items inside{};   ///< one node of each pattern of `inside`
+    Items outside{};  ///< every node that the path reaches in a pattern of `outside`
+    uint32_t parent = 0;
+    uint32_t symbol = 0;
+    bool dropped = false;  ///< another way that is outside at least as much
+  };
+
+  [[nodiscard]] const PathPattern& InsideOf(Item item) const { return *question_.inside[PatternOf(item)]; }
+  [[nodiscard]] const Nfa::Node& OutsideNode(Item item) const {
+    return question_.outside[PatternOf(item)]->nfa.nodes[NodeOf(item)];
+  }
+  [[nodiscard]] bool ReadsWide(const PathPattern& pattern) const {
+    return pattern.reading == Reading::kWide && question_.universe == Universe::kRequestPath &&
+           (question_.encoded_slash || question_.path_params);
+  }
+
+  // Whether no way on leaves the pattern again: one that takes no %2F could still be left by it.
+  [[nodiscard]] bool Absorbs(Item item) const {
+    const PathPattern& pattern = *question_.outside[PatternOf(item)];
+    const bool takes_all = pattern.reading == Reading::kWide || ((pattern.encoded_slash || !question_.encoded_slash) &&
+                                                                 (pattern.path_params || !question_.path_params));
+    return takes_all && OutsideNode(item).absorbs;
+  }
+
+  void Start() {
+    Open first;
+    for (size_t p = 0; p < question_.outside.size(); ++p)
+      for (size_t r = 0; r < (ReadsWide(*question_.outside[p]) ? kReadings : 1); ++r)
+        for (const NodeId node : question_.outside[p]->nfa.start) first.outside.push_back(Pack(p, r, node));
+    std::vector<Items> choices;
+    for (size_t p = 0; p < question_.inside.size(); ++p) {
+      choices.emplace_back();
+      for (size_t r = 0; r < (ReadsWide(*question_.inside[p]) ? kReadings : 1); ++r)
+        for (const NodeId node : question_.inside[p]->nfa.start) choices.back().push_back(Pack(p, r, node));
+    }
+    AddEach(first, choices, 0);
+  }
+
+  // Every combination of one node of each pattern.
+  void AddEach(const Open& base, const std::vector<Items>& choices, size_t length) {
+    std::vector<size_t> at(choices.size(), 0);
+    for (const Items& list : choices)
+      if (list.empty()) return;
+    while (true) {
+      Open open = base;
+      open.inside.clear();
+      for (size_t p = 0; p < choices.size(); ++p) open.inside.push_back(choices[p][at[p]]);
+      Add(std::move(open), length);
+      size_t p = 0;
+      while (p < choices.size() && ++at[p] == choices[p].size()) at[p++] = 0;
+      if (p == choices.size()) return;
+    }
+  }
+
+  void Add(Open open, size_t length) {
+    Items key = open.inside;
+    key.push_back(open.place.Packed());
+    std::vector<uint32_t>& rivals = seen_[std::move(key)];
+    if (!budget_->Spend(1 + rivals.size() / 4)) return;
+    for (const uint32_t rival : rivals)
+      if (std::includes(open.outside.begin(), open.outside.end(), open_[rival].outside.begin(), open_[rival].outside.end()))
+        return;
+    std::erase_if(rivals, [&](uint32_t rival) {
+      Open& other = open_[rival];
+      if (!std::includes(other.outside.begin(), other.outside.end(), open.outside.begin(), open.outside.end())) return false;
+      if (LengthOf(rival) < length) return false;
+      return other.dropped = true;
+    });
+    rivals.push_back(static_cast<uint32_t>(open_.size()));
+    items_ += open.outside.size() + open.inside.size() + 8;
+    if (items_ > kMaxSearchItems) budget_->Exhaust("the paths of one host combine in too many ways");
+    if (buckets_.size() <= length) buckets_.resize(length + 1);
+    buckets_[length].push_back(static_cast<uint32_t>(open_.size()));
+    lengths_.push_back(static_cast<uint32_t>(length));
+    open_.push_back(std::move(open));
+  }
+  [[nodiscard]] size_t LengthOf(uint32_t at) const { return lengths_[at]; }
+
+  [[nodiscard]] bool Accepts(const Open& open) const {
+    if (!open.place.begun) return false;
+    if (question_.universe == Universe::kSocketPath) {
+      if (IsDots(open.place.readers[kAsItStands]) || open.place.readers[kAsItStands].open) return false;
+    } else if (std::any_of(open.place.readers.begin(), open.place.readers.end(), IsDots)) {
+      return false;
+    }
+    return std::all_of(open.inside.begin(), open.inside.end(),
+                       [&](Item item) { return InsideOf(item).nfa.nodes[NodeOf(item)].accepts; }) &&
+           std::none_of(open.outside.begin(), open.outside.end(), [&](Item item) { return OutsideNode(item).accepts; });
+  }
+
+  // The next place, and what each reading takes in; false where no canonical path goes on so.
+  bool Next(const Place& from, const Symbol& symbol, Place* to, std::array<std::string_view, kReadings>* emitted) const {
+    *to = from;
+    if (!from.begun && symbol.kind != Symbol::Kind::kSlash) return false;
+    if (from.begun && symbol.kind == Symbol::Kind::kSlash && from.readers[kAsItStands].open) return false;
+    to->begun = true;
+    const size_t readings = question_.universe == Universe::kRequestPath ? kReadings : 1;
+    for (size_t r = 0; r < readings; ++r)
+      if (!Advance(&to->readers[r], r, symbol, &(*emitted)[r])) return false;
+    return true;
+  }
+
+  static void StepNode(const PathPattern& pattern, Item item, std::string_view text, Items* out) {
+    Items now{NodeOf(item)};
+    for (const char c : text) {
+      Items next;
+      for (const Item node : now)
+        for (const Nfa::Edge& edge : pattern.nfa.nodes[node].edges)
+          if (edge.on[static_cast<unsigned char>(c)])
+            next.insert(next.end(), pattern.nfa.nodes[edge.to].closure.begin(), pattern.nfa.nodes[edge.to].closure.end());
+      if (text.size() > 1) {
+        std::sort(next.begin(), next.end());
+        next.erase(std::unique(next.begin(), next.end()), next.end());
+      }
+      now = std::move(next);
+    }
+    for (const Item node : now) out->push_back(Pack(PatternOf(item), ReadingOf(item), static_cast<NodeId>(node)));
+  }
+
+  static bool Takes(const PathPattern& pattern, const Symbol& symbol) {
+    if (pattern.reading == Reading::kWide) return true;
+    return (pattern.encoded_slash || symbol.kind != Symbol::Kind::kEncodedSlash) &&
+           (pattern.path_params || symbol.kind != Symbol::Kind::kSemicolon);
+  }
+
+  void Expand(uint32_t at, size_t length) {
+    for (uint32_t s = 0; s < symbols_.size(); ++s) {
+      if (!budget_->Spend(1 + open_[at].outside.size() / 4)) return;
+      const Symbol& symbol = symbols_[s];
+      Open next;
+      std::array<std::string_view, kReadings> emitted;
+      if (!Next(open_[at].place, symbol, &next.place, &emitted)) continue;
+      std::vector<Items> choices;
+      bool alive = true;
+      for (const Item item : open_[at].inside) {
+        choices.emplace_back();
+        if (Takes(InsideOf(item), symbol)) StepNode(InsideOf(item), item, emitted[ReadingOf(item)], &choices.back());
+        alive = alive && !choices.back().empty();
+      }
+      if (!alive) continue;
+      for (const Item item : open_[at].outside) {
+        const PathPattern& pattern = *question_.outside[PatternOf(item)];
+        if (Takes(pattern, symbol)) StepNode(pattern, item, emitted[ReadingOf(item)], &next.outside);
+      }
+      std::sort(next.outside.begin(), next.outside.end());
+      next.outside.erase(std::unique(next.outside.begin(), next.outside.end()), next.outside.end());
+      if (std::any_of(next.outside.begin(), next.outside.end(), [&](Item item) { return Absorbs(item); })) continue;
+      next.parent = at;
+      next.symbol = s;
+      AddEach(next, choices, length + symbol.bytes.size());
+      if (budget_->exhausted()) return;
+    }
+  }
+
+  [[nodiscard]] std::string TextOf(uint32_t at) const {
+    std::vector<uint32_t> symbols;
+    for (; LengthOf(at) > 0; at = open_[at].parent) symbols.push_back(open_[at].symbol);
+    std::string text;
+    for (size_t i = symbols.size(); i-- > 0;) text += symbols_[symbols[i]].bytes;
+    return text;
+  }
+
+  const PathQuestion& question_;
+  Budget* budget_;
+  std::vector<Symbol> symbols_;
+  std::deque<Open> open_;
+  std::vector<uint32_t> lengths_;
+  std::vector<std::vector<uint32_t>> buckets_;
+  std::unordered_map<Items, std::vector<uint32_t>, ItemsHash> seen_;
+  uint64_t items_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::string> ShortestPath(const PathQuestion& question, Budget* budget) {
+  if (budget->exhausted()) return std::nullopt;
+  return Search(question, budget).Run();
+}
+
+}  // namespace sluice::prover

@@ -1,0 +1,20 @@
+#pragma once
+
+// A witness asked of the enforcer's own decisions. Nothing is reported that does not hold here.
+
+#include "policy/snapshot.h"
+#include "prover/prove.h"
+
+namespace sluice::prover {
+
+struct Answer {
+  bool reached = false;
+  policy::Reason reason = policy::Reason::kNoRule;  ///< where it is not reached
+  policy::RuleRef rule = policy::RuleRef::kNone;    ///< the rule that decided
+};
+[[nodiscard]] Answer Replay(const policy::Snapshot& snapshot, const Witness& witness);
+
+/// Whether the one deny that the snapshot holds covers the witness, whatever layer it closes.
+[[nodiscard]] bool Denies(const policy::Snapshot& never, const Witness& witness);
+
+}  // namespace sluice::prover

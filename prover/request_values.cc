@@ -1,0 +1,216 @@
+#include "prover/request_values.h"
+
+#include <algorithm>
+#include <set>
+
+#include "policy/layers.h"
+#include "policy/match.h"
+
+namespace sluice::prover {
+namespace {
+
+using policy::Glob;
+using policy::Rule;
+using policy::ValueMatcher;
+
+constexpr size_t kMaxValueSets = 4096;
+
+// The patterns of one key, gathered from the boxes.
+struct KeyPatterns {
+  std::vector<std::unique_ptr<Nfa>> nfas{};
+  std::vector<const Nfa*> patterns{};
+  std::set<std::string> seen{};
+  std::unordered_set<std::string> literals{};
+
+  void Add(Nfa nfa) {
+    nfas.push_back(std::make_unique<Nfa>(std::move(nfa)));
+    patterns.push_back(nfas.back().get());
+  }
+  void Add(const ValueMatcher& matcher) {
+    for (const Glob& glob : matcher.values) {
+      if (glob.is_literal()) {
+        literals.insert(glob.tokens().empty() ? std::string() : glob.tokens()[0].literal);
+      } else if (seen.insert(glob.text()).second) {
+        Add(OfGlob(glob));
+      }
+    }
+  }
+};
+
+std::string Encoded(const std::string& text) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+                       c == '_' || c == '~';
+    if (plain) {
+      out += c;
+    } else {
+      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out;
+}
+
+std::string Service(QueryShape shape) {
+  return std::string(
+      policy::GitService(shape == QueryShape::kExactUpload ? policy::Verb::kGitFetchPack : policy::Verb::kGitReceivePack));
+}
+
+bool IsGitBox(const Box& box) { return box.part != InnerRules::Part::kPlain; }
+
+}  // namespace
+
+RequestDimensions::RequestDimensions(const std::vector<Box>& boxes, const std::vector<std::string>& header_names, Budget* budget)
+    : boxes_(boxes), budget_(budget) {
+  CutMethods();
+  CutHeaders(header_names);
+  CutQuery();
+}
+
+void RequestDimensions::CutMethods() {
+  std::vector<std::string> methods{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"};
+  std::set<std::string> named(methods.begin(), methods.end());
+  for (const Box& box : boxes_) {
+    if (box.universal()) continue;
+    for (const std::string& method : box.rule->methods)
+      if (!policy::NeverForwarded(method) && named.insert(method).second) methods.push_back(method);
+  }
+  // One that nobody names: those that people know first.
+  std::string other;
+  for (const char* known : {"PROPFIND", "MKCOL", "REPORT", "LOCK", "SEARCH"})
+    if (other.empty() && !named.contains(known)) other = known;
+  for (int i = 0; other.empty(); ++i)
+    if (const std::string made = "X" + std::to_string(i); !named.contains(made)) other = made;
+  methods.push_back(other);
+  for (const std::string& method : methods) {
+    BoxSet set(boxes_.size());
+    for (size_t b = 0; b < boxes_.size(); ++b)
+      if (AdmitsMethod(boxes_[b], method)) set.Set(b);
+    const std::string shown = method == other ? "*" : method;
+    const auto same = std::find_if(methods_.begin(), methods_.end(), [&](const MethodElement& e) { return e.boxes == set; });
+    if (same != methods_.end()) {
+      same->all.push_back(shown);
+    } else {
+      methods_.push_back({method, {shown}, std::move(set)});
+    }
+  }
+}
+
+// The sets of values that differ to some box: one value of each atom, then unions of those, until nothing new comes.
+template <class Admits>
+std::vector<ValueElement> RequestDimensions::CutKey(const std::string& key, Language language,
+                                                    const std::vector<const Nfa*>& patterns,
+                                                    const std::unordered_set<std::string>& literals, Admits admits) const {
+  std::vector<ValueElement> elements;
+  std::set<BoxSet> seen;
+  const auto add = [&](Values values) {
+    if (!budget_->Spend(1 + boxes_.size() / 4)) return;
+    BoxSet set(boxes_.size());
+    for (size_t b = 0; b < boxes_.size(); ++b)
+      if (admits(boxes_[b], key, values)) set.Set(b);
+    // Absent is apart from the rest: a query without pairs is not one with some.
+    if (seen.insert(set).second || values.empty()) elements.push_back({key, std::move(values), std::move(set)});
+  };
+  add({});
+  seen.clear();
+  std::vector<std::string> texts = StringAtoms(patterns, language, budget_).Members(literals, budget_);
+  for (const std::string& literal : literals)
+    if (InLanguage(language, literal)) texts.push_back(literal);
+  std::sort(texts.begin(), texts.end(), ShorterFirst);
+  for (const std::string& text : texts) add({text});
+  const size_t singles = elements.size();
+  for (size_t i = 1; i < elements.size(); ++i) {
+    for (size_t s = 1; s < singles && !budget_->exhausted(); ++s) {
+      Values both = elements[i].values;
+      both.push_back(elements[s].values[0]);
+      add(std::move(both));
+    }
+    if (elements.size() > kMaxValueSets) budget_->Exhaust("the values of `" + key + "` combine in too many ways");
+    if (budget_->exhausted()) break;
+  }
+  return elements;
+}
+
+void RequestDimensions::CutHeaders(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    KeyPatterns key;
+    for (const Box& box : boxes_) {
+      if (box.universal()) continue;
+      for (size_t i = 0; i < box.rule->headers.size(); ++i)
+        if ((IsDeny(box.role) ? box.header_names[i] : box.rule->headers[i].key) == name) key.Add(box.rule->headers[i]);
+      if (box.override_name == name) {
+        std::vector<std::string> words = box.rule->methods;
+        if (std::find(words.begin(), words.end(), "GET") != words.end()) words.emplace_back("HEAD");
+        key.Add(OfWords(words));
+      }
+      if (!IsDeny(box.role) && box.part == InnerRules::Part::kGitService && name == "content-type")
+        key.literals.insert(GitContentType(box.rule->verb));
+    }
+    headers_.push_back(CutKey(name, Language::kHeaderValue, key.patterns, key.literals, AdmitsHeader));
+  }
+}
+
+void RequestDimensions::CutQuery() {
+  std::map<std::string, KeyPatterns> keys;
+  bool git_allow = false;
+  bool closed = false;
+  for (const Box& box : boxes_) {
+    if (box.universal()) continue;
+    for (const ValueMatcher& matcher : box.rule->query) keys[matcher.key].Add(matcher);
+    if (box.rule->query_keys) {
+      closed = true;
+      for (const std::string& listed : *box.rule->query_keys) keys[listed];
+    }
+    if (!IsGitBox(box)) continue;
+    git_allow |= !IsDeny(box.role);
+    for (const QueryShape shape : {QueryShape::kExactUpload, QueryShape::kExactReceive})
+      keys["service"].literals.insert(Service(shape));
+  }
+  other_key_ = "a";
+  while (keys.contains(other_key_)) other_key_ += 'a';
+  for (auto& [name, key] : keys) query_.push_back(CutKey(name, Language::kQueryValue, key.patterns, key.literals, AdmitsQuery));
+  shapes_.push_back(QueryShape::kNone);
+  if (git_allow) shapes_.insert(shapes_.end(), {QueryShape::kExactUpload, QueryShape::kExactReceive});
+  if (git_allow || closed || !keys.empty()) shapes_.push_back(QueryShape::kPairs);
+  if (git_allow) shapes_.push_back(QueryShape::kBare);
+  for (const QueryShape shape : {QueryShape::kExactUpload, QueryShape::kExactReceive}) {
+    BoxSet set(boxes_.size());
+    for (size_t b = 0; b < boxes_.size(); ++b)
+      if (AdmitsQuery(boxes_[b], "service", {Service(shape)})) set.Set(b);
+    service_.push_back({"service", {Service(shape)}, std::move(set)});
+  }
+}
+
+BoxSet RequestDimensions::ShapeBoxes(QueryShape shape) const {
+  BoxSet set(boxes_.size());
+  for (size_t b = 0; b < boxes_.size(); ++b)
+    if (AdmitsShape(boxes_[b], shape)) set.Set(b);
+  return set;
+}
+
+BoxSet RequestDimensions::OtherKeyBoxes() const {
+  BoxSet set(boxes_.size());
+  for (size_t b = 0; b < boxes_.size(); ++b)
+    if (AdmitsOtherKey(boxes_[b])) set.Set(b);
+  return set;
+}
+
+std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, bool other_key) const {
+  if (shape == QueryShape::kNone || shape == QueryShape::kBare) return "";
+  std::string text;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    text += (text.empty() ? "" : "&") + Encoded(key) + (value.empty() ? "" : "=" + Encoded(value));
+  };
+  for (const ValueElement* element : query)
+    for (const std::string& value : element->values) add(element->key, value);
+  if (other_key) add(other_key_, "");
+  // Pairs that are no git request must not look like one.
+  if (shape == QueryShape::kPairs &&
+      (text == "service=" + Service(QueryShape::kExactUpload) || text == "service=" + Service(QueryShape::kExactReceive)))
+    text += '&';
+  return text;
+}
+
+}  // namespace sluice::prover

@@ -1,0 +1,304 @@
+#include "prover/requests.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "policy/layers.h"
+#include "prover/request_values.h"
+
+namespace sluice::prover {
+
+using policy::Rule;
+using Part = InnerRules::Part;
+using PartOf = std::pair<InnerId, Part>;
+
+namespace {
+
+// Until this many questions of paths for one rule all that differs is reported; after it, one gain is enough.
+constexpr size_t kThorough = 64;
+
+bool AllTextsIn(const std::vector<policy::Glob>& inner, const std::vector<policy::Glob>& outer) {
+  return std::all_of(inner.begin(), inner.end(),
+                     [&](const policy::Glob& g) { return std::find(outer.begin(), outer.end(), g) != outer.end(); });
+}
+
+// Whether the rules' texts alone show that every path of `inner` is one of `outer`.
+bool PathsPlainlyCover(const Box& outer, const Box& inner) {
+  if (outer.universal()) return true;
+  const bool wide = IsDeny(outer.role);
+  if (!wide && (inner.universal() || (inner.rule->encoded_slash && !outer.rule->encoded_slash) ||
+                (inner.rule->path_params && !outer.rule->path_params)))
+    return false;
+  if (outer.part != Part::kPlain) {
+    if (inner.universal() || outer.part != inner.part || outer.rule->verb != inner.rule->verb) return false;
+    return outer.rule->paths.empty() || (!inner.rule->paths.empty() && AllTextsIn(inner.rule->paths, outer.rule->paths));
+  }
+  if (outer.rule->paths.empty()) return true;
+  return !inner.universal() && inner.part == Part::kPlain && !inner.rule->paths.empty() &&
+         AllTextsIn(inner.rule->paths, outer.rule->paths);
+}
+
+}  // namespace
+
+// One problem: the boxes, the elements of each dimension, and the walk over their products for one head allow at a time.
+class RequestSearch {
+ public:
+  RequestSearch(Requests* owner, const RequestProblem& problem, std::vector<RequestGain>* out)
+      : owner_(owner), budget_(owner->budget_), out_(out) {
+    Collect(problem);
+  }
+
+  void Run() {
+    dimensions_ = std::make_unique<RequestDimensions>(boxes_, header_names_, budget_);
+    for (size_t i = 0; i < boxes_.size() && !budget_->exhausted(); ++i) {
+      if (boxes_[i].role != Role::kHeadAllow) continue;
+      asked_ = i;
+      questions_ = 0;
+      found_.clear();
+      BoxSet all(boxes_.size());
+      for (size_t b = 0; b < boxes_.size(); ++b)
+        if (boxes_[b].role != Role::kHeadAllow || b == i) all.Set(b);
+      Methods(all);
+    }
+  }
+
+ private:
+  // What has been chosen on the way down.
+  struct Choice {
+    const MethodElement* method = nullptr;
+    std::vector<const ValueElement*> headers{};
+    QueryShape shape = QueryShape::kNone;
+    std::vector<const ValueElement*> query{};
+    bool other_key = false;
+  };
+
+  void Collect(const RequestProblem& problem) {
+    std::vector<std::pair<Role, const Rule*>> rules;
+    const auto each = [&](auto f) {
+      for (const InnerId id : problem.head_allows) f(Role::kHeadAllow, id);
+      for (const InnerId id : problem.head_denies) f(Role::kHeadDeny, id);
+      for (const InnerId id : problem.base_allows) f(Role::kBaseAllow, id);
+      for (const InnerId id : problem.base_denies) f(Role::kBaseDeny, id);
+      for (const InnerId id : problem.accepted) f(Role::kAccepted, id);
+    };
+    each([&](Role role, InnerId id) { rules.emplace_back(role, &owner_->rules_.rule(id)); });
+    header_names_ = HeaderNames(rules);
+    each([&](Role role, InnerId id) {
+      if (id == kUniversal) {
+        boxes_.push_back({role, id});
+      } else {
+        AddBoxes(role, id, owner_->rules_.rule(id), header_names_, &boxes_);
+      }
+    });
+    LinkTwins();
+  }
+
+  // The same box on the other side: an allow of the head that the base has too, a deny of the base that the head has too.
+  void LinkTwins() {
+    twins_.assign(boxes_.size(), kNoTwin);
+    std::map<std::tuple<Role, InnerId, Part, std::vector<std::string>, std::string>, size_t> places;
+    const auto key = [](Role role, const Box& b) { return std::tuple{role, b.inner, b.part, b.header_names, b.override_name}; };
+    for (size_t i = 0; i < boxes_.size(); ++i) places.emplace(key(boxes_[i].role, boxes_[i]), i);
+    for (size_t i = 0; i < boxes_.size(); ++i) {
+      const Box& box = boxes_[i];
+      if (box.role != Role::kHeadAllow && box.role != Role::kBaseDeny) continue;
+      const auto at = places.find(key(box.role == Role::kHeadAllow ? Role::kBaseAllow : Role::kHeadDeny, box));
+      if (at != places.end()) twins_[i] = at->second;
+    }
+  }
+
+  // Whether the base has the allow asked about, and denies nothing here that the head does not.
+  [[nodiscard]] bool SameOnBothSides(const BoxSet& alive) const {
+    if (twins_[asked_] == kNoTwin || !alive.Has(twins_[asked_])) return false;
+    for (size_t b = 0; b < boxes_.size(); ++b)
+      if (boxes_[b].role == Role::kBaseDeny && alive.Has(b) && (twins_[b] == kNoTwin || !alive.Has(twins_[b]))) return false;
+    return true;
+  }
+
+  [[nodiscard]] bool Dead(const BoxSet& alive) const {
+    return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive);
+  }
+  [[nodiscard]] bool Thorough() const { return questions_ < kThorough; }
+
+  // Of two choices the one with fewer allows of the base, fewer denies of the head and more denies of the base is enough.
+  [[nodiscard]] bool Dominates(const BoxSet& a, const BoxSet& b) const {
+    for (size_t i = 0; i < boxes_.size(); ++i) {
+      const bool more_is_better = boxes_[i].role == Role::kBaseDeny;
+      if (more_is_better ? b.Has(i) && !a.Has(i) : a.Has(i) && !b.Has(i)) return false;
+    }
+    return true;
+  }
+
+  // Calls f(element, boxes alive with it) for the elements that differ, as many as are needed.
+  template <class Elements, class F>
+  void ForEachElement(const Elements& elements, const BoxSet& alive, F f) {
+    std::vector<BoxSet> seen;
+    for (const auto& element : elements) {
+      BoxSet next = alive & element.boxes;
+      if (!budget_->Spend(1 + boxes_.size() / 16)) return;
+      if (!next.Has(asked_)) continue;
+      const bool known = std::any_of(seen.begin(), seen.end(), [&](const BoxSet& other) {
+        return other == next || (!Thorough() && Dominates(other, next));
+      });
+      if (known) continue;
+      f(element, next);
+      seen.push_back(std::move(next));
+    }
+  }
+
+  void Methods(const BoxSet& alive) {
+    if (Dead(alive)) return;
+    ForEachElement(dimensions_->methods(), alive, [&](const MethodElement& element, const BoxSet& next) {
+      Choice choice;
+      choice.method = &element;
+      Headers(next, choice);
+    });
+  }
+
+  void Headers(const BoxSet& alive, const Choice& choice) {
+    if (Dead(alive)) return;
+    if (choice.headers.size() == dimensions_->headers().size()) {
+      Shapes(alive, choice);
+      return;
+    }
+    ForEachElement(dimensions_->headers()[choice.headers.size()], alive, [&](const ValueElement& element, const BoxSet& next) {
+      Choice more = choice;
+      more.headers.push_back(&element);
+      Headers(next, more);
+    });
+  }
+
+  void Shapes(const BoxSet& alive, const Choice& choice) {
+    for (const QueryShape shape : dimensions_->shapes()) {
+      Choice more = choice;
+      more.shape = shape;
+      BoxSet next = alive & dimensions_->ShapeBoxes(shape);
+      if (shape == QueryShape::kPairs) {
+        QueryKeys(next, more);
+        continue;
+      }
+      for (const auto& elements : dimensions_->query()) {
+        const ValueElement* element = &elements.front();  // absent
+        if (shape != QueryShape::kNone && shape != QueryShape::kBare && element->key == "service")
+          element = dimensions_->ServiceElement(shape);
+        next = next & element->boxes;
+        more.query.push_back(element);
+      }
+      Leaf(next, more);
+    }
+  }
+
+  void QueryKeys(const BoxSet& alive, const Choice& choice) {
+    if (Dead(alive)) return;
+    if (choice.query.size() < dimensions_->query().size()) {
+      ForEachElement(dimensions_->query()[choice.query.size()], alive, [&](const ValueElement& element, const BoxSet& next) {
+        Choice more = choice;
+        more.query.push_back(&element);
+        QueryKeys(next, more);
+      });
+      return;
+    }
+    const bool some =
+        std::any_of(choice.query.begin(), choice.query.end(), [](const ValueElement* e) { return !e->values.empty(); });
+    if (some) Leaf(alive, choice);
+    const BoxSet other = alive & dimensions_->OtherKeyBoxes();
+    if (some && other == alive) return;
+    Choice more = choice;
+    more.other_key = true;
+    Leaf(other, more);
+  }
+
+  void Leaf(const BoxSet& alive, const Choice& choice) {
+    if (Dead(alive)) return;
+    if (!found_.insert(LeafKey(alive, choice)).second) return;
+    const Box& asked = boxes_[asked_];
+    std::vector<PartOf> outside;  // of both questions
+    std::vector<PartOf> base;
+    bool covered = false;
+    for (size_t b = 0; b < boxes_.size(); ++b) {
+      if (!alive.Has(b) || b == asked_) continue;
+      const Box& box = boxes_[b];
+      const PartOf part{box.inner, box.part};
+      if (box.role == Role::kHeadDeny || box.role == Role::kAccepted) {
+        if (PathsPlainlyCover(box, asked)) return;
+        outside.push_back(part);
+      } else if (box.role == Role::kBaseAllow) {
+        covered |= PathsPlainlyCover(box, asked);
+        base.push_back(part);
+      }
+    }
+    if (!covered) {
+      std::vector<PartOf> more = outside;
+      more.insert(more.end(), base.begin(), base.end());
+      Ask({{asked.inner, asked.part}}, std::move(more), choice);
+    }
+    for (size_t b = 0; b < boxes_.size(); ++b) {
+      if (!alive.Has(b) || boxes_[b].role != Role::kBaseDeny) continue;
+      if (twins_[b] != kNoTwin && alive.Has(twins_[b])) continue;
+      Ask({{asked.inner, asked.part}, {boxes_[b].inner, boxes_[b].part}}, outside, choice);
+    }
+  }
+
+  // Gains that differ by nothing that is reported need not be looked for twice.
+  using Key = std::pair<const MethodElement*, BoxSet>;
+  [[nodiscard]] Key LeafKey(const BoxSet& alive, const Choice& choice) const { return {choice.method, alive}; }
+
+  void Ask(std::vector<PartOf> inside, std::vector<PartOf> outside, const Choice& choice) {
+    ++questions_;
+    const Box& asked = boxes_[asked_];
+    const bool slash = asked.universal() || asked.rule->encoded_slash;
+    const bool params = asked.universal() || asked.rule->path_params;
+    const auto path = owner_->Path(inside, outside, slash, params);
+    if (!path) return;
+    RequestGain gain;
+    gain.allow = asked.inner;
+    gain.method = choice.method->method;
+    gain.methods = choice.method->all;
+    gain.path = *path;
+    for (size_t h = 0; h < choice.headers.size(); ++h)
+      for (const std::string& value : choice.headers[h]->values) gain.headers.emplace_back(choice.headers[h]->key, value);
+    gain.has_query = choice.shape != QueryShape::kNone;
+    gain.query = dimensions_->QueryText(choice.shape, choice.query, choice.other_key);
+    out_->push_back(std::move(gain));
+  }
+
+  static constexpr size_t kNoTwin = SIZE_MAX;
+  Requests* owner_;
+  Budget* budget_;
+  std::vector<RequestGain>* out_;
+  std::vector<Box> boxes_;
+  std::vector<size_t> twins_;
+  std::vector<std::string> header_names_;
+  std::unique_ptr<RequestDimensions> dimensions_;
+  size_t asked_ = 0;
+  size_t questions_ = 0;
+  std::set<Key> found_;
+};
+
+std::optional<std::string> Requests::Path(const std::vector<PartOf>& inside, const std::vector<PartOf>& outside,
+                                          bool encoded_slash, bool path_params) {
+  std::vector<uint32_t> key{encoded_slash ? 1u : 0u, path_params ? 1u : 0u};
+  for (const auto& [id, part] : inside) key.push_back(rules_.PathsNumber(id, part));
+  key.push_back(UINT32_MAX);
+  std::set<uint32_t> numbers;
+  PathQuestion question;
+  question.encoded_slash = encoded_slash;
+  question.path_params = path_params;
+  for (const auto& [id, part] : inside) question.inside.push_back(&rules_.Paths(id, part));
+  for (const auto& [id, part] : outside)
+    if (numbers.insert(rules_.PathsNumber(id, part)).second) question.outside.push_back(&rules_.Paths(id, part));
+  key.insert(key.end(), numbers.begin(), numbers.end());
+  if (const auto known = paths_.find(key); known != paths_.end()) return known->second;
+  auto path = ShortestPath(question, budget_);
+  paths_.emplace(std::move(key), path);
+  return path;
+}
+
+const std::vector<RequestGain>& Requests::Solve(const RequestProblem& problem) {
+  const auto [at, fresh] = solved_.try_emplace(problem);
+  if (fresh && !problem.head_allows.empty() && !budget_->exhausted()) RequestSearch(this, problem, &at->second).Run();
+  return at->second;
+}
+
+}  // namespace sluice::prover

@@ -1,0 +1,126 @@
+#include "prover/sides.h"
+
+#include <algorithm>
+
+namespace sluice::prover {
+namespace {
+
+using policy::ConnectionView;
+using policy::kNoIndex;
+using policy::Layers;
+using policy::Rule;
+using policy::Scheme;
+using policy::Transport;
+using policy::Verb;
+
+Layers LayersOf(const Side& side, const RuleNumbers& alive, const ConnectionView& connection) {
+  Layers layers;
+  for (const uint32_t i : alive) {
+    const Rule& rule = side.rules()[i];
+    if (rule.allow) {
+      policy::AddAllow(rule, i, connection, &layers);
+    } else {
+      policy::AddDeny(rule, i, connection, &layers);
+    }
+  }
+  return layers;
+}
+
+RuleNumbers AllowsOf(const Side& side, const RuleNumbers& alive, Verb verb) {
+  RuleNumbers numbers;
+  for (const uint32_t i : alive)
+    if (side.rules()[i].allow && side.rules()[i].verb == verb) numbers.push_back(i);
+  return numbers;
+}
+
+void SortUnique(std::vector<InnerId>* ids) {
+  std::sort(ids->begin(), ids->end());
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+}
+
+void AddRules(const Side& side, const RuleNumbers& alive, Scheme scheme, SchemeReach* reach) {
+  reach->kind = SchemeReach::Kind::kRules;
+  for (const uint32_t i : alive) {
+    const Rule& rule = side.rules()[i];
+    if (policy::IsInner(rule.verb) && (!rule.scheme || *rule.scheme == scheme))
+      (rule.allow ? reach->allows : reach->denies).push_back(side.inner[i]);
+  }
+  SortUnique(&reach->allows);
+  SortUnique(&reach->denies);
+}
+
+CellReach PolicyReach(const Side& side, const RuleNumbers& alive, const ConnectionView& connection, const Layers& layers) {
+  CellReach reach;
+  const bool open = layers.outer_deny == kNoIndex;
+  reach.audit = side.audit() && !policy::GuardRefuses(layers, connection);
+  if (open && layers.OpaqueTcp() != kNoIndex) reach.tcp_rules = AllowsOf(side, alive, Verb::kTcp);
+  if (open && layers.OpaqueTls() != kNoIndex) reach.tls_rules = AllowsOf(side, alive, Verb::kTls);
+  reach.tcp = reach.audit || !reach.tcp_rules.empty();
+  reach.tls = reach.tcp || !reach.tls_rules.empty();
+  for (const Scheme scheme : {Scheme::kHttps, Scheme::kHttp}) {
+    SchemeReach& inside = reach.schemes[static_cast<size_t>(scheme)];
+    if (scheme == Scheme::kHttps ? reach.tls : reach.tcp) {
+      inside.kind = SchemeReach::Kind::kEverything;
+    } else if (open && (scheme == Scheme::kHttp || layers.tls_deny == kNoIndex)) {
+      AddRules(side, alive, scheme, &inside);
+    }
+  }
+  return reach;
+}
+
+CellReach AllButReach(const Side& side, const RuleNumbers& alive, const Layers& layers) {
+  CellReach reach;
+  const bool open = layers.outer_deny == kNoIndex;
+  bool inner_tls = false;
+  for (const uint32_t i : alive) {
+    const Rule& rule = side.rules()[i];
+    if (!policy::IsInner(rule.verb)) continue;
+    reach.closes_below = true;
+    inner_tls |= rule.scheme != Scheme::kHttp;
+  }
+  reach.closes_tls = layers.tls_deny != kNoIndex;
+  reach.tcp = open && !reach.closes_tls && !reach.closes_below;
+  reach.tls = open && !reach.closes_tls && !inner_tls;
+  for (const Scheme scheme : {Scheme::kHttps, Scheme::kHttp}) {
+    SchemeReach& inside = reach.schemes[static_cast<size_t>(scheme)];
+    if (!open || (scheme == Scheme::kHttps && reach.closes_tls)) continue;
+    AddRules(side, alive, scheme, &inside);
+    inside.allows = {kUniversal};
+    if (inside.denies.empty()) inside.kind = SchemeReach::Kind::kEverything;
+  }
+  return reach;
+}
+
+}  // namespace
+
+Side Classes::MakeSide(const policy::Snapshot& snapshot, SideKind kind, InnerRules* inner) {
+  Side side{&snapshot, kind};
+  for (const Rule& rule : side.rules()) {
+    const auto [at, fresh] = numbers_.try_emplace(policy::CanonicalText(rule), static_cast<uint32_t>(numbers_.size()));
+    side.classes.push_back(at->second);
+    side.inner.push_back(policy::IsInner(rule.verb) ? inner->Intern(rule) : kUniversal);
+  }
+  return side;
+}
+
+CellReach ReachAt(const Side& side, const RuleNumbers& alive, const policy::ConnectQuery& query) {
+  policy::ConnectQuery tcp = query;
+  tcp.transport = Transport::kTcp;
+  policy::ConnectQuery udp = query;
+  udp.transport = Transport::kUdp;
+  const ConnectionView tcp_view(tcp);
+  const ConnectionView udp_view(udp);
+  const Layers layers = LayersOf(side, alive, tcp_view);
+  const Layers udp_layers = LayersOf(side, alive, udp_view);
+  CellReach reach =
+      side.kind == SideKind::kPolicy ? PolicyReach(side, alive, tcp_view, layers) : AllButReach(side, alive, layers);
+  if (side.kind == SideKind::kAllBut) {
+    reach.udp = udp_layers.outer_deny == kNoIndex;
+  } else if (udp_layers.outer_deny == kNoIndex && udp_layers.OpaqueTcp() != kNoIndex) {
+    reach.udp = true;
+    reach.udp_rules = AllowsOf(side, alive, Verb::kUdp);
+  }
+  return reach;
+}
+
+}  // namespace sluice::prover

@@ -1,0 +1,66 @@
+#pragma once
+
+// The policies compared, and what each of them lets out at one connection. A connection is a cell: host, address, port, process
+// and time, on which every rule answers the same.
+
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "policy/compiled.h"
+#include "policy/layers.h"
+#include "prover/requests.h"
+
+namespace sluice::prover {
+
+enum class SideKind : uint8_t {
+  kPolicy,
+  kAllBut,  ///< everything but what its one deny covers: the other side of `never`
+};
+
+struct Side {
+  const policy::Snapshot* snapshot = nullptr;
+  SideKind kind = SideKind::kPolicy;
+  std::vector<uint32_t> classes{};  ///< by rule: equal numbers mean the same
+  std::vector<InnerId> inner{};     ///< by rule, where it is HTTP or git
+
+  [[nodiscard]] const std::vector<policy::Rule>& rules() const { return snapshot->compiled().rules; }
+  [[nodiscard]] bool audit() const { return kind == SideKind::kPolicy && snapshot->mode() == policy::Mode::kAudit; }
+};
+
+/// Gives rules of all policies their numbers.
+class Classes {
+ public:
+  [[nodiscard]] Side MakeSide(const policy::Snapshot& snapshot, SideKind kind, InnerRules* inner);
+
+ private:
+  std::unordered_map<std::string, uint32_t> numbers_;
+};
+
+using RuleNumbers = std::vector<uint32_t>;  ///< ascending indexes into the rules of one side
+
+/// What a side lets out at a cell over one scheme.
+struct SchemeReach {
+  enum class Kind : uint8_t { kNothing, kEverything, kRules } kind = Kind::kNothing;
+  std::vector<InnerId> allows{};  ///< kRules: without doubles, sorted
+  std::vector<InnerId> denies{};
+};
+
+struct CellReach {
+  bool tcp = false;  ///< opaque bytes
+  bool tls = false;  ///< opaque TLS; tcp implies it
+  bool udp = false;
+  bool audit = false;       ///< everything, by `mode: audit`
+  RuleNumbers tcp_rules{};  ///< the allows that open it
+  RuleNumbers tls_rules{};
+  RuleNumbers udp_rules{};
+  std::array<SchemeReach, 2> schemes{};  ///< by policy::Scheme
+  bool closes_below = false;             ///< kAllBut: what it lacks lies inside TLS or HTTP
+  bool closes_tls = false;               ///< kAllBut: it lacks TLS
+};
+
+/// `alive` are the side's rules that cover the connection.
+[[nodiscard]] CellReach ReachAt(const Side& side, const RuleNumbers& alive, const policy::ConnectQuery& query);
+
+}  // namespace sluice::prover

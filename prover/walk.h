@@ -1,0 +1,74 @@
+#pragma once
+
+// The walk over all connections: host by host, then address, port, process and time, always with the rules that still cover it.
+// Where the same rules are left on both sides, or none that allows, nothing below is looked at.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prover/findings.h"
+#include "prover/prove.h"
+#include "prover/sides.h"
+
+namespace sluice::prover {
+
+class Walk {
+ public:
+  /// `accepted` is null where nothing is accepted. Findings that are null are not looked for.
+  Walk(const Side& base, const Side& head, const Side* accepted, const Options& options, Requests* requests, Budget* budget)
+      : sides_{&base, &head, accepted}, options_(options), requests_(requests), budget_(budget) {}
+
+  void Run(Findings* gains, Findings* losses);
+
+ private:
+  static constexpr size_t kSides = 3;  // base, head, accepted
+  using Alive = std::array<RuleNumbers, kSides>;
+  struct Cell {
+    std::string host{};
+    IpAddress address{};
+    bool address_matters = false;
+    std::vector<policy::PortRange> ports{};
+    uint16_t port = 0;
+    WitnessProcess process{};
+    std::optional<policy::Process> known{};
+    WallTime now{};
+  };
+
+  [[nodiscard]] const policy::Rule& RuleOf(size_t side, uint32_t i) const { return sides_[side]->rules()[i]; }
+  [[nodiscard]] bool Nothing(const Alive& alive) const;
+  template <class Keep>
+  [[nodiscard]] Alive Filter(const Alive& alive, Keep keep) const;
+  [[nodiscard]] std::vector<const policy::Rule*> RulesOf(const Alive& alive) const;
+  [[nodiscard]] std::vector<WallTime> Instants(const Alive& alive) const;
+
+  void Hosts();
+  void Literals();
+  void Names(const Alive& alive, const std::string& host);
+  void NamesAt(const Alive& alive, const Cell& cell);
+  void Connections(const Alive& alive, const std::string& host);
+  void Addresses(const Alive& alive, Cell cell);
+  void Ports(const Alive& alive, Cell cell);
+  void Processes(const Alive& alive, Cell cell, void (Walk::*next)(const Alive&, const Cell&));
+  void At(const Alive& alive, const Cell& cell);
+  void Gain(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
+  void RequestGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner,
+                    policy::Scheme scheme, const RuleNumbers& everything_by);
+  void Sockets();
+  void SocketsAt(const Alive& alive, const Cell& cell);
+
+  void Found(size_t winner, policy::RuleRef rule, const Cell& cell, Witness witness, std::vector<std::string> methods = {});
+  [[nodiscard]] Witness WitnessAt(const Cell& cell, Layer layer) const;
+  [[nodiscard]] Findings* FindingsOf(size_t winner) { return winner == 1 ? gains_ : losses_; }
+
+  std::array<const Side*, kSides> sides_;
+  const Options& options_;
+  Requests* requests_;
+  Budget* budget_;
+  Findings* gains_ = nullptr;
+  Findings* losses_ = nullptr;
+  std::array<RuleNumbers, kSides> prefixes_;  ///< rules by address that may speak for a name too
+};
+
+}  // namespace sluice::prover

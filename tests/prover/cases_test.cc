@@ -1,0 +1,247 @@
+// The table of cases that a person would ask about: base, head, verdict and the shortest witness of each side.
+
+#include "tests/prover/support.h"
+
+namespace sluice::prover {
+namespace {
+
+struct Case {
+  const char* what;
+  std::string base;
+  std::string head;
+  Verdict verdict;
+  const char* gain = "";
+  const char* loss = "";
+};
+
+void Check(const Case& c) {
+  const Options options{.at = kNow};
+  const auto base = Loaded(c.base);
+  const auto head = Loaded(c.head);
+  const Proof proof = Compare(*base, *head, options);
+  EXPECT_EQ(proof.verdict, c.verdict) << c.what << "\n" << Shown(proof);
+  if (*c.gain != 0) EXPECT_TRUE(Has(proof.gains, c.gain)) << c.what << ": " << c.gain << "\n" << Shown(proof);
+  if (*c.loss != 0) EXPECT_TRUE(Has(proof.losses, c.loss)) << c.what << ": " << c.loss << "\n" << Shown(proof);
+  EXPECT_EQ(proof.gains.empty(), c.verdict == Verdict::kEqual || c.verdict == Verdict::kNarrowed) << c.what;
+  EXPECT_EQ(proof.losses.empty(), c.verdict == Verdict::kEqual || c.verdict == Verdict::kWidened) << c.what;
+  // The same question the other way round.
+  const Proof turned = Compare(*head, *base, options);
+  EXPECT_EQ(turned.gains.size(), proof.losses.size()) << c.what << "\n" << Shown(turned);
+  EXPECT_EQ(turned.losses.size(), proof.gains.size()) << c.what << "\n" << Shown(turned);
+  EXPECT_EQ(Compare(*head, *head, options).verdict, Verdict::kEqual) << c.what;
+}
+
+std::string Allow(const std::string& rule) { return "  - allow: " + rule + "\n"; }
+std::string Deny(const std::string& rule) { return "  - deny: " + rule + "\n"; }
+std::string Key(const std::string& key) { return "    " + key + "\n"; }
+
+const std::string kX = Allow("http api.ex.com");
+constexpr auto kWidened = Verdict::kWidened;
+constexpr auto kNarrowed = Verdict::kNarrowed;
+constexpr auto kEqual = Verdict::kEqual;
+constexpr auto kIncomparable = Verdict::kIncomparable;
+
+TEST(Cases, OfHosts) {
+  for (const Case& c : std::vector<Case>{
+           {"from nothing", "", Allow("GET api.ex.com"), kWidened, "GET https://api.ex.com/"},
+           {"to nothing", Allow("GET api.ex.com"), "", kNarrowed, "", "GET https://api.ex.com/"},
+           {"a wildcard for a name", Allow("GET api.ex.com"), Allow("GET *.ex.com"), kWidened, "GET https://a.ex.com/"},
+           {"two stars for one", Allow("GET *.ex.com"), Allow("GET **.ex.com"), kWidened, "GET https://a.a.ex.com/"},
+           {"a name within a wildcard", Allow("GET *.ex.com"), Allow("GET *.ex.com") + Allow("GET api.ex.com"), kEqual},
+           {"letter case and final dot", Allow("GET api.ex.com"), Allow("GET API.Ex.com."), kEqual},
+           {"an A-label", Allow("GET bücher.ex"), Allow("GET xn--bcher-kva.ex"), kEqual},
+           {"another script", Allow("GET api.ex.com"), Allow("GET \xd0\xb0pi.ex.com"), kIncomparable,
+            "GET https://xn--pi-6kc.ex.com/", "GET https://api.ex.com/"},
+           {"a wildcard narrowed to a name", Allow("GET *.github.com"), Allow("GET api.github.com"), kNarrowed, "",
+            "GET https://a.github.com/"},
+           {"a star inside a label", Allow("GET api-*.ex.com"), Allow("GET *.ex.com"), kWidened, "GET https://a.ex.com/"},
+           {"the least of a star inside a label", Allow("GET *.ex.com"), Allow("GET api*.ex.com"), kNarrowed, "",
+            "GET https://a.ex.com/"},
+           {"every name and literal", Allow("GET **.ex.com"), Allow("GET **"), kWidened, "GET https://a/"},
+           {"an A-label is in no star within a label", Allow("GET x*.ex.com"), Allow("GET x*.ex.com") + Allow("GET xn--a.ex.com"),
+            kWidened, "GET https://xn--a.ex.com/"},
+           {"a deny's star holds it", Allow("GET *.ex.com") + Deny("GET xn*.ex.com"),
+            Allow("GET *.ex.com") + Deny("GET xn*.ex.com") + Deny("GET xn--a.ex.com"), kEqual},
+           {"two wildcards for their union", Allow("GET a*.ex.com") + Allow("GET *.ex.com"), Allow("GET *.ex.com"), kEqual},
+           {"a wildcard that all names of a shape fill", Allow("GET *.ex.com") + Deny("GET *a*.ex.com"),
+            Allow("GET *.ex.com") + Deny("GET *a*.ex.com") + Deny("GET *aa*.ex.com"), kEqual},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfPortsMethodsAndSchemes) {
+  const std::string seven = Allow("GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS api.ex.com");
+  for (const Case& c : std::vector<Case>{
+           {"a port more", Allow("GET api.ex.com"), Allow("GET api.ex.com:443,8443"), kWidened, "GET https://api.ex.com:8443/"},
+           {"a port written out", Allow("GET api.ex.com"), Allow("GET api.ex.com:443"), kEqual},
+           {"a range in pieces", Allow("tcp db:1000-1999") + Allow("tcp db:2000-2999"), Allow("tcp db:1000-2999"), kEqual},
+           {"a range less one", Allow("tcp db:1000-2999"), Allow("tcp db:1000-1999,2001-2999"), kNarrowed, "",
+            "TCP bytes to db:2000"},
+           {"HEAD beside GET", Allow("GET api.ex.com"), Allow("GET,HEAD api.ex.com"), kEqual},
+           {"every method", seven, kX, kWidened, "PROPFIND https://api.ex.com/"},
+           {"a method more", Allow("GET api.ex.com"), Allow("GET,MKCOL api.ex.com"), kWidened, "MKCOL https://api.ex.com/"},
+           {"cleartext too", Allow("GET api.ex.com"), Allow("GET api.ex.com") + Allow("GET http://api.ex.com"), kWidened,
+            "GET http://api.ex.com/"},
+           {"two hosts times two methods", Allow("GET,POST a.ex") + Allow("GET,POST b.ex"),
+            Allow("POST b.ex") + Allow("GET b.ex") + Allow("POST a.ex") + Allow("GET a.ex"), kEqual},
+           {"DELETE added and denied", Allow("GET api.ex.com"), Allow("GET,DELETE api.ex.com") + Deny("DELETE api.ex.com"),
+            kEqual},
+           {"seven methods and a deny of them", seven, seven + Deny("PROPFIND api.ex.com"), kEqual},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfPaths) {
+  const auto get = [](const std::string& path) { return Allow("GET api.ex.com" + path); };
+  const std::string all = Allow("http api.ex.com");
+  for (const Case& c : std::vector<Case>{
+           {"deeper", get("/v1/*"), get("/v1/**"), kWidened, "GET https://api.ex.com/v1/a/"},
+           {"the folder itself", get("/v1/**"), get("/v1/**") + get("/v1"), kWidened, "GET https://api.ex.com/v1"},
+           {"an unreserved escape", get("/%7Eme"), get("/~me"), kEqual},
+           {"a deny removed", all + Deny("http api.ex.com/admin/**"), all, kWidened, "GET https://api.ex.com/admin/"},
+           {"an allow less its deny", get("/a") + get("/b") + Deny("GET api.ex.com/b"), get("/a"), kEqual},
+           {"two halves", get("/a/**") + get("/b/**"), get("/b/**") + get("/a/**"), kEqual},
+           {"one segment or more", get("/v1/*") + get("/v1/*/**"), get("/v1/**"), kEqual},
+           {"a deny where nothing is allowed", get("/a"), get("/a") + Deny("GET api.ex.com/b"), kEqual},
+           {"a path moved", get("/a/**"), get("/b/**"), kIncomparable, "GET https://api.ex.com/b/", "GET https://api.ex.com/a/"},
+           {"an encoded slash", get("/a/*"), get("/a/*") + Key("encoded-slash: true"), kWidened, "GET https://api.ex.com/a/%2F"},
+           {"parameters", get("/a/*"), get("/a/*") + Key("path-params: true"), kWidened, "GET https://api.ex.com/a/;"},
+           {"a deny reads an encoded slash both ways", get("/**") + Key("encoded-slash: true"),
+            get("/**") + Key("encoded-slash: true") + Deny("GET api.ex.com/a/b"), kNarrowed, "", "GET https://api.ex.com/a/b"},
+           {"a path list", Allow("{ methods: [GET], host: api.ex.com, path: [/a, /b] }"), get("/a") + get("/b"), kEqual},
+           {"one issue's path opened", Allow("POST api.ex.com/repos/o/r/issues"), Allow("POST api.ex.com/**"), kWidened,
+            "POST https://api.ex.com/"},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfAddresses) {
+  const auto ip = [](const std::string& list) { return Allow("GET api.ex.com") + Key("ip: [" + list + "]"); };
+  for (const Case& c : std::vector<Case>{
+           {"two halves of a prefix", ip("10.0.0.0/9, 10.128.0.0/9"), ip("10.0.0.0/8"), kEqual},
+           {"an address opened to its network", ip("10.1.2.3/32"), ip("10.1.2.0/24"), kWidened,
+            "GET https://api.ex.com/ at 10.1.2.0"},
+           {"any address", Allow("GET api.ex.com"), Allow("GET api.ex.com") + ip("10.0.0.0/8"), kWidened,
+            "GET https://api.ex.com/ at 10.0.0.0"},
+           {"a prefix that unlocks nothing", Allow("GET api.ex.com"), ip("0.0.0.0/0, '::/0'"), kEqual},
+           {"metadata by its address", "", Allow("GET 169.254.169.254") + Key("ip: [169.254.169.254]"), kWidened,
+            "GET https://169.254.169.254/"},
+           {"metadata in its mapped form", "", Allow("'tcp [::ffff:169.254.169.254]:80'"), kWidened,
+            "TCP bytes to 169.254.169.254:80"},
+           {"a prefix as a target", Allow("tcp 10.1.0.0/16:5432"), Allow("tcp 10.0.0.0/8:5432"), kWidened,
+            "TCP bytes to 10.0.0.0:5432"},
+           {"a deny by address removed", Allow("GET api.ex.com") + Deny("tcp 1.2.3.0/24"), Allow("GET api.ex.com"), kWidened,
+            "GET https://api.ex.com/ at 1.2.3.0"},
+           {"a prefix for two families", Allow("tcp db:1") + Key("ip: [10.0.0.0/8]"),
+            Allow("tcp db:1") + Key("ip: [10.0.0.0/8, 'fd00::/8']"), kWidened, "TCP bytes to db:1 at fd00::"},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfProcesses) {
+  const auto by = [](const std::string& list) { return Allow("GET api.ex.com") + Key("by: [" + list + "]"); };
+  const std::string digest = "'sha256:" + std::string(64, 'b') + "'";
+  for (const Case& c : std::vector<Case>{
+           {"a folder for a program", by("/usr/bin/curl"), by("/usr/bin/*"), kWidened, "GET https://api.ex.com/ by /usr/bin/a"},
+           {"a program of the folder", by("/usr/bin/*"), by("/usr/bin/curl"), kNarrowed, "",
+            "GET https://api.ex.com/ by /usr/bin/a"},
+           {"anyone", by("/usr/bin/curl"), Allow("GET api.ex.com"), kWidened, "GET https://api.ex.com/ by /a"},
+           {"a deny by program removed", Allow("GET api.ex.com") + Deny("GET api.ex.com") + Key("by: [/usr/bin/nc]"),
+            Allow("GET api.ex.com"), kWidened, "GET https://api.ex.com/ by /usr/bin/nc"},
+           {"two programs in two rules", by("/a, /b"), by("/b") + by("/a"), kEqual},
+           {"a file for its digest", by("/usr/bin/git"), by("/usr/bin/git, " + digest), kWidened,
+            "GET https://api.ex.com/ by /a (sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb)"},
+           {"under a shell", Allow("GET api.ex.com") + Key("under: [/bin/sh]"), Allow("GET api.ex.com"), kWidened,
+            "GET https://api.ex.com/ by /a"},
+           {"under another shell", Allow("GET api.ex.com") + Key("under: [/bin/sh]"),
+            Allow("GET api.ex.com") + Key("under: [/bin/sh, /bin/zsh]"), kWidened, "GET https://api.ex.com/ by /bin/zsh"},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfLayers) {
+  const std::string get = Allow("GET api.ex.com");
+  for (const Case& c : std::vector<Case>{
+           {"tls beside GET", get, get + Allow("tls api.ex.com"), kWidened, "TLS bytes to api.ex.com:443"},
+           {"tcp beside GET", get, get + Allow("tcp api.ex.com:443"), kWidened, "TCP bytes to api.ex.com:443"},
+           {"tcp for tls", Allow("tls api.ex.com"), Allow("tcp api.ex.com:443"), kWidened, "TCP bytes to api.ex.com:443"},
+           {"requests for bytes", Allow("tcp api.ex.com:443"), kX, kNarrowed, "", "TCP bytes to api.ex.com:443"},
+           {"a deny inside voids bytes", Allow("tls api.ex.com"), Allow("tls api.ex.com") + Deny("GET api.ex.com/x"), kNarrowed,
+            "", "TLS bytes to api.ex.com:443"},
+           {"a deny of lookups", get, get + Deny("dns api.ex.com"), kNarrowed, "", "GET https://api.ex.com/"},
+           {"a deny of tls", get, get + Deny("tls api.ex.com"), kNarrowed, "", "GET https://api.ex.com/"},
+           {"requests within bytes", Allow("tcp api.ex.com:443"), Allow("tcp api.ex.com:443") + get, kEqual},
+           {"cleartext within tls is not", Allow("tls api.ex.com"), Allow("tls api.ex.com") + Allow("GET http://api.ex.com:443"),
+            kWidened, "GET http://api.ex.com:443/"},
+           {"a lookup alone", "", Allow("dns api.ex.com"), kWidened, "lookup of api.ex.com"},
+           {"a lookup of text", Allow("dns api.ex.com"), Allow("dns api.ex.com") + Key("types: [A, AAAA, TXT]"), kWidened,
+            "lookup of api.ex.com (type TXT)"},
+           {"a lookup that GET implies", get, get + Allow("dns api.ex.com"), kEqual},
+           {"reach that a deny leaves as a lookup", "", get + Deny("tcp api.ex.com"), kWidened, "lookup of api.ex.com"},
+           {"datagrams", "", Allow("udp time.ex:123"), kWidened, "UDP datagrams to time.ex:123"},
+           {"datagrams denied", Allow("udp **:1-65535"), Allow("udp **:1-65535") + Deny("udp time.ex"), kNarrowed, "",
+            "UDP datagrams to time.ex:443"},
+           {"audit", get, "version: 1\nmode: audit\nrules:\n" + get, kWidened, "POST https://api.ex.com/"},
+           {"a socket's folder", Allow("unix /run/a.sock"), Allow("unix /run/*"), kWidened, "connect to /run/b"},
+           {"a socket denied", Allow("unix /run/**"), Allow("unix /run/**") + Deny("unix /run/docker.sock"), kNarrowed, "",
+            "connect to /run/docker.sock"},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfQueriesAndHeaders) {
+  const auto query = [](const std::string& rule, const std::string& text) { return rule + Key("query: { " + text + " }"); };
+  const std::string s = Allow("GET api.ex.com/s");
+  for (const Case& c : std::vector<Case>{
+           {"a deny given a query", kX + Deny("POST api.ex.com/x"), kX + query(Deny("POST api.ex.com/x"), "force: 'true'"),
+            kWidened, "POST https://api.ex.com/x"},
+           {"a matcher dropped", query(s, "q: ok-*"), s, kWidened, "GET https://api.ex.com/s"},
+           {"a value more", query(s, "q: a"), query(s, "q: [a, b]"), kWidened, "GET https://api.ex.com/s?q=b"},
+           {"a list is not two rules", query(s, "q: a") + query(s, "q: b"), query(s, "q: [a, b]"), kWidened,
+            "GET https://api.ex.com/s?q=a&q=b"},
+           {"closed keys opened", s + Key("query-keys: [a]"), s, kWidened, "GET https://api.ex.com/s?aa"},
+           {"an empty value is absent's neighbour", query(s, "q: ''"), query(s, "q: '*'"), kWidened,
+            "GET https://api.ex.com/s?q=a"},
+           {"a deny of one value", s, s + query(Deny("GET api.ex.com"), "q: x*"), kNarrowed, "", "GET https://api.ex.com/s?q=x"},
+           {"a header dropped", s + Key("headers: { x-team: a }"), s, kWidened, "GET https://api.ex.com/s"},
+           {"a header's deny meets the other spelling",
+            s + Key("headers: { x-a: ok }") + Deny("GET api.ex.com") + Key("headers: { x-a: bad }"),
+            s + Key("headers: { x-a: ok }"), kWidened, "GET https://api.ex.com/s with `x-a: ok` with `x_a: bad`"},
+           {"the other method in a header", s, s + Key("method-override: true"), kWidened,
+            "GET https://api.ex.com/s with `x-http-method-override: `"},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfGit) {
+  const std::string fetch = Allow("git fetch-pack github.com/o/*");
+  const std::string push = Allow("git receive-pack github.com/o/*");
+  for (const Case& c : std::vector<Case>{
+           {"push too", fetch, fetch + push, kWidened,
+            "POST https://github.com/o/a/git-receive-pack (git "
+            "receive-pack)"},
+           {"letter case and suffix of a repository", Allow("git fetch-pack github.com/o/r"),
+            Allow("git fetch-pack github.com/O/R.git"), kEqual},
+           {"an owner's repositories", Allow("git fetch-pack github.com/o/r"), fetch, kWidened, ""},
+           {"GET covers half a fetch", Allow("GET github.com/**"), Allow("GET github.com/**") + fetch, kWidened, ""},
+           {"GET and POST cover it all", Allow("GET,POST github.com/**"), Allow("GET,POST github.com/**") + fetch, kEqual},
+           {"a push denied", fetch + push, fetch + push + Deny("git receive-pack github.com/o/r"), kNarrowed, "", ""},
+           {"a deny of push leaves fetch", Allow("http github.com") + Deny("git receive-pack github.com"),
+            Allow("http github.com") + Deny("git receive-pack github.com") + fetch, kEqual},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfTime) {
+  const std::string until = Allow("GET api.ex.com") + Key("until: 2027-01-31");
+  for (const Case& c : std::vector<Case>{
+           {"an end taken away", until, Allow("GET api.ex.com"), kWidened, "GET https://api.ex.com/"},
+           {"an end moved", until, Allow("GET api.ex.com") + Key("until: 2027-02-28"), kWidened, "GET https://api.ex.com/"},
+           {"an end that has passed", Allow("GET api.ex.com") + Key("until: 2026-01-31"), "", kEqual},
+           {"an end given", Allow("GET api.ex.com"), until, kNarrowed, "", "GET https://api.ex.com/"},
+       })
+    Check(c);
+}
+
+}  // namespace
+}  // namespace sluice::prover
