@@ -18,6 +18,8 @@ void SetLogLevel(LogLevel level);
 
 /// Whether standard error is a terminal and NO_COLOR is unset or empty.
 [[nodiscard]] bool StderrHasColor();
+/// The same of standard output.
+[[nodiscard]] bool StdoutHasColor();
 
 /// Writes the line in one write(2). Control characters in `text` are replaced by '?'.
 void LogLine(LogLevel level, std::string_view text);

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <unordered_map>
 
 #include "base/unique_fd.h"
@@ -70,12 +71,14 @@ std::string Sha256(const std::string& text) {
 // Reads the top file and what it includes, each once, depth first.
 class Loader {
  public:
+  explicit Loader(const LoadOptions& options) : options_(options) {}
+
   Result<void> Add(const std::string& path, FileRole role, const IncludeName* from) {
-    const std::string real = RealPath(path);
+    const std::string real = options_.read ? std::filesystem::path(path).lexically_normal().string() : RealPath(path);
     if (real.empty()) return Misplaced(from, SystemError(fmt::format("cannot open {}", path), errno));
     if (role == FileRole::kTop) {
       root_ = Folder(real);
-    } else if (!real.starts_with(root_)) {
+    } else if (!real.starts_with(root_) || (root_.empty() && real.starts_with(".."))) {
       return Misplaced(
           from, Error{Code::kInvalid, fmt::format("the include `{}` leads out of the policy's folder", from->path), 0, {}});
     }
@@ -85,7 +88,7 @@ class Loader {
     if (source_.files.size() >= kMaxFiles)
       return Misplaced(from, Error{Code::kExhausted, fmt::format("more than {} files", kMaxFiles), 0, {}});
     source_.files.push_back(real);
-    const auto text = ReadWhole(real);
+    const auto text = options_.read ? options_.read(real) : ReadWhole(real);
     if (!text) return Misplaced(from, text.error());
     chain_.push_back(real);
     auto added = AddText(*text, path, role, real.substr(root_.size()));
@@ -94,7 +97,7 @@ class Loader {
   }
 
   Result<void> AddText(std::string_view text, const std::string& path, FileRole role, const std::string& label) {
-    const auto node = ParseYaml(text, path);
+    const auto node = ParseYaml(text, options_.name_prefix + path);
     if (!node) return std::unexpected(node.error());
     auto document = ReadDocument(*node, role, label);
     if (!document) return std::unexpected(document.error());
@@ -107,7 +110,7 @@ class Loader {
       if (auto added = AddRule(std::move(rule)); !added) return added;
     }
     for (const IncludeName& include : document->includes) {
-      if (root_.empty())
+      if (root_.empty() && !options_.read)
         return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
       if (auto added = Add(Folder(path) + include.path, FileRole::kIncluded, &include); !added) return added;
     }
@@ -132,8 +135,8 @@ class Loader {
     return {};
   }
 
-  Result<SnapshotPtr> Finish(const LoadOptions& options) {
-    if (options.check_executables) {
+  Result<SnapshotPtr> Finish() {
+    if (options_.check_executables) {
       if (auto good = CheckExecutables(source_.rules); !good) return std::unexpected(good.error());
     }
     source_.digest = Sha256(DigestInput(source_.rules, source_.mode));
@@ -162,6 +165,7 @@ class Loader {
     return {};
   }
 
+  const LoadOptions& options_;
   PolicySource source_;
   std::string root_;  ///< folder of the top file, real, with its slash
   std::vector<std::string> chain_;
@@ -171,25 +175,25 @@ class Loader {
 }  // namespace
 
 Result<SnapshotPtr> LoadFile(const std::string& path, const LoadOptions& options) {
-  Loader loader;
+  Loader loader(options);
   if (auto added = loader.Add(path, FileRole::kTop, nullptr); !added) return std::unexpected(added.error());
   if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
-  return loader.Finish(options);
+  return loader.Finish();
 }
 
 Result<SnapshotPtr> LoadRules(const LoadOptions& options) {
-  Loader loader;
+  Loader loader(options);
   loader.SetName("--allow");
   if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
-  return loader.Finish(options);
+  return loader.Finish();
 }
 
 Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name) {
-  Loader loader;
-  if (auto added = loader.AddText(text, name, FileRole::kTop, name); !added) return std::unexpected(added.error());
   LoadOptions options;
   options.check_executables = false;
-  return loader.Finish(options);
+  Loader loader(options);
+  if (auto added = loader.AddText(text, name, FileRole::kTop, name); !added) return std::unexpected(added.error());
+  return loader.Finish();
 }
 
 }  // namespace sluice::policy
