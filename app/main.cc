@@ -12,14 +12,18 @@
 #include "app/completion.h"
 #include "app/exit_code.h"
 #include "app/explain.h"
+#include "app/fmt.h"
 #include "app/lint.h"
+#include "app/prove.h"
 #include "app/run.h"
 #include "base/log.h"
 
 namespace {
 
 using sluice::app::ExplainOptions;
+using sluice::app::FmtOptions;
 using sluice::app::LintOptions;
+using sluice::app::ProveOptions;
 using sluice::app::RunOptions;
 
 constexpr const char* kAbout =
@@ -50,6 +54,28 @@ Examples:
   sluice explain policy.yaml 'dns api.github.com'
 
 Exit code: 0 allowed, 1 denied, 2 bad input.)";
+
+constexpr const char* kProveExamples = R"(
+Examples:
+  sluice prove old.yaml new.yaml
+  sluice prove --base-git origin/main policy.yaml
+  sluice prove --base-git origin/main --format sarif policies/ > sluice.sarif
+  sluice prove --never 'POST api.github.com/**' policy.yaml
+  sluice prove --accept accepted.yaml old/ new/
+
+Two folders are compared file by file, by relative path; a new file counts against an empty policy. With one FILE and no
+base, its assertions alone are checked.
+
+Exit code: 0 equal or narrowed, 1 widened, incomparable or an assertion broken, 2 bad input, 3 unknown: a bound was
+reached before there was an answer, which is no pass.)";
+
+constexpr const char* kFmtExamples = R"(
+Examples:
+  sluice fmt policy.yaml
+  sluice fmt --check policies/
+  sluice fmt - < policy.yaml
+
+Prints the files that it changed. Exit code: 0 done, 1 --check and some file would change, 2 a file is no policy.)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -121,6 +147,15 @@ void AddFormat(CLI::App* sub, sluice::app::OutputFormat* format) {
       ->type_name("FORMAT");
 }
 
+void AddReportFormat(CLI::App* sub, sluice::app::ReportFormat* format) {
+  const auto names = sluice::app::ReportFormatNames();
+  sub->add_option_function<std::string>(
+         "--format", [format](const std::string& word) { *format = *sluice::app::ParseReportFormat(word); },
+         "text (default), json, sarif, github or markdown")
+      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+      ->type_name("FORMAT");
+}
+
 CLI::App* AddLint(CLI::App& app, LintOptions* lint) {
   CLI::App* sub = app.add_subcommand("lint", "Check policy files");
   sub->footer(kLintExamples);
@@ -141,6 +176,38 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   sub->add_option("--ip", explain->ip, "Address the name resolves to")->type_name("ADDRESS");
   sub->add_option("--at", explain->at, "Time of asking, RFC 3339 (default: now)")->type_name("TIME");
   AddFormat(sub, &explain->format);
+  return sub;
+}
+
+CLI::App* AddProve(CLI::App& app, ProveOptions* prove) {
+  CLI::App* sub = app.add_subcommand("prove", "Say what a policy change lets out, with witnesses");
+  sub->footer(kProveExamples);
+  sub->add_option("paths", prove->paths, "BASE and HEAD, files or folders; or the heads alone")->required()->type_name("FILE");
+  sub->add_option("--base-git", prove->base_git, "Read each FILE's base from this revision")->type_name("REV");
+  sub->add_option("--never", prove->never, "Nothing of this may be reached; repeatable")
+      ->type_name("RULE")
+      ->allow_extra_args(false);
+  sub->add_option("--always", prove->always, "All of this must be reached; repeatable")
+      ->type_name("RULE")
+      ->allow_extra_args(false);
+  sub->add_option("--accept", prove->accept, "Regions accepted before, each with owner, reason and expiry")->type_name("FILE");
+  sub->add_option("--exe-manifest", prove->manifest, "The executables that exist where the policy runs")->type_name("FILE");
+  sub->add_option("--at", prove->at, "Compare from this time on, RFC 3339 (default: now)")->type_name("TIME");
+  sub->add_option("--limit", prove->limit, "Steps of work before the answer is unknown")->type_name("STEPS");
+  AddReportFormat(sub, &prove->format);
+  return sub;
+}
+
+CLI::App* AddFmt(CLI::App& app, FmtOptions* fmt) {
+  using sluice::app::FormatAction;
+  CLI::App* sub = app.add_subcommand("fmt", "Rewrite policy files in their canonical form");
+  sub->footer(kFmtExamples);
+  sub->add_option("files", fmt->files, "Policy files or folders; - is standard input")->required()->type_name("FILE");
+  auto* check = sub->add_flag_callback(
+      "--check", [fmt] { fmt->action = FormatAction::kCheck; }, "Change nothing; name the files that would change");
+  sub->add_flag_callback(
+         "--stdout", [fmt] { fmt->action = FormatAction::kPrint; }, "Print the result instead of writing it")
+      ->excludes(check);
   return sub;
 }
 
@@ -168,11 +235,15 @@ int Main(std::vector<std::string> arguments) {
   RunOptions run;
   LintOptions lint;
   ExplainOptions explain;
+  ProveOptions prove;
+  FmtOptions fmt;
   std::string shell;
   bool verbose = false;
   const CLI::App* run_command = AddRun(app, &run, &verbose);
   const CLI::App* lint_command = AddLint(app, &lint);
   const CLI::App* explain_command = AddExplain(app, &explain);
+  const CLI::App* prove_command = AddProve(app, &prove);
+  const CLI::App* fmt_command = AddFmt(app, &fmt);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -185,7 +256,7 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const bool known = command == "run" || command == "lint" || command == "explain" || command == "completion";
+    const bool known = app.get_subcommand_no_throw(command) != nullptr;
     if (!known && !command.empty()) {
       const char* kind = command.starts_with('-') ? "option" : "command";
       return UsageError(fmt::format("unknown {} `{}`", kind, command), "");
@@ -198,6 +269,8 @@ int Main(std::vector<std::string> arguments) {
   if (run_command->parsed()) return sluice::app::Run(run);
   if (lint_command->parsed()) return sluice::app::RunLint(lint);
   if (explain_command->parsed()) return sluice::app::RunExplain(explain);
+  if (prove_command->parsed()) return sluice::app::RunProve(prove);
+  if (fmt_command->parsed()) return sluice::app::RunFmt(fmt);
   return sluice::app::PrintCompletion(shell);
 }
 

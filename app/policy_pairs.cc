@@ -134,6 +134,15 @@ class GitPairs {
 
 }  // namespace
 
+Result<std::vector<std::string>> PolicyFiles(const std::string& path) {
+  if (!IsFolder(path)) return std::vector<std::string>{path};
+  auto below = FilesBelow(path);
+  if (!below) return below;
+  if (below->empty()) return Fail(Code::kInvalid, fmt::format("{} holds no policy (*.yaml, *.yml)", path));
+  for (std::string& file : *below) file = (fs::path(path) / file).string();
+  return below;
+}
+
 Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head) {
   if (IsFolder(base) != IsFolder(head))
     return Fail(Code::kInvalid, fmt::format("compare two files or two folders: {} is a {}, {} is not",
@@ -162,15 +171,9 @@ Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const s
 Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads) {
   std::vector<PolicyPair> pairs;
   for (const std::string& path : heads) {
-    std::vector<std::string> files{path};
-    if (IsFolder(path)) {
-      auto below = FilesBelow(path);
-      if (!below) return std::unexpected(below.error());
-      files.clear();
-      for (const std::string& file : *below) files.push_back((fs::path(path) / file).string());
-      if (files.empty()) return Fail(Code::kInvalid, fmt::format("{} holds no policy (*.yaml, *.yml)", path));
-    }
-    for (const std::string& file : files) {
+    const auto files = PolicyFiles(path);
+    if (!files) return std::unexpected(files.error());
+    for (const std::string& file : *files) {
       auto head = LoadHead(file);
       if (!head) return std::unexpected(head.error());
       pairs.push_back({file, *head, *head});
