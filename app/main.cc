@@ -256,7 +256,8 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const bool known = app.get_subcommand_no_throw(command) != nullptr;
+    const bool known = std::ranges::any_of(app.get_subcommands([](const CLI::App*) { return true; }),
+                                           [&](const CLI::App* sub) { return sub->get_name() == command; });
     if (!known && !command.empty()) {
       const char* kind = command.starts_with('-') ? "option" : "command";
       return UsageError(fmt::format("unknown {} `{}`", kind, command), "");

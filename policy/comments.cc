@@ -61,21 +61,20 @@ void Comments::Collect(const Node& value, const Node* top, bool in_line) {
       ends_[node.span.line] = std::max<size_t>(ends_[node.span.line], node.span.column - 1 + node.span.length);
   };
   note_end(value);
-  const auto lines_below = [&](const Node& child) {
-    return in_line || (value.span.line == child.span.line && child.span.line != 0);
-  };
-  // A flow collection's entries on the line where it began belong to that line's own key.
+  // A flow collection on one line belongs to that line's own key; over several lines its entries speak for themselves.
   const bool known = value.kind != Node::Kind::kScalar && value.span.line != 0 && value.span.line <= lines_.size();
-  const bool flow = known && IsFlow(lines_[value.span.line - 1], value);
+  const bool one_line =
+      std::all_of(value.items.begin(), value.items.end(), [&](const Node& n) { return n.span.line == value.span.line; }) &&
+      std::all_of(value.members.begin(), value.members.end(),
+                  [&](const Member& m) { return m.key.span.line == value.span.line; });
+  const bool inside = in_line || (known && one_line && IsFlow(lines_[value.span.line - 1], value));
   for (const Node& item : value.items) {
-    const bool inside = flow && lines_below(item);
     anchors_.push_back({&item, item.span.line, item.span.column, inside, top});
     Collect(item, top, inside);
   }
   for (const auto& [key, member] : value.members) {
     const Node* above = top == nullptr ? &key : top;
     note_end(key);
-    const bool inside = flow && lines_below(key);
     anchors_.push_back({&key, key.span.line, key.span.column, inside, above});
     if (member.kind == Node::Kind::kScalar && member.style == Node::Style::kBlock)
       blocks_.emplace_back(key.span.line, key.span.column);
