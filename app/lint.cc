@@ -5,28 +5,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
+#include "app/exit_code.h"
+#include "app/lint_codes.h"
+#include "app/lint_comments.h"
+#include "app/policy_pairs.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/printable.h"
 #include "policy/io/load.h"
+#include "prover/lint.h"
 
 namespace sluice::app {
 namespace {
-
-using Severity = policy::Finding::Severity;
-
-std::string_view SeverityText(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      break;
-  }
-  return "note";
-}
 
 nlohmann::json SpanJson(const SourceSpan& span) { return {{"file", span.file}, {"line", span.line}, {"column", span.column}}; }
 
@@ -34,11 +25,38 @@ struct FileReport {
   std::string file;
   Error error;  ///< where `snapshot` is null
   policy::SnapshotPtr snapshot;
-  std::vector<policy::Finding> findings;
-  [[nodiscard]] bool has_errors() const {
-    return std::any_of(findings.begin(), findings.end(), [](const policy::Finding& f) { return f.severity == Severity::kError; });
+  std::vector<Remark> remarks;
+
+  [[nodiscard]] bool Reaches(Severity severity) const {
+    return std::ranges::any_of(remarks, [severity](const Remark& r) { return r.severity >= severity; });
   }
 };
+
+Remark ToRemark(policy::Finding finding, const policy::Snapshot& snapshot) {
+  Remark remark;
+  remark.severity = finding.severity;
+  remark.code = std::move(finding.code);
+  remark.message = std::move(finding.message);
+  // The rule's text, not its line, says whether two runs speak of the same.
+  for (const policy::RuleInfo& info : snapshot.rules())
+    if (info.span == finding.span) remark.identity = info.text;
+  if (finding.other.line != 0) remark.related.emplace_back("other rule at", finding.other);
+  remark.span = std::move(finding.span);
+  return remark;
+}
+
+std::vector<Remark> RemarksOn(const policy::Snapshot& snapshot) {
+  const WallTime now = SystemClock().Wall();
+  std::vector<Remark> remarks;
+  for (auto findings : {policy::Lint(snapshot, now), policy::LintBreadth(snapshot, now), prover::LintReach(snapshot, now)})
+    for (policy::Finding& finding : findings) remarks.push_back(ToRemark(std::move(finding), snapshot));
+  CommentRemarks comments = ReadComments(snapshot, LintCodes());
+  std::ranges::move(comments.remarks, std::back_inserter(remarks));
+  ApplyIgnores(std::move(comments.ignores), &remarks);
+  std::ranges::sort(remarks, {},
+                    [](const Remark& r) { return std::tie(r.span.file, r.span.line, r.span.column, r.code, r.message); });
+  return remarks;
+}
 
 FileReport Examine(const std::string& file) {
   FileReport report;
@@ -51,8 +69,25 @@ FileReport Examine(const std::string& file) {
     return report;
   }
   report.snapshot = std::move(*loaded);
-  report.findings = policy::Lint(*report.snapshot, SystemClock().Wall());
+  report.remarks = RemarksOn(*report.snapshot);
   return report;
+}
+
+// For formats in which a file that does not load is one more remark.
+Remark LoadRemark(const FileReport& report) {
+  Remark remark;
+  remark.severity = Severity::kError;
+  remark.code = "does-not-load";
+  remark.message = report.error.message;
+  remark.span = report.error.span.value_or(SourceSpan{report.file, 0, 0, 0});
+  remark.identity = report.error.message;
+  return remark;
+}
+
+std::string OkLine(const FileReport& report) {
+  const size_t rules = report.snapshot->rules().size();
+  return fmt::format("{}: ok, {} rule{} (digest {}…)\n", report.file, rules, rules == 1 ? "" : "s",
+                     report.snapshot->digest().substr(0, 4));
 }
 
 void PrintText(const FileReport& report) {
@@ -60,13 +95,8 @@ void PrintText(const FileReport& report) {
     fmt::print(stderr, "{}\n", policy::RenderError(report.error, StderrHasColor()));
     return;
   }
-  for (const policy::Finding& f : report.findings)
-    fmt::print("{}:{}:{}: {}: {} [{}]\n", Printable(f.span.file), f.span.line, f.span.column, SeverityText(f.severity),
-               Printable(f.message), f.code);
-  const size_t rules = report.snapshot->rules().size();
-  if (report.has_errors()) return;
-  fmt::print("{}: ok, {} rule{} (digest {}…)\n", Printable(report.file), rules, rules == 1 ? "" : "s",
-             report.snapshot->digest().substr(0, 4));
+  for (const Remark& remark : report.remarks) fmt::print("{}", RemarkText(remark, StdoutHasColor()));
+  if (!report.Reaches(Severity::kError)) fmt::print("{}", OkLine(report));
 }
 
 nlohmann::json ToJson(const FileReport& report) {
@@ -78,31 +108,62 @@ nlohmann::json ToJson(const FileReport& report) {
   }
   out["rules"] = report.snapshot->rules().size();
   out["digest"] = report.snapshot->digest();
-  for (const policy::Finding& f : report.findings) {
-    nlohmann::json finding = SpanJson(f.span);
-    finding.update({{"severity", SeverityText(f.severity)}, {"code", f.code}, {"message", f.message}});
-    if (f.other.line != 0) finding["other"] = SpanJson(f.other);
+  for (const Remark& remark : report.remarks) {
+    nlohmann::json finding = SpanJson(remark.span);
+    finding.update({{"severity", SeverityText(remark.severity)}, {"code", remark.code}, {"message", remark.message}});
+    if (!remark.related.empty()) finding["other"] = SpanJson(remark.related.front().second);
     out["findings"].push_back(std::move(finding));
   }
   return out;
 }
 
+std::string Summary(const std::vector<Remark>& remarks, size_t files) {
+  const auto count = [&](Severity severity) { return std::ranges::count(remarks, severity, &Remark::severity); };
+  return fmt::format("{} errors, {} warnings, {} notes in {} file{}", count(Severity::kError), count(Severity::kWarning),
+                     count(Severity::kNote), files, files == 1 ? "" : "s");
+}
+
+void Print(ReportFormat format, const std::vector<FileReport>& reports) {
+  if (format == ReportFormat::kText) {
+    for (const FileReport& report : reports) PrintText(report);
+    return;
+  }
+  if (format == ReportFormat::kJson) {
+    nlohmann::json files = nlohmann::json::array();
+    for (const FileReport& report : reports) files.push_back(ToJson(report));
+    fmt::print("{}\n", nlohmann::json{{"files", std::move(files)}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  std::vector<Remark> all;
+  for (const FileReport& report : reports) {
+    if (report.snapshot == nullptr) all.push_back(LoadRemark(report));
+    std::ranges::copy(report.remarks, std::back_inserter(all));
+  }
+  if (format == ReportFormat::kSarif) fmt::print("{}", SarifLog(all, LintCodes()));
+  if (format == ReportFormat::kGithub) fmt::print("{}", GithubCommands(all, LintCodes()));
+  if (format == ReportFormat::kMarkdown) fmt::print("{}", Markdown("Policy lint", Summary(all, reports.size()), all));
+}
+
 }  // namespace
 
 int RunLint(const LintOptions& options) {
-  int code = 0;
-  nlohmann::json files = nlohmann::json::array();
-  for (const std::string& file : options.files) {
-    const FileReport report = Examine(file);
-    code = std::max(code, report.snapshot == nullptr ? 2 : report.has_errors() ? 1 : 0);
-    if (options.format == OutputFormat::kJson) {
-      files.push_back(ToJson(report));
-    } else {
-      PrintText(report);
+  int code = kExitOk;
+  std::vector<FileReport> reports;
+  for (const std::string& path : options.files) {
+    const auto files = PolicyFiles(path);
+    if (!files) {
+      fmt::print(stderr, "{}\n", policy::RenderError(files.error(), StderrHasColor()));
+      code = kExitBadInput;
+      continue;
+    }
+    for (const std::string& file : *files) {
+      reports.push_back(Examine(file));
+      const FileReport& report = reports.back();
+      const bool failed = options.fail_on && report.Reaches(*options.fail_on);
+      code = std::max(code, report.snapshot == nullptr ? kExitBadInput : failed ? kExitNegative : kExitOk);
     }
   }
-  if (options.format == OutputFormat::kJson)
-    fmt::print("{}\n", nlohmann::json{{"files", std::move(files)}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
+  Print(options.format, reports);
   std::fflush(stdout);
   return code;
 }

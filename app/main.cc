@@ -10,12 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "app/commands.h"
 #include "app/completion.h"
 #include "app/exit_code.h"
-#include "app/explain.h"
-#include "app/import.h"
-#include "app/lint.h"
-#include "app/preset.h"
 #include "app/run.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -24,9 +21,6 @@
 
 namespace {
 
-using sluice::app::ExplainOptions;
-using sluice::app::ImportOptions;
-using sluice::app::LintOptions;
 using sluice::app::RunOptions;
 
 constexpr const char* kAbout =
@@ -42,35 +36,6 @@ Examples:
 Exit code: the command's own (128 + N when signal N ended it); 2 bad input, 3 --fail-on-deny and something was denied,
 4 this machine lacks a needed feature, 5 the supervisor failed, 126 and 127 as a shell.
 SIGHUP or a change of the policy file reloads it.)";
-
-constexpr const char* kLintExamples = R"(
-Examples:
-  sluice lint policy.yaml
-  sluice lint --format json policies/*.yaml
-
-Exit code: 0 clean or warnings only, 1 a finding of severity error, 2 a file that does not load.)";
-
-constexpr const char* kExplainExamples = R"(
-Examples:
-  sluice explain policy.yaml 'POST https://api.github.com/repos/octo/hello/issues'
-  sluice explain policy.yaml 'git fetch-pack github.com/octo/hello' --by /usr/bin/git
-  sluice explain policy.yaml 'connect db.internal:5432' --ip 10.1.0.7
-  sluice explain policy.yaml 'dns api.github.com'
-
-Exit code: 0 allowed, 1 denied, 2 bad input.)";
-
-constexpr const char* kPresetExamples = R"(
-Examples:
-  sluice preset list
-  sluice preset show npm
-  sluice preset show npm@1 --set host=registry.corp.example)";
-constexpr const char* kImportExamples = R"(
-Examples:
-  sluice import openshell.yaml > policy.yaml
-  sluice import --from gh-aw-firewall domains.txt
-  sluice import --only payments smokescreen.yaml
-
-Every other command reads these files as they are. Exit code: 0 printed, 2 something in the file cannot be kept.)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -136,82 +101,14 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   return sub;
 }
 
-void AddFormat(CLI::App* sub, sluice::app::OutputFormat* format) {
-  using sluice::app::OutputFormat;
-  sub->add_option_function<std::string>(
-         "--format", [format](const std::string& word) { *format = word == "json" ? OutputFormat::kJson : OutputFormat::kText; },
-         "text (default) or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->type_name("FORMAT");
-}
-
-CLI::App* AddLint(CLI::App& app, LintOptions* lint) {
-  CLI::App* sub = app.add_subcommand("lint", "Check policy files");
-  sub->footer(kLintExamples);
-  sub->add_option("files", lint->files, "Policy files")->required()->type_name("FILE");
-  AddFormat(sub, &lint->format);
-  return sub;
-}
-
-CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
-  CLI::App* sub = app.add_subcommand("explain", "Say what a policy answers to one request, and why");
-  sub->footer(kExplainExamples);
-  sub->add_option("file", explain->file, "Policy file")->required()->type_name("FILE");
-  sub->add_option("request", explain->question,
-                  "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
-      ->required()
-      ->type_name("REQUEST");
-  sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");
-  sub->add_option("--ip", explain->ip, "Address the name resolves to")->type_name("ADDRESS");
-  sub->add_option("--at", explain->at, "Time of asking, RFC 3339 (default: now)")->type_name("TIME");
-  AddFormat(sub, &explain->format);
-  return sub;
-}
-
 // An empty value is most often a variable that was not set, and would be taken for an option that was not given.
 void RefuseEmptyValues(CLI::App& app) {
-  for (CLI::App* sub : app.get_subcommands({}))
+  for (CLI::App* sub : app.get_subcommands({})) {
     for (CLI::Option* option : sub->get_options())
       if (option->get_items_expected_max() > 0)
         option->check([](const std::string& value) { return value.empty() ? "the value is empty" : std::string(); });
-}
-
-/// `preset list` and `preset show`.
-struct PresetCommands {
-  CLI::App* list = nullptr;
-  CLI::App* show = nullptr;
-  sluice::app::OutputFormat list_format = sluice::app::OutputFormat::kText;
-  sluice::app::PresetShowOptions options{};
-};
-
-void AddPreset(CLI::App& app, PresetCommands* preset) {
-  CLI::App* sub = app.add_subcommand("preset", "Name the presets that ship, and show the rules of one");
-  sub->require_subcommand(1);
-  sub->footer(kPresetExamples);
-  preset->list = sub->add_subcommand("list", "Name every preset and version");
-  AddFormat(preset->list, &preset->list_format);
-  preset->show = sub->add_subcommand("show", "Print a preset's parameters, rules and notes");
-  preset->show->add_option("name", preset->options.name, "npm for the newest version, or npm@1")
-      ->required()
-      ->type_name("NAME[@V]");
-  preset->show->add_option("--set", preset->options.sets, "Give a parameter its value; repeatable")
-      ->type_name("PARAMETER=VALUE")
-      ->allow_extra_args(false);
-  AddFormat(preset->show, &preset->options.format);
-CLI::App* AddImport(CLI::App& app, ImportOptions* import) {
-  CLI::App* sub = app.add_subcommand("import", "Print another tool's policy as a native one, with remarks");
-  sub->footer(kImportExamples);
-  sub->add_option("file", import->file, "File, or - for standard input")->required()->type_name("FILE");
-  sub->add_option("--from", import->from,
-                  "openshell, sandbox-runtime, opensandbox, gh-aw-firewall, harden-runner, smokescreen or cilium (default: told "
-                  "by the shape)")
-      ->type_name("KIND");
-  sub->add_option("--only", import->only, "The service or job, where the file holds several")->type_name("NAME");
-  AddFormat(sub, &import->format);
-  sub->add_flag_callback(
-      "-v,--verbose", [import] { import->verbosity = sluice::app::Verbosity::kVerbose; },
-      "Print the remarks on standard error too");
-  return sub;
+    RefuseEmptyValues(*sub);
+  }
 }
 
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
@@ -237,19 +134,10 @@ int Main(std::vector<std::string> arguments) {
   app.require_subcommand(1);
   app.footer("Read more: man sluice, docs/policy-language.md");
   RunOptions run;
-  LintOptions lint;
-  ExplainOptions explain;
-  ImportOptions import;
   std::string shell;
   bool verbose = false;
   const CLI::App* run_command = AddRun(app, &run, &verbose);
-  const CLI::App* lint_command = AddLint(app, &lint);
-  const CLI::App* explain_command = AddExplain(app, &explain);
-  PresetCommands preset;
-  AddPreset(app, &preset);
-}
-
-  const CLI::App* import_command = AddImport(app, &import);
+  const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
   completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
@@ -264,9 +152,8 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const bool known =
-        command == "run" || command == "lint" || command == "explain" || command == "preset" || command == "completion";
-        command == "run" || command == "lint" || command == "explain" || command == "import" || command == "completion";
+    const bool known = std::ranges::any_of(app.get_subcommands([](const CLI::App*) { return true; }),
+                                           [&](const CLI::App* sub) { return sub->get_name() == command; });
     if (!known && !command.empty()) {
       const char* kind = command.starts_with('-') ? "option" : "command";
       return UsageError(fmt::format("unknown {} `{}`", kind, command), "");
@@ -277,10 +164,8 @@ int Main(std::vector<std::string> arguments) {
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
   if (run_command->parsed()) return sluice::app::Run(run);
-  if (lint_command->parsed()) return sluice::app::RunLint(lint);
-  if (explain_command->parsed()) return sluice::app::RunExplain(explain);
-  if (preset.list->parsed()) return sluice::app::RunPresetList(preset.list_format);
-  if (preset.show->parsed()) return sluice::app::RunPresetShow(preset.options);
+  for (const auto& [sub, act] : commands)
+    if (sub->parsed()) return act();
   return sluice::app::PrintCompletion(shell);
 }
 

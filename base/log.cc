@@ -29,16 +29,23 @@ std::string_view Tag(LogLevel level, bool color) {
   return "";
 }
 
+bool WantsColor(int descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  return (no_color == nullptr || *no_color == '\0') && isatty(descriptor) == 1;
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 LogLevel GetLogLevel() { return g_level.load(std::memory_order_relaxed); }
 
 bool StderrHasColor() {
-  static const bool color = [] {
-    const char* no_color = std::getenv("NO_COLOR");
-    return (no_color == nullptr || *no_color == '\0') && isatty(STDERR_FILENO) == 1;
-  }();
+  static const bool color = WantsColor(STDERR_FILENO);
+  return color;
+}
+
+bool StdoutHasColor() {
+  static const bool color = WantsColor(STDOUT_FILENO);
   return color;
 }
 

@@ -18,6 +18,8 @@ void SetLogLevel(LogLevel level);
 
 /// Whether standard error is a terminal and NO_COLOR is unset or empty.
 [[nodiscard]] bool StderrHasColor();
+/// The same of standard output.
+[[nodiscard]] bool StdoutHasColor();
 
 /// What is invisible or would move the cursor is replaced by '?', line feeds and tabs excepted.
 void LogLine(LogLevel level, std::string_view text);

@@ -25,6 +25,8 @@ struct Finding {
 /// What is worth a remark, in the order of the file. Quadratic in the rules of one host, and stops at kMaxFindings.
 inline constexpr size_t kMaxFindings = 1000;
 [[nodiscard]] std::vector<Finding> Lint(const Snapshot& snapshot, WallTime now);
+/// How wide each allow is, beside its neighbours: "everything", "broad-host", "any-request", "expires-soon", "missing-by".
+[[nodiscard]] std::vector<Finding> LintBreadth(const Snapshot& snapshot, WallTime now);
 /// Those of them that `sluice run` says too, since they are cheap to find and a slip of the pen: "unknown-method".
 [[nodiscard]] std::vector<Finding> UnknownMethods(const Snapshot& snapshot);
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <unordered_map>
 
@@ -75,12 +76,14 @@ std::string Sha256(const std::string& text) {
 // Reads the top file and what it includes, each once, depth first.
 class Loader {
  public:
+  explicit Loader(const LoadOptions& options) : options_(options) {}
+
   Result<void> Add(const std::string& path, FileRole role, const IncludeName* from) {
-    const std::string real = RealPath(path);
+    const std::string real = options_.read ? std::filesystem::path(path).lexically_normal().string() : RealPath(path);
     if (real.empty()) return Misplaced(from, SystemError(fmt::format("cannot open {}", path), errno));
     if (role == FileRole::kTop) {
       root_ = Folder(real);
-    } else if (!real.starts_with(root_)) {
+    } else if (!real.starts_with(root_) || (root_.empty() && real.starts_with(".."))) {
       return Misplaced(
           from, Error{Code::kInvalid, fmt::format("the include `{}` leads out of the policy's folder", from->path), 0, {}});
     }
@@ -90,7 +93,7 @@ class Loader {
     if (source_.files.size() >= kMaxFiles)
       return Misplaced(from, Error{Code::kExhausted, fmt::format("more than {} files", kMaxFiles), 0, {}});
     source_.files.push_back(real);
-    const auto text = ReadWhole(real);
+    const auto text = options_.read ? options_.read(real) : ReadWhole(real);
     if (!text) return Misplaced(from, text.error());
     chain_.push_back(real);
     auto added = AddText(*text, path, role, real.substr(root_.size()));
@@ -99,10 +102,11 @@ class Loader {
   }
 
   Result<void> AddText(std::string_view text, const std::string& path, FileRole role, const std::string& label) {
-    const auto node = role == FileRole::kTop ? ParsePolicyTree(text, path) : ParseYaml(text, path);
+    const std::string name = options_.name_prefix + path;
+    const auto node = role == FileRole::kTop ? ParsePolicyTree(text, name) : ParseYaml(text, name);
     if (!node) return std::unexpected(node.error());
     if (const auto kind = role == FileRole::kTop ? DetectKind(*node) : std::nullopt)
-      return AddImported(ImportPolicy(*kind, *node, {path, label, text}), label);
+      return AddImported(ImportPolicy(*kind, *node, {name, label, text}), label);
     auto document = ReadDocument(*node, role, label);
     if (!document) return std::unexpected(document.error());
     if (role == FileRole::kTop) {
@@ -120,7 +124,7 @@ class Loader {
       if (auto added = AddAssertion(std::move(assertion)); !added) return added;
     }
     for (const IncludeName& include : document->includes) {
-      if (root_.empty())
+      if (root_.empty() && !options_.read)
         return Misplaced(&include, Error{Code::kInvalid, "a policy that is not a file cannot include one", 0, {}});
       if (auto added = Add(Folder(path) + include.path, FileRole::kIncluded, &include); !added) return added;
     }
@@ -168,8 +172,8 @@ class Loader {
     return {};
   }
 
-  Result<SnapshotPtr> Finish(const LoadOptions& options) {
-    if (options.check_executables) {
+  Result<SnapshotPtr> Finish() {
+    if (options_.check_executables) {
       // Links in what others wrote are resolved; in our own language they are errors that name the file.
       std::vector<Rule> own(source_.rules.begin() + static_cast<std::ptrdiff_t>(foreign_rules_), source_.rules.end());
       if (auto good = CheckExecutables(own); !good) return std::unexpected(good.error());
@@ -229,6 +233,7 @@ class Loader {
     return {};
   }
 
+  const LoadOptions& options_;
   PolicySource source_;
   size_t foreign_rules_ = 0;  ///< how many of the rules were imported
   std::string root_;          ///< folder of the top file, real, with its slash
@@ -239,27 +244,27 @@ class Loader {
 }  // namespace
 
 Result<SnapshotPtr> LoadFile(const std::string& path, const LoadOptions& options) {
-  Loader loader;
+  Loader loader(options);
   if (auto added = loader.Add(path, FileRole::kTop, nullptr); !added) return std::unexpected(added.error());
   if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
   if (auto added = loader.AddPresetTexts(options.extra_presets); !added) return std::unexpected(added.error());
-  return loader.Finish(options);
+  return loader.Finish();
 }
 
 Result<SnapshotPtr> LoadRules(const LoadOptions& options) {
-  Loader loader;
+  Loader loader(options);
   loader.SetName("--allow");
   if (auto added = loader.AddAllows(options.extra_allows); !added) return std::unexpected(added.error());
   if (auto added = loader.AddPresetTexts(options.extra_presets); !added) return std::unexpected(added.error());
-  return loader.Finish(options);
+  return loader.Finish();
 }
 
 Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name) {
-  Loader loader;
-  if (auto added = loader.AddText(text, name, FileRole::kTop, name); !added) return std::unexpected(added.error());
   LoadOptions options;
   options.check_executables = false;
-  return loader.Finish(options);
+  Loader loader(options);
+  if (auto added = loader.AddText(text, name, FileRole::kTop, name); !added) return std::unexpected(added.error());
+  return loader.Finish();
 }
 
 }  // namespace sluice::policy

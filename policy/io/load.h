@@ -2,6 +2,7 @@
 
 // Reads a policy file and its includes from disk and compiles them.
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,10 @@ struct LoadOptions {
   std::vector<std::string> extra_presets;  ///< `--preset` texts: "npm:host=registry.corp.example", the newest without a version
   /// Whether `by` paths are checked against this machine (a symlink or script there is an error). Off for `lint` elsewhere.
   bool check_executables = true;
+  /// Reads a file in the file system's place, as `prove` does with an older commit's: gets a lexically normal path. Nothing:
+  /// the file system, with symlinks followed and checked.
+  std::function<Result<std::string>(const std::string& path)> read{};
+  std::string name_prefix{};  ///< stands before each file's name in places: "origin/main:"
 };
 
 /// Errors carry a span. At most 1 MiB a file, 64 files, 100,000 rules.

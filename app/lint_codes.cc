@@ -1,0 +1,55 @@
+#include "app/lint_codes.h"
+
+#include <array>
+
+namespace sluice::app {
+namespace {
+
+constexpr auto kCodes = std::to_array<CodeInfo>({
+    {"any-request", "Every method and path",
+     "The rule lets every request to its host through. Name the methods, and the paths where they are known."},
+    {"bad-ignore", "A comment that ignores nothing",
+     "A `# sluice:ignore CODE reason` comment names an unknown code or gives no reason, so it has no effect."},
+    {"broad-host", "A wildcard over many owners",
+     "The wildcard stands directly below a public suffix, where anyone can register a name. Name the hosts."},
+    {"cleartext", "Requests in the clear",
+     "The rule allows `http://`: what is sent can be read, and answers can be forged, on the way."},
+    {"does-not-load", "The policy does not load", "The file is no valid policy. Nothing of it is enforced until it is mended."},
+    {"duplicate", "The same rule twice", "Another rule says exactly the same. Remove one."},
+    {"everything", "Every host", "The rule's host is `**`: it holds for every name and every address."},
+    {"expired", "An expired rule", "The rule's `until` has passed, so it grants nothing. Remove it or renew it."},
+    {"expires-soon", "A rule about to expire", "The rule's `until` is less than 30 days away."},
+    {"half-working", "Half of an exchange is refused",
+     "A deny takes away one of the requests that the allowed operation needs, so the operation fails."},
+    {"idle-deny", "A deny that refuses nothing",
+     "No allow grants anything of what the deny refuses. It may be kept as a guard against rules to come; else remove it."},
+    {"missing-by", "A rule for every program",
+     "Rules beside this one say which program they are for, and this one does not. Add `by`, if it was forgotten."},
+    {"moot", "A rule that an opaque one swallows",
+     "A `tcp` or `tls` rule passes the same connections through unseen, so nothing that this rule says about requests is ever "
+     "judged."},
+    {"not-compared", "The policy is too large to compare",
+     "Some rules were not compared with each other, so remarks may be missing."},
+    {"opaque-allow-meets-deny", "An opaque allow and a deny inside it",
+     "The allow would pass connections through unseen while the deny asks to look inside, so the allow grants nothing there. "
+     "Narrow one of them."},
+    {"port-53", "Port 53 belongs to the resolver",
+     "Traffic to port 53 always reaches Sluice's own resolver, so the rule has no effect there."},
+    {"push", "Every branch can be written", "The rule allows pushes to all branches of those repositories."},
+    {"redundant", "A rule that adds nothing",
+     "Other rules grant everything that this one grants. Remove it, unless it is kept for its note."},
+    {"shadowed", "A rule that grants nothing", "Denies refuse everything that the allow would grant."},
+    {"unknown-method", "A method that nobody registered",
+     "The method is a legal token but no known one. If it is a slip, the rule grants nothing useful."},
+    {"unused-ignore", "A comment that is not needed",
+     "The remark that the `# sluice:ignore` comment leaves out is not made any more. Remove the comment."},
+    {"wider-than-comment", "Wider than its comment says",
+     "The comment or note names one host, and the rule's wildcard holds for others too. Narrow the rule, or say so in the "
+     "comment."},
+});
+
+}  // namespace
+
+std::span<const CodeInfo> LintCodes() { return kCodes; }
+
+}  // namespace sluice::app

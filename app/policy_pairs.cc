@@ -1,0 +1,185 @@
+#include "app/policy_pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "app/git.h"
+#include "policy/io/load.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+policy::LoadOptions OfThisFolder() {
+  policy::LoadOptions options;
+  options.check_executables = false;
+  return options;
+}
+
+Result<policy::SnapshotPtr> LoadHead(const std::string& path) { return policy::LoadFile(path, OfThisFolder()); }
+
+bool IsPolicyName(const fs::path& path) {
+  const std::string name = path.filename().string();
+  // Unit tests of policies stand beside them.
+  if (name.ends_with(".test.yaml") || name.ends_with(".test.yml")) return false;
+  return name.ends_with(".yaml") || name.ends_with(".yml");
+}
+
+bool IsFolder(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// Policies below a folder, by relative path.
+Result<std::vector<std::string>> FilesBelow(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    if (it->path().filename().string().starts_with('.')) {
+      if (it->is_directory()) it.disable_recursion_pending();
+      continue;
+    }
+    if (!it->is_regular_file() || !IsPolicyName(it->path())) continue;
+    if (files.size() >= kMaxFolderFiles)
+      return Fail(Code::kExhausted, fmt::format("{} holds more than {} policies", folder, kMaxFolderFiles));
+    files.push_back(it->path().lexically_relative(folder).string());
+  }
+  if (error) return Fail(Code::kInvalid, fmt::format("cannot read the folder {}: {}", folder, error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Result<std::vector<PolicyPair>> PairFolders(const std::string& base, const std::string& head) {
+  auto bases = FilesBelow(base);
+  if (!bases) return std::unexpected(bases.error());
+  auto heads = FilesBelow(head);
+  if (!heads) return std::unexpected(heads.error());
+  if (bases->empty() && heads->empty())
+    return Fail(Code::kInvalid, fmt::format("neither {} nor {} holds a policy (*.yaml, *.yml)", base, head));
+  std::map<std::string, PolicyPair> pairs;
+  for (const std::string& file : *bases) {
+    auto loaded = LoadHead((fs::path(base) / file).string());
+    if (!loaded) return std::unexpected(loaded.error());
+    pairs[file] = {(fs::path(base) / file).string(), *loaded, nullptr};
+  }
+  for (const std::string& file : *heads) {
+    auto loaded = LoadHead((fs::path(head) / file).string());
+    if (!loaded) return std::unexpected(loaded.error());
+    PolicyPair& pair = pairs[file];
+    pair.name = (fs::path(head) / file).string();
+    pair.head = *loaded;
+  }
+  std::vector<PolicyPair> list;
+  for (auto& [file, pair] : pairs) list.push_back(std::move(pair));
+  return list;
+}
+
+class GitPairs {
+ public:
+  GitPairs(std::string revision, std::string commit) : revision_(std::move(revision)), commit_(std::move(commit)) {}
+
+  Result<void> Add(const std::string& path) {
+    const auto old = GitList(commit_, path);
+    if (!old) return std::unexpected(old.error());
+    if (!IsFolder(path) && (fs::exists(path) || old->size() == 1)) return AddFile(path, !old->empty());
+    std::map<std::string, bool> files;  // to whether the commit has it
+    for (const std::string& file : *old)
+      if (IsPolicyName(file)) files[file] = true;
+    if (IsFolder(path)) {
+      auto now = FilesBelow(path);
+      if (!now) return std::unexpected(now.error());
+      for (const std::string& file : *now) files.try_emplace((fs::path(path) / file).lexically_normal().string(), false);
+    }
+    if (files.empty()) return Fail(Code::kInvalid, fmt::format("no policy at {}, neither here nor in {}", path, revision_));
+    if (files.size() > kMaxFolderFiles)
+      return Fail(Code::kExhausted, fmt::format("{} holds more than {} policies", path, kMaxFolderFiles));
+    for (const auto& [file, existed] : files) {
+      if (auto added = AddFile(file, existed); !added) return added;
+    }
+    return {};
+  }
+
+  std::vector<PolicyPair> Take() { return std::move(pairs_); }
+
+ private:
+  Result<void> AddFile(const std::string& path, bool existed) {
+    PolicyPair pair;
+    pair.name = path;
+    if (existed) {
+      policy::LoadOptions options = OfThisFolder();
+      options.name_prefix = revision_ + ":";
+      options.read = [this](const std::string& file) { return GitFile(commit_, file); };
+      auto base = policy::LoadFile(fs::path(path).lexically_normal().string(), options);
+      if (!base) return std::unexpected(base.error());
+      pair.base = *base;
+    }
+    if (fs::exists(path)) {
+      auto head = LoadHead(path);
+      if (!head) return std::unexpected(head.error());
+      pair.head = *head;
+    }
+    pairs_.push_back(std::move(pair));
+    return {};
+  }
+
+  std::string revision_;
+  std::string commit_;
+  std::vector<PolicyPair> pairs_;
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> PolicyFiles(const std::string& path) {
+  if (!IsFolder(path)) return std::vector<std::string>{path};
+  auto below = FilesBelow(path);
+  if (!below) return below;
+  if (below->empty()) return Fail(Code::kInvalid, fmt::format("{} holds no policy (*.yaml, *.yml)", path));
+  for (std::string& file : *below) file = (fs::path(path) / file).string();
+  return below;
+}
+
+Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head) {
+  if (IsFolder(base) != IsFolder(head))
+    return Fail(Code::kInvalid, fmt::format("compare two files or two folders: {} is a {}, {} is not",
+                                            IsFolder(base) ? base : head, "folder", IsFolder(base) ? head : base));
+  if (IsFolder(base)) return PairFolders(base, head);
+  PolicyPair pair{head, nullptr, nullptr};
+  auto old = LoadHead(base);
+  if (!old) return std::unexpected(old.error());
+  pair.base = *old;
+  auto now = LoadHead(head);
+  if (!now) return std::unexpected(now.error());
+  pair.head = *now;
+  return std::vector<PolicyPair>{std::move(pair)};
+}
+
+Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const std::vector<std::string>& heads) {
+  auto commit = GitCommit(revision);
+  if (!commit) return std::unexpected(commit.error());
+  GitPairs pairs(revision, *std::move(commit));
+  for (const std::string& head : heads) {
+    if (auto added = pairs.Add(head); !added) return std::unexpected(added.error());
+  }
+  return pairs.Take();
+}
+
+Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads) {
+  std::vector<PolicyPair> pairs;
+  for (const std::string& path : heads) {
+    const auto files = PolicyFiles(path);
+    if (!files) return std::unexpected(files.error());
+    for (const std::string& file : *files) {
+      auto head = LoadHead(file);
+      if (!head) return std::unexpected(head.error());
+      pairs.push_back({file, *head, *head});
+    }
+  }
+  return pairs;
+}
+
+}  // namespace sluice::app

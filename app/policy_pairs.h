@@ -1,0 +1,32 @@
+#pragma once
+
+// Which policies `prove` compares: two files, two folders by relative path, or files against their own past in git.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/snapshot.h"
+
+namespace sluice::app {
+
+struct PolicyPair {
+  std::string name;          ///< for people: the head's path, or the base's where the head is gone
+  policy::SnapshotPtr base;  ///< null: the file is new
+  policy::SnapshotPtr head;  ///< null: the file is gone
+};
+
+/// At most this many files of a folder.
+inline constexpr size_t kMaxFolderFiles = 1000;
+
+/// The file itself, or the policies below a folder: *.yaml and *.yml, but no hidden files and no unit tests (*.test.yaml).
+[[nodiscard]] Result<std::vector<std::string>> PolicyFiles(const std::string& path);
+
+/// Base and head, both files or both folders.
+[[nodiscard]] Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head);
+/// Each path, file or folder, against what it was in `revision` of the repository around the work directory. Runs `git`.
+[[nodiscard]] Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const std::vector<std::string>& heads);
+/// Heads alone, for assertions: each pair has base and head the same.
+[[nodiscard]] Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads);
+
+}  // namespace sluice::app

@@ -1,0 +1,246 @@
+#include "app/question.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "policy/compiled.h"
+#include "policy/host_pattern.h"
+#include "policy/io/executables.h"
+#include "policy/rule_text.h"
+#include "policy/target.h"
+
+namespace sluice::app {
+namespace {
+
+using policy::ConnectVerdict;
+
+struct Place {
+  policy::ConnectQuery query;
+  std::string host;  ///< what query.host views
+};
+
+std::string_view NextWord(std::string_view* text) {
+  const size_t space = text->find(' ');
+  const std::string_view word = text->substr(0, space);
+  text->remove_prefix(space == std::string_view::npos ? text->size() : space + 1);
+  return word;
+}
+
+// A person may write a name in any script; programs send its A-labels, and that is what is asked.
+Result<policy::Authority> ReadAuthority(std::string_view text) {
+  if (auto authority = policy::ParseAuthority(text)) return std::move(*authority);
+  const size_t colon = text.rfind(':');
+  const auto pattern = policy::ParseHostPattern(text.substr(0, colon));
+  if (pattern && pattern->kind == policy::HostPattern::Kind::kName) {
+    const std::string ascii =
+        pattern->text + std::string(colon == std::string_view::npos ? std::string_view{} : text.substr(colon));
+    if (auto authority = policy::ParseAuthority(ascii)) return std::move(*authority);
+  }
+  return Fail(Code::kInvalid, fmt::format("`{}` is not a host or host:port", text));
+}
+
+Result<Place> ReadPlace(const Asker& asker, std::string_view text, uint16_t default_port) {
+  auto authority = ReadAuthority(text);
+  if (!authority) return std::unexpected(authority.error());
+  const uint16_t port = authority->port.value_or(default_port);
+  if (port == 0) return Fail(Code::kInvalid, fmt::format("`{0}` needs a port, as in `connect {0}:443`", text));
+  if (port == 53)
+    return Fail(Code::kInvalid, "port 53 always belongs to the policy's resolver, whatever the address; ask `dns NAME`");
+  Place place;
+  place.host = std::move(authority->name);
+  place.query.process = asker.who();
+  place.query.address = authority->address ? authority->address : asker.address;
+  place.query.port = port;
+  place.query.now = asker.now;
+  return place;
+}
+
+std::string PlaceText(const Place& place) {
+  const std::string host = !place.host.empty() ? place.host : place.query.address ? place.query.address->ToString() : "";
+  return host.find(':') == std::string::npos ? host : fmt::format("[{}]", host);
+}
+
+// Without a lookup there is no connection by name, whatever a rule by address would say.
+void RefuseUnknownName(const Asker& asker, const Place& place, Answer* answer) {
+  if (!answer->decision.allowed || answer->decision.audit_only || place.query.host.empty()) return;
+  policy::NameQuery name{asker.who(), place.query.host, policy::kDnsAaaa, asker.now};
+  if (asker.snapshot->DecideName(name).verdict == policy::NameVerdict::kAllow) return;
+  name.type = policy::kDnsA;
+  const auto verdict = asker.snapshot->DecideName(name);
+  if (verdict.verdict == policy::NameVerdict::kAllow) return;
+  answer->decision = verdict.decision;
+  answer->carried.clear();
+  answer->advice = asker.snapshot->AdviseName(name, verdict);
+}
+
+// What an answer hangs on that the question left open.
+void NoteAddress(const Asker& asker, const Place& place, Answer* answer) {
+  if (!answer->decision.allowed || place.query.address || answer->decision.rule == policy::RuleRef::kNone) return;
+  const policy::Rule& rule = asker.snapshot->compiled().rules[static_cast<size_t>(answer->decision.rule)];
+  if (!rule.ip.empty() || rule.host.kind == policy::HostPattern::Kind::kAddress)
+    answer->note = "that rule holds where the name leads to its addresses only; --ip ADDRESS asks about one";
+}
+
+Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Transport transport, uint16_t default_port = 0) {
+  auto place = ReadPlace(asker, text, default_port);
+  if (!place) return std::unexpected(place.error());
+  place->query.host = place->host;
+  place->query.transport = transport;
+  const auto verdict = asker.snapshot->DecideConnect(place->query);
+  Answer answer{
+      fmt::format("{} {}:{}", transport == policy::Transport::kUdp ? "udp" : "connect", PlaceText(*place), place->query.port),
+      verdict.decision,
+      "",
+      {}};
+  if (verdict.allowed()) answer.carried = verdict.verdict == ConnectVerdict::kInspect ? "inspected" : "opaque";
+  if (!verdict.allowed() || verdict.decision.audit_only) answer.advice = asker.snapshot->AdviseConnect(place->query, verdict);
+  NoteAddress(asker, *place, &answer);
+  RefuseUnknownName(asker, *place, &answer);
+  return answer;
+}
+
+Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::string_view method,
+                  const policy::CanonicalTarget& target, std::span<const policy::HeaderView> headers) {
+  place.query.host = place.host;
+  const bool cleartext = scheme == policy::Scheme::kHttp;
+  const std::string port = place.query.port == (cleartext ? 80 : 443) ? "" : fmt::format(":{}", place.query.port);
+  Answer answer;
+  answer.asked =
+      fmt::format("{} {}://{}{}{}", method, cleartext ? "http" : "https", PlaceText(place), port, target.ForUpstream());
+  const policy::RequestQuery request{place.query, scheme, method, &target, headers};
+  answer.decision = asker.snapshot->DecideRequest(request);
+  const auto connect = asker.snapshot->DecideConnect(place.query);
+  if (answer.decision.allowed && connect.allowed()) {
+    answer.carried = connect.verdict == ConnectVerdict::kInspect ? "inspected" : "opaque";
+  }
+  if (!answer.decision.allowed || answer.decision.audit_only)
+    answer.advice = asker.snapshot->AdviseRequest(request, answer.decision);
+  NoteAddress(asker, place, &answer);
+  RefuseUnknownName(asker, place, &answer);
+  return answer;
+}
+
+Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_view url) {
+  if (auto known = policy::CheckMethod(method); !known) return std::unexpected(known.error());
+  policy::Scheme scheme = policy::Scheme::kHttps;
+  if (const size_t mark = url.find("://"); mark != std::string_view::npos) {
+    const std::string_view word = url.substr(0, mark);
+    if (word != "https" && word != "http") return Fail(Code::kInvalid, fmt::format("unknown scheme `{}`", word));
+    if (word == "http") scheme = policy::Scheme::kHttp;
+    url.remove_prefix(mark + 3);
+  }
+  const size_t slash = std::min(url.find_first_of("/?#"), url.size());
+  auto place = ReadPlace(asker, url.substr(0, slash), scheme == policy::Scheme::kHttp ? 80 : 443);
+  if (!place) return std::unexpected(place.error());
+  std::string raw(url.substr(slash));
+  if (!raw.starts_with('/')) raw.insert(0, 1, '/');
+  const auto target = policy::CanonicalizeTarget(raw);
+  if (!target) return std::unexpected(target.error());
+  Answer answer = AskRequest(asker, std::move(*place), scheme, method, *target, {});
+  if (!policy::IsCommonMethod(method))
+    answer.note = fmt::format("{} is not a usual method; methods are matched to the letter", method);
+  return answer;
+}
+
+// A fetch or push is two requests; what either is refused, the whole is.
+Result<Answer> AskGit(const Asker& asker, std::string_view verb, std::string_view where) {
+  if (verb == "upload-pack") verb = "fetch-pack";
+  if (verb != "fetch-pack" && verb != "receive-pack") {
+    // In the words of the language: `push` is receive-pack.
+    const auto cut = policy::CutCompact(fmt::format("git {} {}", verb, where));
+    return Fail(Code::kInvalid, cut ? fmt::format("`git {}` is not understood", verb) : cut.error().message);
+  }
+  const std::string service = verb == "fetch-pack" ? "git-upload-pack" : "git-receive-pack";
+  if (where.starts_with("https://")) where.remove_prefix(8);
+  const size_t slash = where.find('/');
+  if (slash == std::string_view::npos || slash + 1 == where.size())
+    return Fail(Code::kInvalid, fmt::format("`{}` names no repository", where));
+  const auto place = ReadPlace(asker, where.substr(0, slash), 443);
+  if (!place) return std::unexpected(place.error());
+  const auto refs = policy::CanonicalizeTarget(fmt::format("{}/info/refs?service={}", where.substr(slash), service));
+  if (!refs) return std::unexpected(refs.error());
+  const auto pack = policy::CanonicalizeTarget(fmt::format("{}/{}", where.substr(slash), service));
+  if (!pack) return std::unexpected(pack.error());
+  const std::string type = fmt::format("application/x-{}-request", service);
+  const std::vector<policy::HeaderView> headers{{"content-type", type}};
+  Answer answer = AskRequest(asker, *place, policy::Scheme::kHttps, "GET", *refs, {});
+  if (answer.decision.allowed) answer = AskRequest(asker, *place, policy::Scheme::kHttps, "POST", *pack, headers);
+  answer.asked = fmt::format("git {} {}", verb, where);
+  return answer;
+}
+
+Result<Answer> AskName(const Asker& asker, std::string_view text) {
+  const std::string_view word = NextWord(&text);
+  const auto authority = ReadAuthority(word);
+  if (!authority || authority->name.empty() || authority->port)
+    return Fail(Code::kInvalid, fmt::format("`{}` is not a name", word));
+  const uint16_t type = text.empty() ? policy::kDnsA : policy::DnsTypeNumber(text);
+  if (type == 0) return Fail(Code::kInvalid, fmt::format("unknown record type `{}`", text));
+  const policy::NameQuery query{asker.who(), authority->name, type, asker.now};
+  const auto verdict = asker.snapshot->DecideName(query);
+  Answer answer{fmt::format("dns {} {}", authority->name, policy::DnsTypeText(type)), verdict.decision, "", {}};
+  if (!answer.decision.allowed || answer.decision.audit_only) answer.advice = asker.snapshot->AdviseName(query, verdict);
+  return answer;
+}
+
+Result<Answer> AskSocket(const Asker& asker, std::string_view path) {
+  if (!path.starts_with('/')) return Fail(Code::kInvalid, "a socket is an absolute path");
+  Answer answer{fmt::format("unix {}", path), asker.snapshot->DecideUnix({asker.who(), path, asker.now}), "", {}};
+  if (!answer.decision.allowed) {
+    answer.advice.explanation = fmt::format("no rule allows the socket {}", path);
+    const std::string rule = fmt::format("unix {}", path);
+    if (answer.decision.reason != policy::Reason::kDenyRule && policy::ParseCompact(policy::Effect::kAllow, rule))
+      answer.advice.suggest = rule;
+  }
+  return answer;
+}
+
+}  // namespace
+
+Result<Answer> Ask(const Asker& asker, std::string_view question) {
+  static constexpr std::string_view kNotAVerb[] = {
+      "connect"};  // in a question alone; a rule's verbs are looked for by CheckMethod
+  if (question.empty())
+    return Fail(
+        Code::kInvalid,
+        "an empty question; ask `METHOD URL`, `git fetch-pack HOST/REPO`, `connect HOST:PORT`, `dns NAME` or `unix PATH`");
+  std::string_view rest = question;
+  const std::string_view first = NextWord(&rest);
+  if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)
+    return Fail(Code::kInvalid, fmt::format("`{}` of what? A question is `METHOD URL`", first));
+  if (rest.empty()) return AskUrl(asker, "GET", first);
+  if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);
+  if (first == "tls") return AskConnect(asker, rest, policy::Transport::kTcp, 443);
+  if (first == "http") return Fail(Code::kInvalid, "`http` is every method; ask about one of them, as in `GET URL`");
+  if (first == "udp") return AskConnect(asker, rest, policy::Transport::kUdp);
+  if (first == "dns") return AskName(asker, rest);
+  if (first == "unix") return AskSocket(asker, rest);
+  if (first == "git") {
+    const std::string_view verb = NextWord(&rest);
+    return AskGit(asker, verb, rest);
+  }
+  if (const std::string_view near = policy::Nearest(first, kNotAVerb); !near.empty())
+    return Fail(Code::kInvalid, fmt::format("unknown verb `{}`; did you mean `{}`?", first, near));
+  return AskUrl(asker, first, rest);
+}
+
+Result<policy::Process> ProcessNamed(const std::string& path, const policy::Snapshot& snapshot) {
+  if (!path.starts_with('/')) return Fail(Code::kInvalid, fmt::format("`{}` is not an absolute path", path));
+  policy::Process process;
+  process.exe.path = path;
+  process.exe.trusted = true;
+  if (snapshot.NeedsDigests()) {
+    if (auto digest = policy::FileDigest(path)) process.exe.sha256 = *digest;
+  }
+  return process;
+}
+
+// A bare date means its first instant here; `until` counts it to its end.
+Result<WallTime> ParseInstant(std::string_view text) {
+  const auto at = policy::ParseUntil(text);
+  if (!at) return at;
+  return text.size() == 10 ? *at - std::chrono::days{1} : *at;
+}
+
+}  // namespace sluice::app

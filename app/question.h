@@ -1,0 +1,44 @@
+#pragma once
+
+// Questions to a policy in words, as `explain` and policy unit tests ask them: "POST https://api.github.com/x",
+// "https://a.test/" (a GET), "git fetch-pack github.com/octo/hello", "connect a.test:443", "tcp a.test:443", "dns a.test [TYPE]",
+// "unix /run/x.sock".
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/ip.h"
+#include "base/result.h"
+#include "policy/snapshot.h"
+
+namespace sluice::app {
+
+/// Who asks, when, and of which policy.
+struct Asker {
+  policy::SnapshotPtr snapshot;
+  WallTime now{};
+  std::optional<policy::Process> process{};  ///< nothing: unknown
+  std::optional<IpAddress> address{};        ///< where the name leads; nothing: not resolved
+
+  [[nodiscard]] const policy::Process* who() const { return process ? &*process : nullptr; }
+};
+
+struct Answer {
+  std::string asked;  ///< the question in one spelling
+  policy::Decision decision;
+  std::string carried{};  ///< "opaque", "inspected", or nothing
+  policy::Advice advice{};
+  std::string note{};
+};
+
+/// kInvalid where the question is not understood; the message says what is wrong with it.
+[[nodiscard]] Result<Answer> Ask(const Asker& asker, std::string_view question);
+
+/// An executable as the kernel names it, with its digest where the policy asks for one and the file is here.
+[[nodiscard]] Result<policy::Process> ProcessNamed(const std::string& path, const policy::Snapshot& snapshot);
+/// `until`'s forms; a bare date is its first instant.
+[[nodiscard]] Result<WallTime> ParseInstant(std::string_view text);
+
+}  // namespace sluice::app

@@ -1,0 +1,82 @@
+#include "policy/format.h"
+
+#include <gtest/gtest.h>
+
+#include "policy/document.h"
+#include "policy/io/yaml.h"
+
+namespace sluice::policy {
+namespace {
+
+std::string Format(const std::string& text) {
+  const auto root = ParseYaml(text, "p.yaml");
+  if (!root) return "not YAML: " + root.error().message;
+  auto result = FormatPolicy(text, *root);
+  return result ? *result : "no policy: " + result.error().message;
+}
+
+struct Case {
+  const char* name;
+  const char* before;
+  const char* after;
+};
+
+constexpr Case kCases[] = {
+    {"what is canonical stays", "version: 1\nrules:\n  - allow: GET a.test/x\n    by: [/usr/bin/node]\n",
+     "version: 1\nrules:\n  - allow: GET a.test/x\n    by: [/usr/bin/node]\n"},
+    {"keys come in one order", "rules:\n- by: /usr/bin/node\n  note: why\n  allow: GET a.test\nmode: audit\nversion: 1\n",
+     "version: 1\nmode: audit\nrules:\n  - allow: GET a.test\n    by: [/usr/bin/node]\n    note: why\n"},
+    {"the long form becomes the compact one",
+     "version: 1\nrules:\n  - allow: { methods: [POST, GET], host: A.Test, ports: '8443', path: /v1/** }\n",
+     "version: 1\nrules:\n  - allow: GET,POST a.test:8443/v1/**\n"},
+    {"a rule of two paths stays long", "version: 1\nrules:\n  - allow: {methods: [GET], host: a.test, path: [/x, /y]}\n",
+     "version: 1\nrules:\n  - allow: { methods: [GET], host: a.test, path: [/x, /y] }\n"},
+    {"default ports and schemes go", "version: 1\nrules:\n  - allow: GET https://a.test:443/x\n",
+     "version: 1\nrules:\n  - allow: GET a.test/x\n"},
+    {"comments stay with what they speak of",
+     "# the bot\nversion: 1   # one\n\n\nrules:  # all\n\n  # reads\n  - by: [/usr/bin/node]  # node\n    # why\n    allow: GET "
+     "a.test  # get\n"
+     "  # - allow: POST a.test\n# the end\n",
+     "# the bot\nversion: 1  # one\n\nrules:  # all\n\n  # reads\n  # why\n  - allow: GET a.test  # get\n    by: [/usr/bin/node] "
+     " # node\n"
+     "  # - allow: POST a.test\n# the end\n"},
+    {"a list with comments is broken up",
+     "version: 1\nrules:\n  - allow: GET a.test\n    by: [/usr/bin/node,  # first\n         /usr/bin/curl]\n",
+     "version: 1\nrules:\n  - allow: GET a.test\n    by:\n      - /usr/bin/node  # first\n      - /usr/bin/curl\n"},
+    {"a short list comes onto one line",
+     "version: 1\nrules:\n  - allow: GET a.test\n    by:\n    - /usr/bin/node\n    - '/usr/bin/curl'\n",
+     "version: 1\nrules:\n  - allow: GET a.test\n    by: [/usr/bin/node, /usr/bin/curl]\n"},
+    {"what begins with a star stays quoted", "version: 1\nrules:\n  - allow: GET a.test\n    query: { tag: ['*x', v1*] }\n",
+     "version: 1\nrules:\n  - allow: GET a.test\n    query: { tag: ['*x', v1*] }\n"},
+    {"needless quotes go", "version: 1\nrules:\n  - allow: \"GET a.test/x\"\n    note: \"it's: so\"\n",
+     "version: 1\nrules:\n  - allow: GET a.test/x\n    note: 'it''s: so'\n"},
+    {"a note over lines stays",
+     "version: 1\nrules:\n  - allow: GET a.test\n    note: |\n      one\n        # no comment\n\n      two\n    id: a\n",
+     "version: 1\nrules:\n  - allow: GET a.test\n    note: |\n      one\n        # no comment\n\n      two\n    id: a\n"},
+    {"a name in its own script stays", "version: 1\nrules:\n  - allow: GET bücher.test\n",
+     "version: 1\nrules:\n  - allow: GET bücher.test\n"},
+    {"a flow rule becomes a block", "version: 1\nrules:\n  - { allow: GET a.test, id: x }  # why\n",
+     "version: 1\nrules:\n  - allow: GET a.test  # why\n    id: x\n"},
+    {"CRLF becomes LF", "version: 1\r\nrules:\r\n  - allow: GET a.test\r\n", "version: 1\nrules:\n  - allow: GET a.test\n"},
+    {"a commented rule at the end of the rules stays there",
+     "version: 1\nrules:\n  - allow: GET a.test\n  # - allow: GET b.test\ninclude: [x.yaml]\n",
+     "version: 1\ninclude: [x.yaml]\nrules:\n  - allow: GET a.test\n  # - allow: GET b.test\n"},
+    {"addresses stay as they are",
+     "version: 1\nrules:\n  - allow: tcp db.test:5432\n    ip: [10.0.0.1, fd00::/8]\n    until: 2027-01-31\n",
+     "version: 1\nrules:\n  - allow: tcp db.test:5432\n    ip: [10.0.0.1, 'fd00::/8']\n    until: 2027-01-31\n"},
+};
+
+TEST(Format, GivesTheCanonicalForm) {
+  for (const Case& c : kCases) EXPECT_EQ(Format(c.before), c.after) << c.name;
+}
+
+TEST(Format, IsDoneOnce) {
+  for (const Case& c : kCases) EXPECT_EQ(Format(Format(c.before)), Format(c.before)) << c.name;
+}
+
+TEST(Format, RefusesWhatIsNoPolicy) {
+  EXPECT_TRUE(Format("version: 1\nrules:\n  - alow: GET a.test\n").starts_with("no policy: "));
+}
+
+}  // namespace
+}  // namespace sluice::policy
