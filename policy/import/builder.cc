@@ -8,6 +8,7 @@
 
 #include "policy/address.h"
 #include "policy/host_pattern.h"
+#include "policy/overlap.h"
 #include "policy/rule_keys.h"
 
 namespace sluice::policy {
@@ -219,6 +220,23 @@ bool HostCovers(const HostPattern& outer, const HostPattern& inner) {
   if (inner.kind != Kind::kGlob || !outer.deep) return false;
   const bool literal = std::all_of(outer.labels.begin(), outer.labels.end(), [](const Glob& l) { return l.is_literal(); });
   return literal && inner.text.ends_with(outer.text.substr(2));  // "**.x" without its stars
+}
+
+bool HostsMeet(const HostPattern& a, const HostPattern& b) {
+  using Kind = HostPattern::Kind;
+  if (a.kind == Kind::kAny || b.kind == Kind::kAny) return true;
+  if (a.kind == Kind::kAddress || b.kind == Kind::kAddress)
+    return a.kind == b.kind && a.cidr->is_v4() == b.cidr->is_v4() && (a.cidr->Contains(*b.cidr) || b.cidr->Contains(*a.cidr));
+  if (a.kind == Kind::kName) return b.kind == Kind::kName ? a.text == b.text : HostMatchesName(b, a.text, false);
+  if (b.kind == Kind::kName) return HostMatchesName(a, b.text, false);
+  // Most patterns differ in a label that both write out.
+  for (auto i = a.labels.rbegin(), j = b.labels.rbegin(); i != a.labels.rend() && j != b.labels.rend(); ++i, ++j)
+    if (i->is_literal() && j->is_literal() && i->text() != j->text()) return false;
+  Rule x;
+  x.host = a;
+  Rule y;
+  y.host = b;
+  return ConnectionsOverlap(x, y);
 }
 
 std::string PrivateInside(const Cidr& prefix) {

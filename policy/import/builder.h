@@ -94,6 +94,9 @@ class Fields {
 [[nodiscard]] std::string HostText(const HostPattern& host);
 /// Whether every name and literal of `inner` is one of `outer`. Says no where it is not plain to see.
 [[nodiscard]] bool HostCovers(const HostPattern& outer, const HostPattern& inner);
+/// Whether some name or some literal is one of both: a name and an address are never the same host to the tools. Says yes where
+/// it cannot tell cheaply.
+[[nodiscard]] bool HostsMeet(const HostPattern& a, const HostPattern& b);
 /// A private range that the prefix holds beside others, so that a rule with the prefix does not reach it (exact point 11); or
 /// nothing.
 [[nodiscard]] std::string PrivateInside(const Cidr& prefix);

@@ -2,20 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "policy/overlap.h"
-
 namespace sluice::policy {
 namespace {
 
 constexpr size_t kMaxComparisons = 4'000'000;
-
-bool HostsMeet(const HostPattern& a, const HostPattern& b) {
-  Rule x;
-  x.host = a;
-  Rule y;
-  y.host = b;
-  return ConnectionsOverlap(x, y);
-}
 
 Result<void> AddDeny(const std::vector<FirstMatchEntry>& entries, size_t index, std::string_view tool, ImportBuilder* out) {
   const FirstMatchEntry& deny = entries[index];

@@ -13,8 +13,8 @@ namespace {
 constexpr std::string_view kTool = "OpenSandbox";
 
 std::string Trimmed(std::string_view text) {
-  const size_t from = text.find_first_not_of(" ");
-  return from == std::string_view::npos ? "" : std::string(text.substr(from, text.find_last_not_of(" ") - from + 1));
+  const size_t from = text.find_first_not_of(' ');
+  return from == std::string_view::npos ? "" : std::string(text.substr(from, text.find_last_not_of(' ') - from + 1));
 }
 
 std::string Lower(std::string text) {

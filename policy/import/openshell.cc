@@ -14,7 +14,7 @@ namespace {
 
 using Endpoint = OpenShellEndpoint;
 
-constexpr size_t kMaxEndpointPairs = 1'000'000;  // inspected ones times the others
+constexpr size_t kMaxEndpointPairs = 4'000'000;  // inspected ones times the others
 
 bool CoversPorts(const std::vector<PortRange>& outer, const std::vector<PortRange>& inner) {
   return std::all_of(inner.begin(), inner.end(),
@@ -45,7 +45,8 @@ class Converter {
     size_t inspected = 0;
     size_t opaque = 0;
     for (const OpenShellPolicy& policy : policies_)
-      for (const Endpoint& endpoint : policy.endpoints) ++(endpoint.inspected || endpoint.path_node != nullptr ? inspected : opaque);
+      for (const Endpoint& endpoint : policy.endpoints)
+        ++(endpoint.inspected || endpoint.path_node != nullptr ? inspected : opaque);
     if (inspected * opaque > kMaxEndpointPairs)
       return std::unexpected(Error{Code::kExhausted, "too many endpoints to compare those that are inspected with the others", 0,
                                    policies_[0].key->span});
@@ -108,7 +109,8 @@ class Converter {
     std::vector<ExecutablePattern> binaries = policy.binaries;
     for (const OpenShellPolicy& other : policies_) {
       for (const Endpoint& reader : other.endpoints) {
-        if (&reader == &endpoint || !reader.reachable || !Narrows(reader, endpoint) || !SameConnections(endpoint, reader)) continue;
+        if (&reader == &endpoint || !reader.reachable || !Narrows(reader, endpoint) || !SameConnections(endpoint, reader))
+          continue;
         const bool covered =
             !endpoint.audited && HostCovers(reader.host, endpoint.host) && CoversPorts(reader.ranges, endpoint.ranges);
         if (covered) DropShared(other.binaries, &binaries);
@@ -148,15 +150,7 @@ class Converter {
   }
 
   static bool SameConnections(const Endpoint& a, const Endpoint& b) {
-    if (!PortsOverlap(a.ranges, b.ranges)) return false;
-    const bool literal = a.host.kind == HostPattern::Kind::kAddress;
-    if (literal != (b.host.kind == HostPattern::Kind::kAddress)) return false;
-    if (literal) return a.host == b.host;
-    Rule x;
-    x.host = a.host;
-    Rule y;
-    y.host = b.host;
-    return ConnectionsOverlap(x, y);
+    return PortsOverlap(a.ranges, b.ranges) && HostsMeet(a.host, b.host);
   }
 
   static void DropShared(const std::vector<ExecutablePattern>& others, std::vector<ExecutablePattern>* binaries) {

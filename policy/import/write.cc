@@ -32,9 +32,10 @@ std::string Quoted(std::string_view text) {
 
 std::string Word(std::string_view text) { return IsPlainWord(text) ? std::string(text) : Quoted(text); }
 
-// After `allow: `, to the end of the line.
+// After `allow: `, to the end of the line. A method may begin with a character that YAML gives a meaning (`*A`, `!A`).
 std::string LineText(std::string_view text) {
-  const bool plain = text.find(": ") == std::string_view::npos && text.find(" #") == std::string_view::npos &&
+  const bool letter = !text.empty() && ((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'));
+  const bool plain = letter && text.find(": ") == std::string_view::npos && text.find(" #") == std::string_view::npos &&
                      !text.ends_with(':') && std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
   return plain ? std::string(text) : Quoted(text);
 }

@@ -126,6 +126,52 @@ TEST(OpenShellMeaning, AddressesConstrainAndUnlock) {
   EXPECT_FALSE(Connects(metadata, kCurl, "", 80, "169.254.169.254"));
 }
 
+std::string Digest(const std::string& endpoint) { return Loaded(OpenShell(endpoint))->digest(); }
+
+// Changes that another prover does not see: here each is another policy.
+TEST(OpenShellMeaning, EveryWideningChangesTheRules) {
+  const std::string head = "{ host: a.example.com, port: 443";
+  const std::string rest = head + ", protocol: rest, enforcement: enforce";
+  const std::string seven = "rules: [{ allow: { method: GET, path: \"**\" } }, { allow: { method: POST, path: \"**\" } }]";
+  const std::pair<std::string, std::string> kPairs[] = {
+      {rest + ", access: read-write }", head + " }"},
+      {rest + ", access: read-only }", rest + ", access: read-write }"},
+      {rest + ", access: read-only }", head + ", protocol: rest, enforcement: audit, access: read-only }"},
+      {rest + ", access: read-only }", head + ", protocol: rest, access: read-only }"},
+      {rest + ", access: read-only }", rest + ", access: read-only, tls: skip }"},
+      {rest + ", access: read-only }", rest + ", access: read-only, allow_encoded_slash: true }"},
+      {rest + ", rules: [{ allow: { method: POST, path: /a } }] }",
+       rest + ", rules: [{ allow: { method: POST, path: \"/**\" } }] }"},
+      {rest + ", rules: [{ allow: { method: GET, path: /a, query: { q: x } } }] }",
+       rest + ", rules: [{ allow: { method: GET, path: /a } }] }"},
+      {rest + ", " + seven + " }", rest + ", rules: [{ allow: { method: \"*\", path: \"**\" } }] }"},
+      {rest + ", rules: [{ allow: { method: GET, path: \"**\" } }] }",
+       rest + ", rules: [{ allow: { method: GET, path: \"**\" } }, { allow: { method: MKCOL, path: \"**\" } }] }"},
+      {rest + ", access: full, deny_rules: [{ method: DELETE, path: \"**\" }] }", rest + ", access: full }"},
+      {head + ", allowed_ips: [10.0.0.1/32] }", head + ", allowed_ips: [10.0.0.0/8] }"},
+      {head + " }", "{ host: \"*.example.com\", port: 443 }"},
+      {"{ host: \"*.example.com\", port: 443 }", "{ host: \"**.example.com\", port: 443 }"},
+      {head + " }", "{ host: a.example.com, ports: [443, 8443] }"},
+      {rest + ", path: /admin, access: full }", rest + ", path: \"/admin/**\", access: full }"},
+  };
+  for (const auto& [base, changed] : kPairs) EXPECT_NE(Digest(base), Digest(changed)) << base << "\n" << changed;
+}
+
+TEST(OpenShellMeaning, OtherSpellingsAreTheSameRules) {
+  const std::string rest = ", protocol: rest, enforcement: enforce";
+  const std::pair<std::string, std::string> kPairs[] = {
+      {"{ host: a.example.com, port: 443 }", "{ host: A.Example.COM, ports: [443] }"},
+      {"{ host: a.example.com, port: 443 }", "{ host: a.example.com, port: 443, protocol: tcp }"},
+      {"{ host: a.example.com, port: 443 }", "{ host: a.example.com, port: 443, enforcement: enforce }"},
+      {"{ host: a.example.com, port: 443" + rest + ", access: full }",
+       "{ host: a.example.com, port: 443" + rest + ", rules: [{ allow: { method: \"*\", path: \"**\" } }] }"},
+      {"{ host: a.example.com, port: 443, allowed_ips: [10.0.0.0/8] }",
+       "{ host: a.example.com, port: 443, allowed_ips: [10.1.2.3/8] }"},
+      {"{ host: a.example.com, port: 443, protocol: rest, access: full }", "{ host: a.example.com, port: 443 }"},
+  };
+  for (const auto& [one, other] : kPairs) EXPECT_EQ(Digest(one), Digest(other)) << one << "\n" << other;
+}
+
 TEST(SandboxRuntimeMeaning, DenyWinsAndNamesAreExact) {
   const auto policy = Loaded(
       R"({"network": {"allowedDomains": ["x.example.com", "*.example.org", "p.example.com:443"],
