@@ -12,6 +12,7 @@ namespace sluice::policy {
 namespace {
 
 constexpr std::string_view kPlace = "${";
+constexpr size_t kMaxValues = 1024;  // of `ip` or `by`
 
 std::unexpected<Error> At(const SourceSpan& span, std::string message) {
   return std::unexpected(Error{Code::kInvalid, std::move(message), 0, span});
@@ -89,6 +90,7 @@ Result<std::vector<std::string>> ReadValues(const PresetUse& use, std::string_vi
   if (node == nullptr || parameter == common.end()) return values;
   const bool list = node->kind == Node::Kind::kSequence;
   if (list && node->items.empty()) return NodeError(*node, fmt::format("`{}` is an empty list; leave it out or fill it", name));
+  if (node->items.size() > kMaxValues) return NodeError(*node, fmt::format("`{}` has more than {} entries", name, kMaxValues));
   for (size_t i = 0; i < (list ? node->items.size() : 1); ++i) {
     auto value = ReadValue(*parameter, list ? node->items[i] : *node);
     if (!value) return std::unexpected(value.error());

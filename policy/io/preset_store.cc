@@ -14,10 +14,24 @@ Result<Preset> LoadPreset(const PresetText& text) {
   return preset;
 }
 
+namespace {
+
+// Read once a process: a policy may use a preset as often as it has lines.
+const Result<Preset>& Stored(const PresetText& text) {
+  static const std::vector<Result<Preset>> presets = [] {
+    std::vector<Result<Preset>> all;
+    for (const PresetText& each : PresetTexts()) all.push_back(LoadPreset(each));
+    return all;
+  }();
+  return presets[static_cast<size_t>(&text - PresetTexts().data())];
+}
+
+}  // namespace
+
 Result<std::vector<Rule>> RulesOfPreset(const PresetUse& use, VersionNeed need) {
   const auto text = FindPreset(use, need);
   if (!text) return std::unexpected(text.error());
-  const auto preset = LoadPreset(**text);
+  const auto& preset = Stored(**text);
   if (!preset) return std::unexpected(preset.error());
   return ExpandPreset(*preset, use);
 }

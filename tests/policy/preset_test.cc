@@ -217,6 +217,9 @@ TEST(Presets, RefuseWhatTheyDoNotKnow) {
            Case{"npm@1: { host: a.test, ip: [] }", "p.yaml:3:32: error: `ip` is an empty list"},
        })
     EXPECT_THAT(LoadMessage(Using(c.entry)), StartsWith(c.error)) << c.entry;
+  std::string many = "npm@1: { host: a.test, ip: [";
+  for (int i = 0; i < 1025; ++i) many += "10.0.0.1, ";
+  EXPECT_THAT(LoadMessage(Using(many + "10.0.0.1] }")), StartsWith("p.yaml:3:32: error: `ip` has more than 1024 entries"));
   EXPECT_THAT(LoadMessage("version: 1\npresets: {}\n"), StartsWith("p.yaml:2:10: error: `presets` is a list"));
 }
 
