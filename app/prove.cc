@@ -310,7 +310,7 @@ void CheckAssertion(const Assertion& assertion, const Inputs& inputs, PairResult
     remark.identity = fmt::format("{}\n{}", text, witness);
     if (const auto* rule = head.rule(assertion.never ? difference.rule : difference.refused_by)) {
       remark.message =
-          fmt::format("`{}` does not hold: {} {} it", text, QuotedRule(*rule), assertion.never ? "lets out" : "refuses");
+          fmt::format("`{}` does not hold: {} {}", text, QuotedRule(*rule), assertion.never ? "lets it out" : "refuses it");
       remark.related.emplace_back("rule at", rule->span);
     } else {
       remark.message = fmt::format("`{}` does not hold: {}", text,
@@ -341,6 +341,8 @@ PairResult ProvePair(PolicyPair pair, const Inputs& inputs) {
   if (result.proof.verdict == Verdict::kUnknown)
     result.remarks.push_back(UnknownRemark(result.proof, result.pair.name, "whether the policy widens"));
   if (gone) return result;
+  for (const policy::Assertion& own : head.assertions())
+    CheckAssertion({own.kind == policy::Assertion::Kind::kNever, own.rule, own.info.text}, inputs, &result);
   for (const Assertion& assertion : inputs.assertions) CheckAssertion(assertion, inputs, &result);
   return result;
 }

@@ -280,8 +280,7 @@ Result<void> MakeAuthority(const Trust& trust, supervisor::Workload& workload, S
 
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
-                                                     Sandbox& sandbox, policy::CurrentPolicy& policy) {
-  const HeldFiles held(policy.Get()->files(), spec);
+                                                     const HeldFiles& held, Sandbox& sandbox, policy::CurrentPolicy& policy) {
   const auto load = [&options, &held]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options);
@@ -347,6 +346,8 @@ int Run(const RunOptions& options) {
   if (!plan) return Report(plan.error());
   auto capture = begun->Finish();
   if (!capture) return Report(capture.error());
+  // Before the launch locks them: a file that is replaced meanwhile is not the one that was read.
+  const HeldFiles held(plan->snapshot->files(), plan->spec);
   auto workload = supervisor::BeginLaunch(plan->spec, *capture);
   if (!workload) return LaunchExitCode(workload.error());
   if (auto made = MakeAuthority(plan->trust, **workload, &plan->sandbox); !made) return LaunchExitCode(made.error());
@@ -357,7 +358,7 @@ int Run(const RunOptions& options) {
   if (!writer) return Report(writer.error());
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return Report(sandbox.error());
-  const auto status = Supervise(options, plan->spec, **sandbox, policy);
+  const auto status = Supervise(options, plan->spec, held, **sandbox, policy);
   sandbox->reset();
   return status ? Conclude(options, *status, *std::move(writer)) : status.error();
 }
