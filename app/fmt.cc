@@ -12,7 +12,7 @@
 
 #include "app/exit_code.h"
 #include "app/file.h"
-#include "app/policy_pairs.h"
+#include "app/policy_files.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "policy/document.h"
@@ -111,7 +111,8 @@ void FormatFile(const std::string& file, FormatAction action, Tally* tally) {
 int RunFmt(const FmtOptions& options) {
   Tally tally;
   for (const std::string& path : options.files) {
-    auto files = path == "-" ? Result<std::vector<std::string>>(std::vector<std::string>{path}) : PolicyFiles(path);
+    auto files =
+        path == "-" ? Result<std::vector<std::string>>(std::vector<std::string>{path}) : FilesAt(path, FileKind::kPolicy);
     if (!files) {
       Report(files.error(), &tally);
       continue;

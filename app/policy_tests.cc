@@ -12,6 +12,7 @@
 
 #include "app/exit_code.h"
 #include "app/file.h"
+#include "app/policy_files.h"
 #include "app/question.h"
 #include "base/log.h"
 #include "policy/io/load.h"
@@ -255,22 +256,6 @@ nlohmann::json ToJson(const FileResult& result) {
   return out;
 }
 
-Result<std::vector<std::string>> TestFiles(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
-  std::vector<std::string> files;
-  fs::recursive_directory_iterator it(path, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.ends_with(".test.yaml") || name.ends_with(".test.yml")) files.push_back(it->path().string());
-  }
-  if (error) return Fail(Code::kInvalid, fmt::format("cannot read the folder {}: {}", path, error.message()));
-  if (files.empty()) return Fail(Code::kInvalid, fmt::format("{} holds no policy test (*.test.yaml)", path));
-  std::ranges::sort(files);
-  return files;
-}
-
 }  // namespace
 
 int RunTest(const TestOptions& options) {
@@ -281,7 +266,7 @@ int RunTest(const TestOptions& options) {
     code = kExitBadInput;
   };
   for (const std::string& path : options.files) {
-    const auto files = TestFiles(path);
+    const auto files = FilesAt(path, FileKind::kPolicyTest);
     if (!files) {
       report(files.error());
       continue;
@@ -301,7 +286,7 @@ int RunTest(const TestOptions& options) {
     }
   }
   if (options.format == OutputFormat::kJson)
-    fmt::print("{}\n", nlohmann::json{{"files", std::move(all)}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", nlohmann::json{{"files", std::move(all)}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
   return code;
 }
