@@ -60,6 +60,10 @@ std::vector<Remark> RemarksOn(const policy::Snapshot& snapshot, const std::strin
   ApplyIgnores(std::move(comments.ignores), &remarks);
   std::ranges::sort(remarks, {},
                     [](const Remark& r) { return std::tie(r.span.file, r.span.line, r.span.column, r.code, r.message); });
+  // What is plain to see is found by the proof again.
+  const auto doubles = std::ranges::unique(
+      remarks, [](const Remark& a, const Remark& b) { return a.span == b.span && a.code == b.code && a.message == b.message; });
+  remarks.erase(doubles.begin(), doubles.end());
   return remarks;
 }
 
