@@ -46,7 +46,7 @@ class PolicyCommands : public ::testing::Test {
     outcome.err = ::testing::internal::GetCapturedStderr();
     return outcome;
   }
-  Outcome LintOf(std::vector<std::string> files, OutputFormat format = OutputFormat::kText) {
+  Outcome LintOf(std::vector<std::string> files, ReportFormat format = ReportFormat::kText) {
     return Capture([&] { return RunLint({std::move(files), format}); });
   }
   Outcome Explain(const std::string& question, ExplainOptions options = {}) {
@@ -89,7 +89,7 @@ TEST_F(PolicyCommands, LintExitsByTheWorstThatItFound) {
 TEST_F(PolicyCommands, LintSpeaksJson) {
   const auto wrong = Write("e.yaml", "version: 1\nrules:\n  - allow: tls a.test\n  - deny: POST a.test\n");
   const auto broken = Write("b.yaml", "version: 2\n");
-  const auto json = nlohmann::json::parse(LintOf({wrong, broken}, OutputFormat::kJson).out);
+  const auto json = nlohmann::json::parse(LintOf({wrong, broken}, ReportFormat::kJson).out);
   EXPECT_EQ(json["files"][0]["findings"][0]["code"], "opaque-allow-meets-deny");
   EXPECT_EQ(json["files"][0]["findings"][0]["other"]["line"], 4);
   EXPECT_EQ(json["files"][1]["loads"], false);
