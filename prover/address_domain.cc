@@ -7,13 +7,14 @@
 namespace sluice::prover {
 namespace {
 
-// Reads well, and no rule of this project means it.
+// Public ones that read well.
 const IpAddress kOrdinary = IpAddress::FromV4(0x01010101);
+const IpAddress kOrdinaryV6 = IpAddress::FromV6({0x26});
 
 int Preference(const IpAddress& address) {
   if (address == kOrdinary) return -1;
   const bool special = policy::FindSpecialRange(address, {}).has_value();
-  return (special ? 1 : 0) + (address.is_v4() ? 0 : 2);
+  return (special ? 2 : 0) + (address.is_v4() ? 0 : 4) - (address == kOrdinaryV6 ? 1 : 0);
 }
 
 bool NamesAddresses(const policy::Rule& rule) {
@@ -41,8 +42,10 @@ std::vector<AddressInterval> CutAddresses(const std::vector<const policy::Rule*>
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   std::vector<AddressInterval> intervals;
   for (size_t i = 0; i < edges.size(); ++i) {
-    const bool ordinary = edges[i] <= kOrdinary && (i + 1 == edges.size() || kOrdinary < edges[i + 1]);
-    intervals.push_back({ordinary ? kOrdinary : edges[i]});
+    IpAddress representative = edges[i];
+    for (const IpAddress& ordinary : {kOrdinary, kOrdinaryV6})
+      if (edges[i] <= ordinary && (i + 1 == edges.size() || ordinary < edges[i + 1])) representative = ordinary;
+    intervals.push_back({representative});
   }
   std::sort(intervals.begin(), intervals.end(), [](const AddressInterval& a, const AddressInterval& b) {
     return std::pair{Preference(a.representative), a.representative} < std::pair{Preference(b.representative), b.representative};

@@ -4,9 +4,9 @@
 #include <array>
 #include <cctype>
 #include <deque>
-#include <map>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "policy/target.h"
 
@@ -92,12 +92,11 @@ Symbol::Kind KindOf(char c) {
   return c == ';' ? Symbol::Kind::kSemicolon : Symbol::Kind::kPlain;
 }
 
-// Letters, digits, then the rest, escapes last.
-std::vector<Symbol> AllSymbols(const PathQuestion& question) {
+// Every symbol of a universe: letters, digits, then the rest, escapes last.
+std::vector<Symbol> AllSymbols(Universe universe) {
   std::vector<Symbol> symbols;
-  const bool request = question.universe == Universe::kRequestPath;
+  const bool request = universe == Universe::kRequestPath;
   const auto add = [&](int c) {
-    if (c == ';' && request && !question.path_params) return;
     const char byte = static_cast<char>(c);
     Symbol symbol{std::string(1, byte), KindOf(byte)};
     if (!request && symbol.kind == Symbol::Kind::kSemicolon) symbol.kind = Symbol::Kind::kPlain;
@@ -111,25 +110,28 @@ std::vector<Symbol> AllSymbols(const PathQuestion& question) {
     if (!isalnum(c) && c != '/') add(c);
   if (!request) return symbols;
   constexpr std::string_view kHex = "0123456789ABCDEF";
-  for (unsigned c = 0x20; c < 256; ++c) {
-    if (!IsEscapedByte(static_cast<int>(c)) || (c == '/' && !question.encoded_slash)) continue;
-    symbols.push_back({{'%', kHex[c >> 4], kHex[c & 15]}, c == '/' ? Symbol::Kind::kEncodedSlash : Symbol::Kind::kPlain});
-  }
+  for (unsigned c = 0x20; c < 256; ++c)
+    if (IsEscapedByte(static_cast<int>(c)))
+      symbols.push_back({{'%', kHex[c >> 4], kHex[c & 15]}, c == '/' ? Symbol::Kind::kEncodedSlash : Symbol::Kind::kPlain});
   return symbols;
 }
 
 // One symbol of each kind that the patterns tell apart.
-std::vector<Symbol> SymbolsOf(const PathQuestion& question) {
+std::vector<const Symbol*> SymbolsOf(const PathQuestion& question) {
+  static const std::vector<Symbol> kRequest = AllSymbols(Universe::kRequestPath);
+  static const std::vector<Symbol> kSocket = AllSymbols(Universe::kSocketPath);
   std::vector<const Nfa*> patterns;
   for (const auto* list : {&question.inside, &question.outside})
     for (const PathPattern* pattern : *list) patterns.push_back(&pattern->nfa);
   const ByteClasses classes = ClassesOf(patterns, {});
-  std::map<std::vector<uint16_t>, bool> seen;
-  std::vector<Symbol> kept;
-  for (Symbol& symbol : AllSymbols(question)) {
-    std::vector<uint16_t> key{static_cast<uint16_t>(symbol.kind)};
-    for (const char c : symbol.bytes) key.push_back(classes.of[static_cast<unsigned char>(c)]);
-    if (seen.try_emplace(std::move(key), true).second) kept.push_back(std::move(symbol));
+  std::unordered_set<uint64_t> seen;
+  std::vector<const Symbol*> kept;
+  for (const Symbol& symbol : question.universe == Universe::kRequestPath ? kRequest : kSocket) {
+    if (symbol.kind == Symbol::Kind::kSemicolon && !question.path_params) continue;
+    if (symbol.kind == Symbol::Kind::kEncodedSlash && !question.encoded_slash) continue;
+    auto key = static_cast<uint64_t>(symbol.kind) + 1;
+    for (const char c : symbol.bytes) key = key << 16 | (classes.of[static_cast<unsigned char>(c)] + 1u);
+    if (seen.insert(key).second) kept.push_back(&symbol);
   }
   return kept;
 }
@@ -301,7 +303,7 @@ class Search {
   void Expand(uint32_t at, size_t length) {
     for (uint32_t s = 0; s < symbols_.size(); ++s) {
       if (!budget_->Spend(1 + open_[at].outside.size() / 4)) return;
-      const Symbol& symbol = symbols_[s];
+      const Symbol& symbol = *symbols_[s];
       Open next;
       std::array<std::string_view, kReadings> emitted;
       if (!Next(open_[at].place, symbol, &next.place, &emitted)) continue;
@@ -331,13 +333,13 @@ class Search {
     std::vector<uint32_t> symbols;
     for (; LengthOf(at) > 0; at = open_[at].parent) symbols.push_back(open_[at].symbol);
     std::string text;
-    for (size_t i = symbols.size(); i-- > 0;) text += symbols_[symbols[i]].bytes;
+    for (size_t i = symbols.size(); i-- > 0;) text += symbols_[symbols[i]]->bytes;
     return text;
   }
 
   const PathQuestion& question_;
   Budget* budget_;
-  std::vector<Symbol> symbols_;
+  std::vector<const Symbol*> symbols_;
   std::deque<Open> open_;
   std::vector<uint32_t> lengths_;
   std::vector<std::vector<uint32_t>> buckets_;

@@ -106,12 +106,25 @@ int Preference(uint8_t c) {
   return c > 0x20 && c < 0x7f ? 100 + c : 300 + c;
 }
 
+std::vector<uint8_t> BytesByPreference() {
+  std::vector<uint8_t> bytes;
+  for (unsigned byte = 0; byte < 256; ++byte) bytes.push_back(static_cast<uint8_t>(byte));
+  std::sort(bytes.begin(), bytes.end(), [](uint8_t a, uint8_t b) { return Preference(a) < Preference(b); });
+  return bytes;
+}
+
 std::vector<std::vector<uint8_t>> OrderedClasses(const ByteClasses& classes) {
-  std::vector<std::vector<uint8_t>> members(classes.count);
-  for (unsigned byte = 0; byte < 256; ++byte) members[classes.of[byte]].push_back(static_cast<uint8_t>(byte));
-  for (auto& list : members)
-    std::sort(list.begin(), list.end(), [](uint8_t a, uint8_t b) { return Preference(a) < Preference(b); });
-  std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return Preference(a[0]) < Preference(b[0]); });
+  static const std::vector<uint8_t> kBytes = BytesByPreference();
+  std::vector<size_t> place(classes.count, SIZE_MAX);
+  std::vector<std::vector<uint8_t>> members;
+  for (const uint8_t byte : kBytes) {
+    size_t& at = place[classes.of[byte]];
+    if (at == SIZE_MAX) {
+      at = members.size();
+      members.emplace_back();
+    }
+    members[at].push_back(byte);
+  }
   return members;
 }
 

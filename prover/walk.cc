@@ -322,7 +322,10 @@ void Walk::RequestGains(const Alive& alive, const Cell& cell, const std::array<C
   const SchemeReach& mine = reach[winner].schemes[static_cast<size_t>(scheme)];
   const SchemeReach& other = reach[1 - winner].schemes[static_cast<size_t>(scheme)];
   static const SchemeReach kNothing;
-  const SchemeReach& accepted = winner == kHead ? reach[kAccepted].schemes[static_cast<size_t>(scheme)] : kNothing;
+  const SchemeReach& may_be_accepted = winner == kHead ? reach[kAccepted].schemes[static_cast<size_t>(scheme)] : kNothing;
+  // Accepted regions are allows. Where a policy with denies stands in their place (UnusedAccepted), nothing is taken out too
+  // much.
+  const SchemeReach& accepted = may_be_accepted.denies.empty() ? may_be_accepted : kNothing;
   if (mine.kind == Kind::kNothing || other.kind == Kind::kEverything || accepted.kind == Kind::kEverything) return;
   RequestProblem problem;
   if (mine.kind == Kind::kEverything) {

@@ -9,10 +9,9 @@
 #include "policy/io/load.h"
 #include "prover/prove.h"
 #include "prover/replay.h"
+#include "tests/prover/small_world.h"
 
 namespace sluice::prover {
-
-inline const WallTime kNow = std::chrono::sys_days{std::chrono::year{2026} / 11 / 29};
 
 /// A policy of these `rules:` lines, already indented by two; text with a `version:` is a whole file.
 inline policy::SnapshotPtr Loaded(const std::string& text) {

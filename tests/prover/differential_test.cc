@@ -1,0 +1,137 @@
+// The prover against brute force: small policies over small worlds, in which each policy's reach is written down tuple by tuple
+// through the enforcer's decisions. Verdicts and the rules that grant must be the same.
+
+#include <map>
+#include <random>
+
+#include "tests/prover/small_world.h"
+#include "tests/prover/support.h"
+
+namespace sluice::prover {
+namespace {
+
+constexpr size_t kFamily = 12;  // policies compared each with each
+
+struct Member {
+  SmallPolicy policy;
+  policy::SnapshotPtr snapshot;
+  Bits reach;
+  std::vector<policy::SnapshotPtr> alone;  ///< each allow beside the policy's denies
+  std::vector<Bits> by_rule;               ///< what they reach
+};
+
+Member MemberOf(const World& world, SmallPolicy policy) {
+  Member member{std::move(policy), nullptr, {}, {}, {}};
+  member.snapshot = member.policy.Compiled();
+  member.reach = ReachOf(world, *member.snapshot);
+  for (const policy::Rule& rule : member.policy.rules) {
+    SmallPolicy alone;
+    if (rule.allow) alone.rules.push_back(rule);
+    for (const policy::Rule& deny : member.policy.rules)
+      if (rule.allow && !deny.allow) alone.rules.push_back(deny);
+    member.alone.push_back(alone.Compiled());
+    member.by_rule.push_back(ReachOf(world, *member.alone.back()));
+  }
+  return member;
+}
+
+// Which rules grant something that the other policy refuses, at the outermost layer where it does.
+std::set<uint32_t> Granting(const World& world, const Member& winner, const Member& loser) {
+  std::map<size_t, std::set<Layer>> gained;  // opaque layers, by connection
+  const auto gain = [&](size_t t) { return winner.reach[t] && !loser.reach[t]; };
+  for (size_t t = 0; t < world.tuples.size(); ++t)
+    if (gain(t) && (world.tuples[t].layer == Layer::kTcp || world.tuples[t].layer == Layer::kTls))
+      gained[world.cells[t]].insert(world.tuples[t].layer);
+  std::set<uint32_t> rules;
+  std::set<uint32_t> lookups;
+  for (size_t t = 0; t < world.tuples.size(); ++t) {
+    const Witness& tuple = world.tuples[t];
+    if (!gain(t)) continue;
+    const auto outer = gained.find(world.cells[t]);
+    if (outer != gained.end() && world.cells[t] != 0) {
+      if (outer->second.contains(Layer::kTcp) && tuple.layer != Layer::kTcp && tuple.layer != Layer::kUdp) continue;
+      if (outer->second.contains(Layer::kTls) && tuple.layer == Layer::kHttp && tuple.scheme == policy::Scheme::kHttps) continue;
+    }
+    for (uint32_t r = 0; r < winner.by_rule.size(); ++r)
+      if (winner.by_rule[r][t]) (tuple.layer == Layer::kDns ? lookups : rules).insert(r);
+  }
+  rules.insert(lookups.begin(), lookups.end());
+  return rules;
+}
+
+std::string Both(const World& world, const Member& base, const Member& head, const Proof& proof) {
+  return world.name + "\nbase\n" + Shown(base.policy) + "head\n" + Shown(head.policy) + Shown(proof);
+}
+
+// One side's findings: brute force finds nothing more, and each holds as the enforcer decides, for the rule that it names too.
+void CheckSide(const World& world, const Member& winner, const Member& loser, const std::vector<Difference>& found,
+               const std::function<std::string()>& shown) {
+  for (size_t t = 0; t < world.tuples.size(); ++t)
+    if (winner.reach[t] && !loser.reach[t])
+      ASSERT_FALSE(found.empty()) << "missed: " << world.tuples[t].Text() << "\n" << shown();
+  std::set<uint32_t> rules;
+  for (const Difference& difference : found) {
+    ASSERT_TRUE(Replay(*winner.snapshot, difference.witness).reached) << difference.witness.Text() << "\n" << shown();
+    ASSERT_FALSE(Replay(*loser.snapshot, difference.witness).reached) << difference.witness.Text() << "\n" << shown();
+    if (difference.rule == policy::RuleRef::kNone) continue;
+    const auto rule = static_cast<uint32_t>(difference.rule);
+    rules.insert(rule);
+    ASSERT_TRUE(Replay(*winner.alone[rule], difference.witness).reached) << difference.witness.Text() << "\n" << shown();
+  }
+  if (winner.policy.mode == policy::Mode::kAudit || loser.policy.mode == policy::Mode::kAudit) return;
+  for (const uint32_t rule : Granting(world, winner, loser))
+    ASSERT_TRUE(rules.contains(rule)) << "grants and is not named: " << policy::CanonicalText(winner.policy.rules[rule]) << "\n"
+                                      << shown();
+}
+
+void CheckPair(const World& world, const Member& base, const Member& head) {
+  const Proof proof = Compare(*base.snapshot, *head.snapshot, {.at = kNow});
+  const auto shown = [&] { return Both(world, base, head, proof); };
+  ASSERT_NE(proof.verdict, Verdict::kUnknown) << shown();
+  CheckSide(world, head, base, proof.gains, shown);
+  CheckSide(world, base, head, proof.losses, shown);
+  ASSERT_EQ(proof.gains.empty(), proof.verdict == Verdict::kEqual || proof.verdict == Verdict::kNarrowed) << shown();
+  ASSERT_EQ(proof.losses.empty(), proof.verdict == Verdict::kEqual || proof.verdict == Verdict::kWidened) << shown();
+}
+
+// Related policies: each an edit of one before it, so that most differ in little.
+size_t CheckFamily(const World& world, const Draw& draw) {
+  std::vector<Member> family;
+  family.push_back(MemberOf(world, DrawPolicy(world, draw)));
+  while (family.size() < kFamily) {
+    const bool fresh = draw(8) == 0;
+    family.push_back(
+        MemberOf(world, fresh ? DrawPolicy(world, draw) : DrawEdit(world, family[draw(family.size())].policy, draw)));
+  }
+  size_t pairs = 0;
+  for (const Member& base : family) {
+    for (const Member& head : family) {
+      CheckPair(world, base, head);
+      if (testing::Test::HasFatalFailure()) return pairs;
+      ++pairs;
+    }
+  }
+  return pairs;
+}
+
+class Differential : public testing::TestWithParam<size_t> {};
+
+TEST_P(Differential, AgreesWithBruteForce) {
+  const World& world = Worlds()[GetParam()];
+  const char* seed = std::getenv("SLUICE_SEED");
+  std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 1);
+  const Draw draw = [&](size_t n) { return random() % n; };
+  size_t pairs = 0;
+  const char* wanted = std::getenv("SLUICE_PAIRS");
+  const size_t enough = wanted != nullptr ? static_cast<size_t>(std::atol(wanted)) : world.pairs;
+  while (pairs < enough) {
+    pairs += CheckFamily(world, draw);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Differential, testing::Range(size_t{0}, Worlds().size()),
+                         [](const auto& info) { return Worlds()[info.param].name; });
+
+}  // namespace
+}  // namespace sluice::prover

@@ -1,0 +1,71 @@
+#pragma once
+
+// Small worlds: rules drawn from short lists, and every tuple that those rules can tell apart, so that what a policy reaches can
+// be written down as a set by asking the enforcer about each.
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "policy/compiled.h"
+#include "prover/prove.h"
+
+namespace sluice::prover {
+
+inline const WallTime kNow = std::chrono::sys_days{std::chrono::year{2026} / 11 / 29};
+
+/// Gives a number below its argument.
+using Draw = std::function<size_t(size_t)>;
+
+struct World {
+  std::string name;
+  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 209,000 in all
+  std::vector<std::string> verbs;  ///< "GET", "tls", "http://GET": a scheme may stand before a method
+  std::vector<std::string> hosts;
+  std::vector<std::string> ports{""};
+  std::vector<std::string> paths{""};
+  std::vector<std::string> by{""};
+  std::vector<std::string> under{""};
+  std::vector<std::string> ip{""};
+  std::vector<std::string> query{""};    ///< "k=a*|b"
+  std::vector<std::string> headers{""};  ///< "x-a=a*"
+  std::vector<std::string> query_keys{""};
+  std::vector<int> until{0};  ///< days from now; 0: none
+  bool types = false;
+  bool opening_paths = false;    ///< encoded-slash, path-params
+  bool opening_methods = false;  ///< method-override
+  unsigned audit_in = 0;         ///< one policy in so many is `mode: audit`
+  // The tuples.
+  std::vector<std::string> names{};  ///< "" is by literal
+  std::vector<std::string> addresses{"1.1.1.1"};
+  std::vector<uint16_t> port_list{443};
+  std::vector<WitnessProcess> processes{WitnessProcess{}};
+  std::vector<std::string> methods{"GET"};
+  std::vector<std::string> targets{"/"};  ///< path and query
+  std::vector<std::vector<std::pair<std::string, std::string>>> header_sets{{}};
+  std::vector<std::string> sockets{};
+  std::vector<int> days{0};
+  bool both_schemes = false;
+  std::vector<Witness> tuples{};  ///< all of the above, filled in by Worlds()
+  size_t connections = 0;
+  std::vector<size_t> cells{};  ///< by tuple: connections have numbers, equal for all layers of one
+};
+
+[[nodiscard]] const std::vector<World>& Worlds();
+[[nodiscard]] policy::Rule DrawRule(const World& world, const Draw& draw);
+struct SmallPolicy {
+  std::vector<policy::Rule> rules;
+  policy::Mode mode = policy::Mode::kEnforce;
+  [[nodiscard]] policy::SnapshotPtr Compiled() const;
+};
+[[nodiscard]] SmallPolicy DrawPolicy(const World& world, const Draw& draw);
+/// A few rules added, taken away or changed.
+[[nodiscard]] SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& draw);
+
+using Bits = std::vector<bool>;
+/// By tuple of the world.
+[[nodiscard]] Bits ReachOf(const World& world, const policy::Snapshot& snapshot);
+[[nodiscard]] std::string Shown(const SmallPolicy& policy);
+
+}  // namespace sluice::prover
