@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "policy/compiled.h"
+#include "policy/index.h"
 #include "policy/overlap.h"
 
 namespace sluice::prover {
@@ -52,14 +52,29 @@ void AddExcept(std::vector<std::string>* out, const std::string& text, const std
 
 bool SameKind(const Rule& a, const Rule& b) { return a.verb == b.verb && policy::ConnectionsOverlap(a, b); }
 
+// Rules of the same verb that may speak where the rule does: through the index for a name, since there may be thousands.
+std::vector<const Rule*> Neighbours(const Rule& rule, const policy::Snapshot& snapshot) {
+  std::vector<const Rule*> near;
+  const auto& compiled = snapshot.compiled();
+  const auto add = [&](const Rule& other) {
+    if (SameKind(rule, other)) near.push_back(&other);
+  };
+  if (rule.host.kind == policy::HostPattern::Kind::kName) {
+    policy::ForEachByName(compiled, rule.host.text, [&](uint32_t i) { add(compiled.rules[i]); });
+  } else {
+    for (const Rule& other : compiled.rules) add(other);
+  }
+  return near;
+}
+
 // Path globs of rules that overlap the rule's.
 std::vector<std::string> PathExcept(const Rule& rule, const policy::Snapshot& winner, const policy::Snapshot& loser) {
   std::vector<std::string> except;
   const std::vector<std::string> own = Texts(rule.paths);
   const auto gather = [&](const policy::Snapshot& snapshot, bool allow) {
-    for (const Rule& other : snapshot.compiled().rules) {
-      if (other.allow != allow || !SameKind(rule, other)) continue;
-      for (const Glob& glob : other.paths)
+    for (const Rule* other : Neighbours(rule, snapshot)) {
+      if (other->allow != allow) continue;
+      for (const Glob& glob : other->paths)
         if (rule.paths.empty() ||
             std::any_of(rule.paths.begin(), rule.paths.end(), [&](const Glob& g) { return policy::GlobsOverlap(g, glob); }))
           AddExcept(&except, glob.text(), own);
@@ -73,8 +88,8 @@ std::vector<std::string> PathExcept(const Rule& rule, const policy::Snapshot& wi
 std::vector<std::string> HostExcept(const Rule& rule, const policy::Snapshot& loser) {
   std::vector<std::string> except;
   if (rule.host.kind == policy::HostPattern::Kind::kName) return except;
-  for (const Rule& other : loser.compiled().rules)
-    if (other.allow && SameKind(rule, other)) AddExcept(&except, other.host.text, {rule.host.text});
+  for (const Rule* other : Neighbours(rule, loser))
+    if (other->allow) AddExcept(&except, other->host.text, {rule.host.text});
   return except;
 }
 
@@ -82,9 +97,9 @@ std::vector<std::string> AddressExcept(const Rule& rule, const policy::Snapshot&
   std::vector<std::string> except;
   std::vector<std::string> own;
   for (const Cidr& prefix : rule.ip) own.push_back(prefix.ToString());
-  for (const Rule& other : loser.compiled().rules) {
-    if (!other.allow || !SameKind(rule, other)) continue;
-    for (const Cidr& prefix : other.ip)
+  for (const Rule* other : Neighbours(rule, loser)) {
+    if (!other->allow) continue;
+    for (const Cidr& prefix : other->ip)
       if (std::any_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return c.Contains(prefix) || prefix.Contains(c); }))
         AddExcept(&except, prefix.ToString(), own);
   }
@@ -95,9 +110,9 @@ std::vector<std::string> ProcessExcept(const Rule& rule, const policy::Snapshot&
   std::vector<std::string> except;
   std::vector<std::string> own;
   for (const auto& pattern : rule.by) own.push_back(pattern.text);
-  for (const Rule& other : loser.compiled().rules)
-    if (other.allow && SameKind(rule, other))
-      for (const auto& pattern : other.by) AddExcept(&except, pattern.text, own);
+  for (const Rule* other : Neighbours(rule, loser))
+    if (other->allow)
+      for (const auto& pattern : other->by) AddExcept(&except, pattern.text, own);
   return except;
 }
 
