@@ -396,8 +396,12 @@ Outcome Try(const Snapshot& snapshot, const Attempt& a) {
   return {decision.allowed && connect.allowed(), denied(decision)};
 }
 
-bool Gains(const Proof& proof) { return proof.verdict == Verdict::kWidened || proof.verdict == Verdict::kIncomparable; }
-bool Loses(const Proof& proof) { return proof.verdict == Verdict::kNarrowed || proof.verdict == Verdict::kIncomparable; }
+bool Gains(const Proof& proof) {
+  return proof.verdict == Verdict::kUnknown || proof.verdict == Verdict::kWidened || proof.verdict == Verdict::kIncomparable;
+}
+bool Loses(const Proof& proof) {
+  return proof.verdict == Verdict::kUnknown || proof.verdict == Verdict::kNarrowed || proof.verdict == Verdict::kIncomparable;
+}
 
 policy::Rule OnlyRule(const std::string& text) { return Loaded(text)->compiled().rules.at(0); }
 
@@ -415,6 +419,7 @@ class Pair {
     base_ = Loaded(base_text_.Text());
     head_ = Loaded(head_text_.Text());
     options_.at = kStart;
+    options_.limit = 2'000'000;
     compared_ = Compare(*base_, *head_, options_);
     Known("compare", compared_);
     never_text_ = DrawLoadable(r, vocabulary_, false);
@@ -442,6 +447,7 @@ class Pair {
     }
   }
   [[nodiscard]] bool failed() const { return failed_; }
+  [[nodiscard]] bool given_up() const { return given_up_; }
   [[nodiscard]] size_t differences() const { return differences_; }
 
  private:
@@ -457,8 +463,13 @@ class Pair {
     if (always && !head && !Loses(always_proof_)) Fail("missed always", a, always_proof_);
     if (head && !base && !always && !Gains(accepting_proof_)) Fail("missed beside the accepted", a, accepting_proof_);
   }
+  // A bound that is reached is an answer that fails closed; a witness that does not hold is a fault.
   void Known(const char* what, const Proof& proof) {
     if (proof.verdict != Verdict::kUnknown) return;
+    if (!proof.replay_failed) {
+      given_up_ = true;
+      return;
+    }
     failed_ = true;
     ADD_FAILURE() << what << " is unknown: " << Shown(proof) << "\n" << Texts();
   }
@@ -479,6 +490,7 @@ class Pair {
   policy::SnapshotPtr base_, head_, never_, always_;
   Proof compared_, never_proof_, always_proof_, accepting_proof_;
   bool failed_ = false;
+  bool given_up_ = false;
   size_t differences_ = 0;
 };
 
@@ -487,14 +499,17 @@ TEST(Attack, NothingIsLetOutThatTheProverDoesNotSee) {
   const size_t seed = FromEnvironment("SLUICE_ATTACK_SEED", 20241004);
   size_t failures = 0;
   size_t differences = 0;
-  for (size_t i = 0; i < pairs && failures < 3; ++i) {
+  size_t given_up = 0;
+  for (size_t i = FromEnvironment("SLUICE_ATTACK_FROM", 0); i < pairs && failures < 3; ++i) {
     Random random(seed * 1000003 + i);
     SCOPED_TRACE(fmt::format("pair {} of seed {}", i, seed));
     Pair pair(random);
     if (!pair.failed()) pair.Run();
     failures += pair.failed() ? 1 : 0;
     differences += pair.differences();
+    given_up += pair.given_up() ? 1 : 0;
   }
+  EXPECT_LE(given_up, pairs / 300);
   EXPECT_GT(differences, pairs);  // the policies do differ where they are asked
 }
 
