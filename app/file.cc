@@ -28,10 +28,6 @@ Result<std::string> ReadFile(const std::string& path, size_t limit) {
   }
 }
 
-void CreateFile(const std::string& path) {
-  const UniqueFd created(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-}
-
 std::string Absolute(const std::string& path) {
   std::error_code ignored;
   std::string absolute = std::filesystem::absolute(path, ignored).lexically_normal().string();

@@ -20,6 +20,7 @@
 #include "app/reload.h"
 #include "app/sandbox.h"
 #include "app/trust.h"
+#include "audit/io/audit_file.h"
 #include "base/log.h"
 #include "base/stderr_lines.h"
 #include "policy/compiled.h"
@@ -126,7 +127,8 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   if (!options.policy.empty()) spec.protect.push_back(std::filesystem::absolute(options.policy, error).string());
   spec.protect.push_back(OwnExecutable());
   if (!options.audit.empty()) {
-    CreateFile(options.audit);  // the launcher protects what is there
+    // Creates it, for the launcher to protect, and refuses what is no file in its own words.
+    if (auto opened = audit::AuditFile::Open(options.audit); !opened) return std::unexpected(opened.error());
     spec.protect.push_back(Absolute(options.audit));
   }
   auto sockets = FindHostSockets(snapshot.UnixPaths());

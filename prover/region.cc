@@ -82,18 +82,27 @@ void AddExcept(std::vector<std::string>* out, const std::string& text, const std
 
 enum class Free : uint8_t { kHost, kPath, kAddress, kProcess };  // the one field in which a rule may hold less than another
 
+// f(rule) for all that may speak where the rule does: through the index for a name, since there may be thousands.
+template <class F>
+void ForEachNear(const Rule& rule, const policy::Snapshot& snapshot, F f) {
+  const auto& compiled = snapshot.compiled();
+  if (rule.host.kind != policy::HostPattern::Kind::kName) {
+    for (const Rule& other : compiled.rules) f(other);
+    return;
+  }
+  policy::ForEachByName(compiled, rule.host.text, [&](uint32_t i) { f(compiled.rules[i]); });
+  for (const auto& [prefix, list] : compiled.prefixes)
+    for (const uint32_t i : list) f(compiled.rules[i]);
+}
+
 // What is asked of the other side's rules: one that differs elsewhere too has not all that it would be said to have.
 class Elsewhere {
  public:
   Elsewhere(const Rule& rule, const policy::Snapshot& winner, const policy::Snapshot& loser, const Gathered& gathered)
-      : rule_(rule), gathered_(gathered) {
-    ForEachNear(loser, [&](const Rule& other) {
-      // What the loser's own denies take of its allows is not looked into: then nothing is excepted.
-      denied_ |= !other.allow;
-      if (other.allow && other.verb == rule.verb) theirs_.push_back(&other);
-    });
-    ForEachNear(winner, [&](const Rule& other) {
-      if (!other.allow && other.verb == rule.verb) own_denies_.push_back(&other);
+      : rule_(rule), winner_(winner), loser_(loser), gathered_(gathered) {
+    // What the loser's own denies take of its allows is not looked into: then nothing is excepted.
+    ForEachNear(rule, loser, [&](const Rule& other) {
+      denied_ |= !other.allow && (rule.verb == policy::Verb::kUnix || policy::ConnectionsOverlap(rule, other));
     });
   }
 
@@ -136,34 +145,19 @@ class Elsewhere {
  private:
   template <class F>
   void ForEach(Free free, F take) const {
-    for (const Rule* other : theirs_)
-      if (!denied_ && HoldsAllBut(*other, free)) take(*other);
-    for (const Rule* other : own_denies_)
-      if (HoldsAllBut(*other, free)) take(*other);
-  }
-
-  // Rules that may speak where the rule does: through the index for a name, since there may be thousands.
-  template <class F>
-  void ForEachNear(const policy::Snapshot& snapshot, F take) const {
-    const auto& compiled = snapshot.compiled();
-    const auto look = [&](uint32_t i) {
-      const Rule& other = compiled.rules[i];
-      const bool socket = rule_.verb == policy::Verb::kUnix;
-      if (socket ? other.verb == rule_.verb : policy::ConnectionsOverlap(rule_, other)) take(other);
-    };
-    if (rule_.host.kind != policy::HostPattern::Kind::kName) {
-      for (uint32_t i = 0; i < compiled.rules.size(); ++i) look(i);
-      return;
-    }
-    policy::ForEachByName(compiled, rule_.host.text, look);
-    for (const auto& [prefix, rules] : compiled.prefixes)
-      for (const uint32_t i : rules) look(i);
+    ForEachNear(rule_, loser_, [&](const Rule& other) {
+      if (!denied_ && other.allow && HoldsAllBut(other, free)) take(other);
+    });
+    ForEachNear(rule_, winner_, [&](const Rule& other) {
+      if (!other.allow && HoldsAllBut(other, free)) take(other);
+    });
   }
 
   // Whether `other` says the same of the whole gain, but for the free field.
   [[nodiscard]] bool HoldsAllBut(const Rule& other, Free free) const {
-    if (!other.under.empty() || !other.query.empty() || !other.headers.empty()) return false;
+    if (other.verb != rule_.verb || !other.under.empty() || !other.query.empty() || !other.headers.empty()) return false;
     if (other.query_keys || !other.types.empty() || (other.until && (!rule_.until || *other.until < *rule_.until))) return false;
+    if (rule_.verb != policy::Verb::kUnix && !policy::ConnectionsOverlap(rule_, other)) return false;
     if (other.allow && ((rule_.encoded_slash && !other.encoded_slash) || (rule_.path_params && !other.path_params) ||
                         (rule_.method_override && !other.method_override)))
       return false;
@@ -202,9 +196,9 @@ class Elsewhere {
   }
 
   const Rule& rule_;
+  const policy::Snapshot& winner_;
+  const policy::Snapshot& loser_;
   const Gathered& gathered_;
-  std::vector<const Rule*> theirs_;      ///< allows of the other side, of the rule's verb
-  std::vector<const Rule*> own_denies_;  ///< of this side
   bool denied_ = false;
 };
 

@@ -201,7 +201,9 @@ std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<con
   if (shape == QueryShape::kNone || shape == QueryShape::kBare) return "";
   std::string text;
   const auto add = [&](const std::string& key, const std::string& value) {
-    text += (text.empty() ? "" : "&") + Encoded(key) + (value.empty() ? "" : "=" + Encoded(value));
+    // A pair of nothing would be no pair.
+    const bool bare = value.empty() && !key.empty();
+    text += (text.empty() ? "" : "&") + Encoded(key) + (bare ? "" : "=" + Encoded(value));
   };
   for (const ValueElement* element : query)
     for (const std::string& value : element->values) add(element->key, value);

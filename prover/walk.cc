@@ -297,8 +297,9 @@ void Walk::Gain(const Alive& alive, const Cell& cell, const std::array<CellReach
     if (other.closes_below && !other.closes_tls) {
       everything_by = mine.tcp_rules;
     } else {
-      found(mine.tcp_rules, other.closes_tls ? Layer::kTls : Layer::kTcp);
-      if (mine.audit) Found(winner, RuleRef::kNone, cell, WitnessAt(cell, Layer::kTcp));
+      const Layer layer = other.closes_tls ? Layer::kTls : Layer::kTcp;
+      found(mine.tcp_rules, layer);
+      if (mine.audit) Found(winner, RuleRef::kNone, cell, WitnessAt(cell, layer));
       // What it carries goes without saying, but for `mode: audit` a request says more than bytes do.
       if (!mine.audit || other.closes_tls) return;
     }

@@ -137,6 +137,7 @@ Result<void> ImportSmokescreen(const Node& root, const ImportInput& input, Impor
   if (!chosen) return std::unexpected(chosen.error());
   const Service& service = **chosen;
   std::vector<FirstMatchEntry> entries;
+  entries.reserve(service.hosts.size());
   for (size_t i = 0; i < service.hosts.size(); ++i) entries.push_back({Effect::kAllow, service.hosts[i], service.nodes[i]});
   if (auto added = AddGlobal(denied, "global_deny_list", Effect::kDeny, &entries); !added) return added;
   if (auto added = AddGlobal(allowed, "global_allow_list", Effect::kAllow, &entries); !added) return added;

@@ -70,6 +70,7 @@ std::string LongForm(const Rule& rule) {
   }
   if (!rule.ports.empty()) {
     std::vector<std::string> ports;
+    ports.reserve(rule.ports.size());
     for (const PortRange& range : rule.ports) ports.push_back(PortText(range));
     add("ports", fmt::format("[{}]", fmt::join(ports, ", ")));
   }
@@ -79,6 +80,7 @@ std::string LongForm(const Rule& rule) {
 
 std::string MatchersText(const std::vector<ValueMatcher>& matchers) {
   std::vector<std::string> parts;
+  parts.reserve(matchers.size());
   for (const ValueMatcher& matcher : matchers)
     parts.push_back(fmt::format("{}: {}", Word(matcher.key), FlowList(matcher.values, [](const Glob& g) { return g.text(); })));
   return fmt::format("{{ {} }}", fmt::join(parts, ", "));

@@ -14,8 +14,8 @@
 namespace sluice::policy {
 
 struct LoadOptions {
-  std::vector<std::string> extra_allows;   ///< `--allow` texts, compiled as rules of a file named "--allow"
-  std::vector<std::string> extra_presets;  ///< `--preset` texts: "npm:host=registry.corp.example", the newest without a version
+  std::vector<std::string> extra_allows{};   ///< `--allow` texts, compiled as rules of a file named "--allow"
+  std::vector<std::string> extra_presets{};  ///< `--preset` texts: "npm:host=registry.corp.example", the newest without a version
   /// Whether `by` paths are checked against this machine (a symlink or script there is an error). Off for `lint` elsewhere.
   bool check_executables = true;
   /// Reads a file in the file system's place, as `prove` does with an older commit's: gets a lexically normal path. Nothing:

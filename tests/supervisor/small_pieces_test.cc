@@ -97,11 +97,11 @@ TEST(CaptureRuleset, IsThis) {
 	}
 	chain outgoing {
 		type filter hook output priority 0; policy drop;
+		meta l4proto tcp accept
 		ip daddr 127.0.0.0/8 accept
 		ip daddr 192.0.0.8 accept
 		ip6 daddr ::1 accept
 		ip6 daddr fd5c:7a1c:e000::2 accept
-		meta l4proto tcp accept
 		udp dport 53 accept
 		icmp type destination-unreachable accept
 		icmpv6 type destination-unreachable accept

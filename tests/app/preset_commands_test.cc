@@ -1,0 +1,96 @@
+// `sluice preset list` and `show`, and the two places that other commands name.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/explain.h"
+#include "app/preset.h"
+
+namespace sluice::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Outcome {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+template <class F>
+Outcome Capture(F run) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.code = run();
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+Outcome Show(const std::string& name, std::vector<std::string> sets = {}, OutputFormat format = OutputFormat::kText) {
+  return Capture([&] { return RunPresetShow({name, std::move(sets), format}); });
+}
+
+TEST(PresetCommands, ListNamesEachWithItsVersion) {
+  const Outcome text = Capture([] { return RunPresetList(OutputFormat::kText); });
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("npm@1 "), HasSubstr("git-write@1 "), HasSubstr("EVERY branch")));
+  const auto json = nlohmann::json::parse(Capture([] { return RunPresetList(OutputFormat::kJson); }).out);
+  EXPECT_GE(json.at("presets").size(), 18u);
+  EXPECT_EQ(json["presets"][0]["version"], 1);
+}
+
+TEST(PresetCommands, ShowPrintsRulesWithTheirPlacesOrWhatWasPutIn) {
+  EXPECT_THAT(Show("go").out, AllOf(HasSubstr("go@1: "), HasSubstr("  - allow: GET ${host}${path}/**\n"),
+                                    HasSubstr("  # only with sum:\n  - allow: GET ${sum}/latest\n"), HasSubstr("\nnotes\n")));
+  EXPECT_THAT(Show("go@1", {"host=proxy.corp.example"}).out,
+              AllOf(HasSubstr("  - allow: GET proxy.corp.example/**\n"), HasSubstr("  #  - allow: GET ${sum}/latest\n")));
+  EXPECT_THAT(Show("go", {"host=proxy.corp.example", "sum=sum.corp.example"}).out,
+              AllOf(HasSubstr("  - allow: GET sum.corp.example/latest\n"), Not(HasSubstr("only with"))));
+  const auto json = nlohmann::json::parse(Show("npm", {"host=registry.corp.example"}, OutputFormat::kJson).out);
+  EXPECT_EQ(json.at("rules").at(0).at("line"), 9);
+  EXPECT_THAT(json.at("rules").at(0).at("yaml").get<std::string>(), HasSubstr("GET registry.corp.example/**"));
+  EXPECT_EQ(json.at("parameters").at(0).at("required"), true);
+  EXPECT_EQ(json.at("parameters").at(1).at("default"), "/");
+}
+
+TEST(PresetCommands, RefuseWhatIsNotUnderstood) {
+  struct Case {
+    std::string name;
+    std::vector<std::string> sets;
+    const char* error;
+  };
+  for (const Case& c : {Case{"nmp", {}, "did you mean `npm`?"}, Case{"npm@7", {}, "the newest is `npm@1`"},
+                        Case{"npm", {"hsot=a.test"}, "did you mean `host`?"}, Case{"npm", {"host=*"}, "takes no wildcard"}}) {
+    const Outcome refused = Show(c.name, c.sets);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.out, IsEmpty());
+    EXPECT_THAT(refused.err, HasSubstr(c.error));
+  }
+}
+
+TEST(PresetCommands, ExplainNamesThePresetsLineAndTheOneThatUsesIt) {
+  std::string folder = (std::filesystem::temp_directory_path() / "presets-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ExplainOptions options;
+  options.file = folder + "/policy.yaml";
+  options.question = "GET https://registry.corp.example/left-pad";
+  std::ofstream(options.file) << "version: 1\npresets:\n  - npm@1: { host: registry.corp.example }\n";
+  const Outcome text = Capture([&] { return RunExplain(options); });
+  options.format = OutputFormat::kJson;
+  const auto json = nlohmann::json::parse(Capture([&] { return RunExplain(options); }).out);
+  std::filesystem::remove_all(folder);
+  EXPECT_THAT(text.out, HasSubstr("npm@1:9, from " + folder + "/policy.yaml:3"));
+  EXPECT_EQ(json.at("rule").at("line"), 3);
+  EXPECT_EQ(json.at("rule").at("origin"), (nlohmann::json{{"file", "preset:npm@1"}, {"line", 9}}));
+}
+
+}  // namespace
+}  // namespace sluice::app
