@@ -95,19 +95,21 @@ class CommentReader {
       if (mark == std::string::npos) {
         prose += " " + line;
       } else {
-        Ignore(rule.span, std::string_view(line).substr(mark + kMark.size()));
+        Ignore(index, std::string_view(line).substr(mark + kMark.size()));
       }
     }
     if (rule.allow && rule.host.kind == policy::HostPattern::Kind::kGlob) WiderThan(index, prose);
   }
 
-  void Ignore(const SourceSpan& span, std::string_view rest) {
+  void Ignore(uint32_t index, std::string_view rest) {
+    const SourceSpan& span = compiled_.rules[index].span;
+    const std::string& rule = compiled_.info[index].text;
     rest = Trim(rest);
     const std::string code(rest.substr(0, rest.find(' ')));
     const std::string reason(Trim(rest.substr(std::min(code.size(), rest.size()))));
     const bool known = std::ranges::find(codes_, code, &CodeInfo::code) != codes_.end();
     if (known && !reason.empty()) {
-      found_.ignores.push_back({span.file, span.line, code, reason, false});
+      found_.ignores.push_back({span.file, span.line, rule, code, reason, false});
       return;
     }
     Remark remark;
@@ -115,7 +117,7 @@ class CommentReader {
     remark.message = known ? fmt::format("`sluice:ignore {}` gives no reason; write one after the code", code)
                            : fmt::format("`sluice:ignore {}`: there is no such code", code);
     remark.span = span;
-    remark.identity = remark.message;
+    remark.identity = fmt::format("{}\n{}", remark.message, rule);
     found_.remarks.push_back(std::move(remark));
   }
 
@@ -160,7 +162,7 @@ void ApplyIgnores(std::vector<IgnoreComment> ignores, std::vector<Remark>* remar
     remark.code = "unused-ignore";
     remark.message = fmt::format("`sluice:ignore {}` leaves nothing out; remove it", ignore.code);
     remark.span = {ignore.file, ignore.line, 1, 0};
-    remark.identity = ignore.code;
+    remark.identity = fmt::format("{}\n{}", ignore.code, ignore.rule);
     remarks->push_back(std::move(remark));
   }
 }

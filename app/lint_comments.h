@@ -13,7 +13,8 @@ namespace sluice::app {
 /// `# sluice:ignore CODE reason`, on a rule or in the lines above it.
 struct IgnoreComment {
   std::string file{};
-  uint32_t line = 0;  ///< of the rule
+  uint32_t line = 0;   ///< of the rule
+  std::string rule{};  ///< its text
   std::string code{};
   std::string reason{};
   bool used = false;

@@ -48,17 +48,30 @@ Result<std::vector<PolicyPair>> PairFolders(const std::string& base, const std::
   return list;
 }
 
+// As FilesBelow passes them over.
+bool IsHidden(const fs::path& below) {
+  return std::any_of(below.begin(), below.end(), [](const fs::path& part) {
+    const std::string name = part.string();
+    return name.starts_with('.') && name != "." && name != "..";
+  });
+}
+
 class GitPairs {
  public:
   GitPairs(std::string revision, std::string commit) : revision_(std::move(revision)), commit_(std::move(commit)) {}
 
-  Result<void> Add(const std::string& path) {
+  Result<void> Add(const std::string& named) {
+    // Git lists relative to the work directory, and both sides' names must meet.
+    std::error_code error;
+    const fs::path whole(named);
+    std::string path = whole.is_absolute() ? whole.lexically_relative(fs::current_path(error)).string() : named;
+    if (path.empty()) path = named;
     const auto old = GitList(commit_, path);
     if (!old) return std::unexpected(old.error());
     if (!IsFolder(path) && (fs::exists(path) || old->size() == 1)) return AddFile(path, !old->empty());
     std::map<std::string, bool> files;  // to whether the commit has it
     for (const std::string& file : *old)
-      if (IsNameOf(FileKind::kPolicy, file)) files[file] = true;
+      if (IsNameOf(FileKind::kPolicy, file) && !IsHidden(fs::path(file).lexically_relative(path))) files[file] = true;
     if (IsFolder(path)) {
       auto now = FilesBelow(path, FileKind::kPolicy);
       if (!now) return std::unexpected(now.error());

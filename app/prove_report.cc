@@ -27,10 +27,10 @@ std::string AssertionSummary(const Outcome& outcome) {
 std::string ChangeSummary(const ProveReport& report, const Outcome& outcome) {
   const size_t files = report.pairs.size();
   const std::string of = files == 1 ? "" : fmt::format(" in {} policies", files);
-  const std::string text = outcome.gains + outcome.losses == 0
-                               ? fmt::format("{}{}", prover::VerdictText(outcome.verdict), of)
-                               : fmt::format("{}, {}{}: {}", Count(outcome.gains, "gain", "gains"),
-                                             Count(outcome.losses, "loss", "losses"), of, prover::VerdictText(outcome.verdict));
+  std::string text = outcome.gains + outcome.losses == 0
+                         ? fmt::format("{}{}", prover::VerdictText(outcome.verdict), of)
+                         : fmt::format("{}, {}{}: {}", Count(outcome.gains, "gain", "gains"),
+                                       Count(outcome.losses, "loss", "losses"), of, prover::VerdictText(outcome.verdict));
   if (outcome.verdict != Verdict::kEqual) return text;
   return text + (files == 1 ? ": both let out the same" : ": each lets out the same as before");
 }
@@ -38,6 +38,7 @@ std::string ChangeSummary(const ProveReport& report, const Outcome& outcome) {
 std::vector<Remark> RemarksOf(const PairResult& result) {
   const auto& [name, base, head] = result.pair;
   std::vector<Remark> remarks;
+  remarks.reserve(result.proof.gains.size() + result.proof.losses.size());
   for (const auto& gain : result.proof.gains) remarks.push_back(DifferenceRemark(gain, *head, *base, name, Direction::kGain));
   for (const auto& loss : result.proof.losses) remarks.push_back(DifferenceRemark(loss, *base, *head, name, Direction::kLoss));
   if (result.proof.verdict == Verdict::kUnknown)

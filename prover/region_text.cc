@@ -78,10 +78,8 @@ std::string Target(const Region& region) {
     text = fmt::format("lookup of {}", FirstOf(FieldOf(region, "host")));
     if (const Texts& types = FieldOf(region, "type").values; !types.empty()) text += fmt::format(" ({})", fmt::join(types, ","));
   } else {
-    const Texts& ports = FieldOf(region, "port").values;
-    const bool every = ports == Texts{"1-65535"};
-    text = fmt::format("{} {}:{}", layer == "tls" ? "TLS to" : layer, Host(region),
-                       every ? "*" : fmt::format("{}", fmt::join(ports, ",")));
+    text =
+        fmt::format("{} {}:{}", layer == "tls" ? "TLS to" : layer, Host(region), fmt::join(FieldOf(region, "port").values, ","));
   }
   Except(FieldOf(region, "host").except, &text);
   return text;

@@ -110,6 +110,15 @@ class Git(cli.Case):
         self.assertEqual(len(self.expect(self.prove("HEAD", "net"), 0).json()["policies"]), 3)
         self.assertIn("nowhere", self.expect(self.prove("HEAD", "nowhere"), 2).err)
 
+    def test_hidden_files_and_unit_tests_are_passed_over_in_the_base_too(self):
+        self.policy("p.yaml", GET)
+        for name in (".github/workflows/x.yml", "net/.x.yaml", "net/p.test.yaml"):
+            self.write(name, "on: push\n")
+        self.commit()
+        for path in (".", str(self.folder)):
+            report = self.expect(self.prove("HEAD", path), 0).json()
+            self.assertEqual(len(report["policies"]), 1)
+
     def test_a_new_file_counts_against_nothing(self):
         self.commit()
         self.policy("p.yaml", GET)

@@ -60,6 +60,8 @@ class Files(cli.Case):
                 ("allow: git receive-pack github.com/octo/*", "git receive-pack github.com/octo/*"),
                 ("allow: tls pinned.test", "TLS to pinned.test:443"),
                 ("allow: tcp 10.0.0.0/8:5432", "tcp 10.0.0.0/8:5432"),
+                ("allow: tcp **:1-65535", "tcp **:1-65535"),
+                ("allow: GET [2001:db8::1]:8443/x", "GET [2001:db8::1]:8443/x"),
                 ("allow: tcp db.test:5432\nip: [10.0.0.0/8]", "tcp db.test:5432, ip 10.0.0.0/8"),
                 ("allow: udp [2001:db8::1]:123", "udp [2001:db8::1]:123"),
                 ("allow: dns x.test", "lookup of x.test"),
@@ -82,6 +84,10 @@ class Files(cli.Case):
         self.assertTrue(all("except" not in gain["region"]["text"] for gain in report["gains"]), report["gains"])
         _, report = self.verdict([], ["allow: GET a.test/v1/**", "deny: GET a.test/v1/secret/**"])
         self.assertEqual(report["gains"][0]["region"]["text"], "GET a.test/v1/** except /v1/secret/**")
+
+    def test_http_is_every_method_but_those_that_were_there(self):
+        _, report = self.verdict(["allow: GET a.test"], ["allow: http a.test"])
+        self.assertEqual(report["gains"][0]["region"]["text"], "http a.test except GET")
 
     def test_mode_audit_is_everything(self):
         self.policy("base.yaml", GET)

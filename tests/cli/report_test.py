@@ -89,6 +89,13 @@ class Sarif(cli.Case):
         self.assertNotEqual(prints(self.prove([GET], ["allow: GET,PUT a.test/v1/**", *head[1:]])), before)
 
 
+    def test_comments_that_ignore_nothing_are_told_apart(self):
+        self.policy("p.yaml", "allow: GET a.test/x  # sluice:ignore cleartext old", "allow: GET b.test/x  # sluice:ignore cleartext old",
+                    "allow: GET c.test/x  # sluice:ignore nosuch old", "allow: GET d.test/x  # sluice:ignore nosuch old")
+        results = self.sarif("lint", "p.yaml", code=0)["results"]
+        self.assertEqual(len({result["partialFingerprints"]["sluiceFinding/v1"] for result in results}), 4)
+
+
 class Github(cli.Case):
     def test_commands_stand_on_lines_of_their_own_and_are_escaped(self):
         self.policy("base.yaml", GET)
