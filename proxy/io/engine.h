@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "policy/event.h"
 #include "proxy/flow.h"
+#include "proxy/io/limits.h"
 
 namespace boost::asio {
 class io_context;
@@ -35,6 +36,7 @@ struct EngineOptions {
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
   std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
+  Deadlines deadlines{};
 };
 
 class Engine {

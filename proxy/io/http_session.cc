@@ -67,8 +67,9 @@ Task<> HttpSession::Run() {
 
 Task<HttpSession::HeadRead> HttpSession::ReadHead() {
   Worker& worker = flow_.worker();
+  const auto head_deadline = worker.shared().options().deadlines.head;
   SteadyTime deadline =
-      worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : kHeadDeadline);
+      worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : head_deadline);
   bool begun = !in_.empty();
   size_t resume = 0;
   for (;;) {
@@ -86,7 +87,7 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
     const Io io = flow_.down.Read(worker.scratch());
     if (io.status == IoStatus::kOk) {
       in_.Append({worker.scratch().data(), io.n});
-      if (!begun) deadline = worker.reactor().now() + kHeadDeadline;
+      if (!begun) deadline = worker.reactor().now() + head_deadline;
       begun = true;
       continue;
     }

@@ -231,6 +231,39 @@ TEST(Engine, KeepsFlowsBelowItsLimit) {
   EXPECT_TRUE(limited);
 }
 
+TEST(Engine, ARequestHeadThatDripsEndsAtItsDeadline) {
+  Origin origin(nullptr, Echo);
+  EngineOptions options;
+  options.deadlines.head = std::chrono::milliseconds(200);
+  Testbed bed(LoopbackRule(fmt::format("POST http://a.test:{}/**", origin.port())), options);
+  Peer client = bed.Connect("a.test", origin.port(), Speak::kPlain);
+  client.Write("GET / HTTP/1.1\r\nX: ");
+  std::atomic<bool> stop{false};
+  std::thread drip([&] {
+    for (; !stop; std::this_thread::sleep_for(std::chrono::milliseconds(10))) client.Write("x");
+  });
+  EXPECT_EQ(client.ReadMessage().FirstLine().substr(0, 12), "HTTP/1.1 408");
+  stop = true;
+  drip.join();
+}
+
+TEST(Engine, ARequestBodyThatDripsEndsWithItsExchange) {
+  Origin origin(nullptr, Echo);
+  EngineOptions options;
+  options.deadlines.exchange = std::chrono::milliseconds(300);
+  Testbed bed(LoopbackRule(fmt::format("POST http://a.test:{}/**", origin.port())), options);
+  Peer client = bed.Connect("a.test", origin.port(), Speak::kPlain);
+  client.Write(fmt::format("POST / HTTP/1.1\r\nHost: a.test:{}\r\nContent-Length: 1000000\r\n\r\n", origin.port()));
+  std::atomic<bool> stop{false};
+  std::thread drip([&] {
+    for (; !stop; std::this_thread::sleep_for(std::chrono::milliseconds(10))) client.Write("x");
+  });
+  EXPECT_EQ(client.ReadMessage().FirstLine().substr(0, 12), "HTTP/1.1 504");
+  stop = true;
+  drip.join();
+  EXPECT_EQ(bed.sink().exchanges(1)[0].error, "a.test:" + std::to_string(origin.port()) + " answered with no answer in time");
+}
+
 TEST(Engine, RefusesTheHostsOwnPublicAddressUnlessARuleNamesIt) {
   Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
   EngineOptions options;
