@@ -82,6 +82,8 @@ Result<void> Sandbox::Release() {
   notifier_options.writable_trees = workload_->writable_trees();
   notifier_options.host_sockets = options_.host_sockets;
   notifier_options.host_addresses = options_.engine.host_addresses;
+  notifier_options.descriptor_limit = options_.engine.descriptors.limit;
+  notifier_options.descriptor_ceiling = options_.engine.descriptors.ceiling;
   auto notifier =
       supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
   if (!notifier) return std::unexpected(notifier.error());

@@ -110,6 +110,7 @@ Pipe PipePool::Take() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return {};
   Pipe pipe{UniqueFd(ends[0]), UniqueFd(ends[1]), 0};
+  if (ends[0] >= ceiling_ || ends[1] >= ceiling_) return {};
   (void)fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
   return pipe;
 }

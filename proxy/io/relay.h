@@ -21,12 +21,16 @@ struct Pipe {
 /// Spare empty pipes of one worker.
 class PipePool {
  public:
+  /// Descriptors from `ceiling` on are not for pipes.
+  explicit PipePool(int ceiling) : ceiling_(ceiling) {}
   /// Not valid when the process is out of descriptors.
   [[nodiscard]] Pipe Take();
   /// Only empty ones are kept.
   void Give(Pipe pipe);
+  void Clear() { spare_.clear(); }
 
  private:
+  const int ceiling_;
   std::vector<Pipe> spare_;
 };
 
