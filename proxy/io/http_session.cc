@@ -277,7 +277,8 @@ Task<HttpSession::After> HttpSession::RefuseUpstream(DialFailure failure) {
   denial.status = failure.status;
   const policy::Reason reason = failure.refused ? failure.refused->reason : policy::Reason::kUpstream;
   denial.decision = {false, reason, failure.refused ? failure.refused->rule : decision_.rule, false};
-  if (failure.refused) denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
+  if (failure.refused && reason != policy::Reason::kLimit)
+    denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
   denial.detail = std::move(failure.detail);
   denial.proxy_error = failure.proxy_error;
   RecordExchange(denial.detail, denial.status);

@@ -124,7 +124,7 @@ Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stre
   Pipe down_pipe = pipes.Take();
   RelayOutcome outcome;
   if (!up_pipe.read || !down_pipe.read) {
-    outcome.error = "out of descriptors";
+    outcome.error = kNoPipe.data();
     co_return outcome;
   }
   Lane up_lane{&down, &up, &up_pipe};

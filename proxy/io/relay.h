@@ -3,6 +3,7 @@
 // Bytes from one socket to the other through a pipe, never through user space.
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -33,6 +34,8 @@ class PipePool {
   const int ceiling_;
   std::vector<Pipe> spare_;
 };
+
+inline constexpr std::string_view kNoPipe = "out of descriptors";
 
 struct RelayOutcome {
   uint64_t bytes_up = 0;
