@@ -5,8 +5,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 namespace sluice::app {
 
@@ -45,11 +47,23 @@ Result<Endpoint> ParseResolver(const std::string& text) {
   return Endpoint{*address, port};
 }
 
-void RaiseDescriptorLimit() {
+Result<DescriptorRoom> RoomFor(uint64_t limit) {
+  constexpr uint64_t kMost = 1 << 20;
+  constexpr int kLeastKept = 64;
+  constexpr int kMostKept = 512;
+  if (limit < kMinDescriptors)
+    return Fail(Code::kExhausted, fmt::format("at most {} descriptors may be open here, and a run needs {}: raise the hard limit "
+                                              "(ulimit -Hn, LimitNOFILE=)",
+                                              limit, kMinDescriptors));
+  const int most = static_cast<int>(std::min(limit, kMost));
+  return DescriptorRoom{most, most - std::clamp(most / 8, kLeastKept, kMostKept)};
+}
+
+Result<DescriptorRoom> RaiseDescriptorLimit() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return FailErrno("cannot read the limit on descriptors", errno);
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  return RoomFor(setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : before);
 }
 
 }  // namespace sluice::app

@@ -16,7 +16,19 @@ namespace sluice::app {
 /// "1.1.1.1", "1.1.1.1:5353", "::1", "[::1]:53"; port 53 where none is written.
 [[nodiscard]] Result<Endpoint> ParseResolver(const std::string& text);
 
-/// Raises the soft limit on descriptors to the hard one; each connection takes up to four.
-void RaiseDescriptorLimit();
+/// Descriptors without which a run does not start.
+inline constexpr int kMinDescriptors = 256;
+
+/// Where connections end, so that the supervisor can still read who calls, and look up, and write records.
+struct DescriptorRoom {
+  int limit = 0;    ///< RLIMIT_NOFILE
+  int ceiling = 0;  ///< of the numbers that connections may have
+};
+
+/// An error that says how many are needed where there are too few. Pure.
+[[nodiscard]] Result<DescriptorRoom> RoomFor(uint64_t limit);
+
+/// Raises the soft limit on descriptors to the hard one; each connection takes up to six.
+[[nodiscard]] Result<DescriptorRoom> RaiseDescriptorLimit();
 
 }  // namespace sluice::app

@@ -339,13 +339,15 @@ int Run(const RunOptions& options) {
   sigaddset(&blocked, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  RaiseDescriptorLimit();
+  const auto room = RaiseDescriptorLimit();
+  if (!room) return Report(room.error());
 
   // The order hides what takes long behind what is needed anyway. Whatever forks comes before the first thread.
   auto begun = supervisor::CaptureInProgress::Begin();
   if (!begun) return Report(begun.error());
   auto plan = MakePlan(options);
   if (!plan) return Report(plan.error());
+  plan->sandbox.engine.descriptors = {room->limit, room->ceiling};
   auto capture = begun->Finish();
   if (!capture) return Report(capture.error());
   // Before the launch locks them: a file that is replaced meanwhile is not the one that was read.

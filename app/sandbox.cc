@@ -1,5 +1,6 @@
 #include "app/sandbox.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <future>
@@ -82,6 +83,10 @@ Result<void> Sandbox::Release() {
   notifier_options.writable_trees = workload_->writable_trees();
   notifier_options.host_sockets = options_.host_sockets;
   notifier_options.host_addresses = options_.engine.host_addresses;
+  notifier_options.descriptor_limit = options_.engine.descriptors.limit;
+  // Below the proxy's, so that what is let through here finds there what it still needs.
+  const int ceiling = options_.engine.descriptors.ceiling;
+  notifier_options.descriptor_ceiling = ceiling - std::max(ceiling / 16, 16);
   auto notifier =
       supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
   if (!notifier) return std::unexpected(notifier.error());

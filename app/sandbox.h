@@ -32,6 +32,7 @@ class FlowBridge final : public supervisor::FlowHandler {
   [[nodiscard]] bool IsSynthetic(const IpAddress& address) override { return pool_.InRange(address); }
   void Prepare(supervisor::ApprovedConnect connect, std::function<void(int)> done) override;
   void Start(supervisor::ApprovedConnect connect, Endpoint source, UniqueFd accepted) override;
+  [[nodiscard]] size_t Open() const override { return engine_.Open(); }
 
  private:
   dns::SyntheticPool& pool_;

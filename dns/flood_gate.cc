@@ -47,19 +47,22 @@ FloodGate::Entry& FloodGate::Find(std::vector<Entry>* table, uint64_t key, doubl
 FloodGate::Verdict FloodGate::Judge(const Endpoint& source, SteadyTime now) {
   Entry& socket = Find(&sources_, KeyOf(source), limits_.source_burst, now);
   // A port that was silent for a while may be somebody else's by now.
-  if (guess_ && (!socket.guessed || now - socket.last > kWindow)) {
-    socket.sender = guess_(source);
-    socket.guessed = true;
-  }
-  // Where nothing says whose sockets they are, each is its own process.
-  Entry* process = guess_ ? &Find(&processes_, socket.sender, limits_.process_burst, now) : &socket;
+  if (guess_ && (socket.sender == 0 || now - socket.last > kWindow)) socket.sender = guess_(source);
+  const bool known = socket.sender != 0;
+  const double rate = known ? limits_.process_per_second : limits_.unknown_per_second;
+  const double burst = known ? limits_.process_burst : limits_.unknown_burst;
   Refill(&socket.tokens, socket.last, now, limits_.source_per_second, limits_.source_burst);
-  if (guess_) Refill(&process->tokens, process->last, now, limits_.process_per_second, limits_.process_burst);
   Refill(&total_.tokens, total_.last, now, limits_.total_per_second, limits_.total_burst);
-  socket.last = process->last = total_.last = now;
-
-  const double half = guess_ ? limits_.process_burst / 2 : limits_.source_burst / 2;
-  const bool light = socket.tokens >= limits_.source_burst / 2 && process->tokens >= half;
+  socket.last = total_.last = now;
+  bool light = socket.tokens >= limits_.source_burst / 2;
+  // Where nothing can say whose sockets they are, each is its own process.
+  Entry* process = &socket;
+  if (guess_) {
+    process = &Find(&processes_, socket.sender, burst, now);
+    Refill(&process->tokens, process->last, now, rate, burst);
+    process->last = now;
+    light &= process->tokens >= burst / 2;
+  }
   if (socket.tokens >= 1 && process->tokens >= 1) {
     // Also when all together ask too much: else whoever floods would go on counting as one who asks little.
     socket.tokens -= 1;

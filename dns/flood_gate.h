@@ -29,12 +29,14 @@ struct FloodLimits {
   double source_burst = 500;
   double process_per_second = 2000;
   double process_burst = 1000;
+  double unknown_per_second = 20;  ///< of all whose process is not known: finding it costs a search of every descriptor
+  double unknown_burst = 50;
   double total_per_second = 10'000;
   double total_burst = 2000;
   double reserved = 500;  ///< of total_burst: for sockets and processes with half of their own bursts left
 };
 
-/// Whose socket sends from there, as any number that two processes do not share; need not be certain. Cheap.
+/// Whose socket sends from there, as any number that two processes do not share; 0: unknown. Need not be certain. Cheap.
 using GuessSender = std::function<uint64_t(const Endpoint& source)>;
 
 /// One thread.
@@ -61,7 +63,6 @@ class FloodGate {
     SteadyTime told{};     ///< a refusal was sent
     SteadyTime counted{};  ///< when `dropped` began
     uint64_t sender = 0;   ///< as guessed
-    bool guessed = false;
     unsigned dropped = 0;
   };
   struct Shut {

@@ -282,6 +282,7 @@ class Flows : public FlowHandler {
   }
   bool IsSynthetic(const IpAddress& address) override { return address.is_v4() && address.v4() >> 17 == 0xc6120000 >> 17; }
   void Prepare(ApprovedConnect, std::function<void(int)> done) override { done(0); }
+  size_t Open() const override { return 0; }
   void Start(ApprovedConnect, Endpoint, UniqueFd accepted) override {
     const std::lock_guard lock(mutex_);
     fds_.push_back(std::move(accepted));

@@ -106,6 +106,13 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
 Task<> Connection::RunRelay(UpstreamPtr upstream) {
   const RelayOutcome outcome =
       co_await Relay(flow_.worker().pipes(), flow_.worker().reactor(), flow_.waiter, flow_.down, upstream->stream);
+  if (outcome.error == kNoPipe) {
+    const policy::ConnectDecision full{policy::ConnectVerdict::kDeny,
+                                       {false, policy::Reason::kLimit, policy::RuleRef::kNone, false}};
+    const Shared& shared = flow_.worker().shared();
+    (void)flow_.RecordConnect(policy::EventLayer::kConnect, full, flow_.dialled,
+                              OutOfDescriptors(shared.flows.load(std::memory_order_relaxed), shared.options().descriptors.limit));
+  }
   if (*outcome.error != '\0') {
     flow_.down.Close(Stream::How::kReset);
     upstream->stream.Close(Stream::How::kReset);

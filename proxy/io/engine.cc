@@ -59,7 +59,12 @@ class WorkerEngine final : public Engine {
   void Accept(Flow flow) override {
     if (shared_.flows.fetch_add(1, std::memory_order_relaxed) >= shared_.options().max_flows) {
       shared_.flows.fetch_sub(1, std::memory_order_relaxed);
-      RefuseForLimit(std::move(flow));
+      RefuseForLimit(std::move(flow), "too many connections at once");
+      return;
+    }
+    if (flow.downstream.get() >= shared_.options().descriptors.ceiling) {
+      const size_t open = shared_.flows.fetch_sub(1, std::memory_order_relaxed) - 1;
+      RefuseForLimit(std::move(flow), OutOfDescriptors(open, shared_.options().descriptors.limit));
       return;
     }
     Worker* worker = nullptr;
@@ -74,6 +79,8 @@ class WorkerEngine final : public Engine {
     worker->Accept(std::move(flow));
   }
 
+  size_t Open() const override { return shared_.flows.load(std::memory_order_relaxed); }
+
   void PolicyChanged() override {
     for (auto& worker : workers_) worker->PolicyChanged();
   }
@@ -87,7 +94,7 @@ class WorkerEngine final : public Engine {
     return **first;
   }
 
-  void RefuseForLimit(Flow flow) {
+  void RefuseForLimit(Flow flow, std::string why) {
     const linger hard{1, 0};
     setsockopt(flow.downstream.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     policy::DecisionEvent event;
@@ -99,7 +106,7 @@ class WorkerEngine final : public Engine {
     event.process = flow.target.process;
     event.decision = {false, policy::Reason::kLimit, policy::RuleRef::kNone, false};
     event.snapshot = shared_.policy().Get();
-    event.detail = "too many connections at once";
+    event.detail = std::move(why);
     event.denial_id = shared_.sink().NextDenialId();
     (void)shared_.sink().Record(std::move(event));
   }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/result.h"
 #include "policy/event.h"
 #include "proxy/flow.h"
+#include "proxy/io/limits.h"
 
 namespace boost::asio {
 class io_context;
@@ -28,6 +30,13 @@ namespace sluice::proxy {
 
 class TlsAuthority;
 
+/// What connections may take of the process's descriptors: the kernel gives the lowest free number, so that a number from
+/// `ceiling` on means that less is left than others need.
+struct DescriptorLimits {
+  int limit = std::numeric_limits<int>::max();
+  int ceiling = std::numeric_limits<int>::max();
+};
+
 struct EngineOptions {
   std::shared_ptr<TlsAuthority> authority;     ///< the sandbox's; null: the engine makes one
   unsigned workers = 0;                        ///< 0: one per core this process may use
@@ -35,6 +44,8 @@ struct EngineOptions {
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
   std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
+  DescriptorLimits descriptors{};              ///< the same
+  Deadlines deadlines{};
 };
 
 class Engine {
@@ -55,6 +66,9 @@ class Engine {
 
   /// Takes the flow over. The snapshot in force is asked again. Any thread.
   virtual void Accept(Flow flow) = 0;
+
+  /// Flows that have not ended. Any thread.
+  [[nodiscard]] virtual size_t Open() const = 0;
 
   /// Closes, within 100 ms, what the policy now in force no longer allows. Any thread, after CurrentPolicy::Set.
   virtual void PolicyChanged() = 0;

@@ -74,7 +74,9 @@ bool RecordConnectDecision(Worker& worker, uint64_t id, const FlowTarget& flow, 
   if (!decision.allowed()) {
     event.denial_id = worker.shared().sink().NextDenialId();
     event.decision.allowed = false;
-    if (layer == policy::EventLayer::kConnect)
+    // No rule helps against a limit.
+    const bool of_policy = decision.decision.reason != policy::Reason::kLimit;
+    if (layer == policy::EventLayer::kConnect && of_policy)
       event.advice = event.snapshot->AdviseConnect(QueryFor(worker, flow, address), decision);
   }
   return worker.shared().sink().Record(std::move(event));

@@ -142,6 +142,7 @@ void HttpSession::BeginExchange() {
 Task<HttpSession::After> HttpSession::Carry() {
   Reactor& reactor = flow_.worker().reactor();
   Channel& down = flow_.down.channel;
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
   for (;;) {
     Waits waits;
     const Pump up = PumpRequest(&waits);
@@ -157,11 +158,11 @@ Task<HttpSession::After> HttpSession::Carry() {
     const bool half_closed = (down.ready & kPeerDone) != 0;
     const bool waiting_for_client = !body_read_ && (waits.down & kReadable) != 0 && !response_started_;
     const bool stuck = ((waits.down | waits.up) & kWritable) != 0;
-    const auto idle = stuck                ? std::chrono::seconds(kWriteStuck)
-                      : waiting_for_client ? std::chrono::seconds(kRequestBodyIdle)
-                      : half_closed        ? std::chrono::seconds(kHalfClosedIdle)
-                                           : std::chrono::seconds(kResponseIdle);
-    const SteadyTime deadline = std::min<SteadyTime>(now + idle, started_ + kExchangeTotal);
+    const auto idle = stuck                ? std::chrono::milliseconds(kWriteStuck)
+                      : waiting_for_client ? deadlines.request_body_idle
+                      : half_closed        ? std::chrono::milliseconds(kHalfClosedIdle)
+                                           : std::chrono::milliseconds(kResponseIdle);
+    const SteadyTime deadline = std::min<SteadyTime>(now + idle, started_ + deadlines.exchange);
     Wake wake = Wake::kReady;
     if (up == Pump::kMore || answer == Pump::kMore) {
       wake = co_await flow_.waiter.Yield(deadline);

@@ -67,8 +67,9 @@ Task<> HttpSession::Run() {
 
 Task<HttpSession::HeadRead> HttpSession::ReadHead() {
   Worker& worker = flow_.worker();
+  const auto head_deadline = worker.shared().options().deadlines.head;
   SteadyTime deadline =
-      worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : kHeadDeadline);
+      worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : head_deadline);
   bool begun = !in_.empty();
   size_t resume = 0;
   for (;;) {
@@ -86,7 +87,7 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
     const Io io = flow_.down.Read(worker.scratch());
     if (io.status == IoStatus::kOk) {
       in_.Append({worker.scratch().data(), io.n});
-      if (!begun) deadline = worker.reactor().now() + kHeadDeadline;
+      if (!begun) deadline = worker.reactor().now() + head_deadline;
       begun = true;
       continue;
     }
@@ -276,7 +277,8 @@ Task<HttpSession::After> HttpSession::RefuseUpstream(DialFailure failure) {
   denial.status = failure.status;
   const policy::Reason reason = failure.refused ? failure.refused->reason : policy::Reason::kUpstream;
   denial.decision = {false, reason, failure.refused ? failure.refused->rule : decision_.rule, false};
-  if (failure.refused) denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
+  if (failure.refused && reason != policy::Reason::kLimit)
+    denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
   denial.detail = std::move(failure.detail);
   denial.proxy_error = failure.proxy_error;
   RecordExchange(denial.detail, denial.status);

@@ -43,6 +43,13 @@ inline constexpr size_t kMaxIdlePerKey = 64;      ///< per worker and (scheme, n
 inline constexpr auto kPreparedLife = 10s;        ///< a connection made by Prepare waits this long for its flow
 inline constexpr size_t kMaxPrepared = 1024;      ///< per worker, waiting or under way
 
+/// Those that a client could stretch by sending a byte now and then. As an option, so that tests need not wait.
+struct Deadlines {
+  std::chrono::milliseconds head = kHeadDeadline;
+  std::chrono::milliseconds request_body_idle = kRequestBodyIdle;
+  std::chrono::milliseconds exchange = kExchangeTotal;
+};
+
 // Relays.
 inline constexpr auto kRelayIdle = 2h;
 inline constexpr int kPipeBytes = 256 * 1024;  ///< asked for; the kernel's own size is taken where it refuses

@@ -110,6 +110,7 @@ Pipe PipePool::Take() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return {};
   Pipe pipe{UniqueFd(ends[0]), UniqueFd(ends[1]), 0};
+  if (ends[0] >= ceiling_ || ends[1] >= ceiling_) return {};
   (void)fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
   return pipe;
 }
@@ -123,7 +124,7 @@ Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stre
   Pipe down_pipe = pipes.Take();
   RelayOutcome outcome;
   if (!up_pipe.read || !down_pipe.read) {
-    outcome.error = "out of descriptors";
+    outcome.error = kNoPipe.data();
     co_return outcome;
   }
   Lane up_lane{&down, &up, &up_pipe};

@@ -3,6 +3,7 @@
 // Bytes from one socket to the other through a pipe, never through user space.
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -21,14 +22,20 @@ struct Pipe {
 /// Spare empty pipes of one worker.
 class PipePool {
  public:
+  /// Descriptors from `ceiling` on are not for pipes.
+  explicit PipePool(int ceiling) : ceiling_(ceiling) {}
   /// Not valid when the process is out of descriptors.
   [[nodiscard]] Pipe Take();
   /// Only empty ones are kept.
   void Give(Pipe pipe);
+  void Clear() { spare_.clear(); }
 
  private:
+  const int ceiling_;
   std::vector<Pipe> spare_;
 };
+
+inline constexpr std::string_view kNoPipe = "out of descriptors";
 
 struct RelayOutcome {
   uint64_t bytes_up = 0;

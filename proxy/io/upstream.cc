@@ -33,6 +33,18 @@ DialFailure ConnectFailure(const DialTarget& target, const IpAddress& address, i
   return failure;
 }
 
+DialFailure NoDescriptor(Worker& worker, const IpAddress& address) {
+  DialFailure failure;
+  failure.error = ENOBUFS;
+  failure.status = 503;
+  failure.proxy_error = "connection_limit_reached";
+  failure.refused = policy::Decision{false, policy::Reason::kLimit, policy::RuleRef::kNone, false};
+  failure.address = address;
+  failure.detail =
+      OutOfDescriptors(worker.shared().flows.load(std::memory_order_relaxed), worker.shared().options().descriptors.limit);
+  return failure;
+}
+
 DialFailure Cancelled() {
   DialFailure failure;
   failure.error = ECONNABORTED;
@@ -68,11 +80,24 @@ std::optional<DialFailure> RefusedAlias(Worker& worker, const DialTarget& target
   return std::nullopt;
 }
 
-// 0 or an errno. The socket is left connected in `upstream`.
+// What is kept for reuse only is given back first. Not valid, errno set: none is left for connections.
+UniqueFd OpenSocket(Worker& worker, int family) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+    if (!fd && errno != EMFILE && errno != ENFILE) return fd;
+    if (fd && fd.get() < worker.shared().options().descriptors.ceiling) return fd;
+    fd.Reset();
+    worker.GiveBackSpare();
+  }
+  errno = EMFILE;
+  return {};
+}
+
+// 0 or an errno, EMFILE for no descriptor left. The socket is left connected in `upstream`.
 Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoint to, SteadyTime deadline) {
   sockaddr_storage address{};
   const auto size = static_cast<socklen_t>(to.ToSockaddr(&address));
-  UniqueFd fd(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  UniqueFd fd = OpenSocket(worker, address.ss_family);
   if (!fd) co_return errno;
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -103,6 +128,10 @@ bool IsIdle(Upstream& upstream) {
   if (!ahead && (upstream.stream.channel.ready & kReadable) == 0) return true;
   char byte = 0;
   return upstream.stream.Read({&byte, 1}).status == IoStatus::kWouldBlock;
+}
+
+std::string OutOfDescriptors(size_t open_connections, int limit) {
+  return fmt::format("out of descriptors: {} connections open, limit {}", open_connections, limit);
 }
 
 std::string PoolKey(policy::Scheme scheme, const DialTarget& target) {
@@ -235,6 +264,7 @@ Task<DialResult<UpstreamPtr>> Dial(Worker& worker, Waiter& waiter, DialTarget ta
       co_return upstream;
     }
     if (waiter.cancelled()) co_return std::unexpected(Cancelled());
+    if (error == EMFILE) co_return std::unexpected(NoDescriptor(worker, address));
     last = ConnectFailure(target, address, error);
   }
   co_return std::unexpected(std::move(last));

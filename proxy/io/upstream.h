@@ -93,6 +93,9 @@ using AddressJudge = std::function<policy::Decision(const IpAddress&)>;
 [[nodiscard]] policy::ConnectQuery QueryFor(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address);
 [[nodiscard]] policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address);
 
+/// A sentence.
+[[nodiscard]] std::string OutOfDescriptors(size_t open_connections, int limit);
+
 /// Pool key of a target.
 [[nodiscard]] std::string PoolKey(policy::Scheme scheme, const DialTarget& target);
 

@@ -74,7 +74,10 @@ Result<void> Shared::Init() {
 }
 
 Worker::Worker(Shared& shared)
-    : shared_(shared), pipes_(std::make_unique<PipePool>()), scratch_(kReadPiece), loop_(std::make_unique<Loop>()) {}
+    : shared_(shared),
+      pipes_(std::make_unique<PipePool>(shared.options().descriptors.ceiling)),
+      scratch_(kReadPiece),
+      loop_(std::make_unique<Loop>()) {}
 
 Result<std::unique_ptr<Worker>> Worker::Start(Shared& shared) {
   std::unique_ptr<Worker> worker(new Worker(shared));
@@ -203,6 +206,11 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
   }
   preparing_.erase(id);
   done(error);
+}
+
+void Worker::GiveBackSpare() {
+  pool_.Clear();
+  pipes_->Clear();
 }
 
 UpstreamPtr Worker::TakePrepared(uint64_t id) {

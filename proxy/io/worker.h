@@ -72,6 +72,8 @@ class Worker {
   [[nodiscard]] Shared& shared() { return shared_; }
   [[nodiscard]] UpstreamPool& pool() { return pool_; }
   [[nodiscard]] PipePool& pipes() { return *pipes_; }
+  /// Closes what is kept for reuse only.
+  void GiveBackSpare();
   /// The policy in force, looked up again when its generation moved.
   [[nodiscard]] const policy::SnapshotPtr& snapshot();
   [[nodiscard]] uint64_t generation() const { return generation_; }

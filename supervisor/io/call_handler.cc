@@ -1,11 +1,19 @@
 #include "supervisor/io/call_handler.h"
 
+#include <fmt/format.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
 #include <utility>
 
 namespace sluice::supervisor {
+namespace {
+
+std::string OutOfDescriptors(size_t open_connections, int limit) {
+  return fmt::format("out of descriptors: {} connections open, limit {}", open_connections, limit);
+}
+
+}  // namespace
 
 using Kind = PinnedCloser::Kind;
 
@@ -90,7 +98,7 @@ void CallHandler::Refuse(const seccomp_notif& notification, NotTaken why) {
          .decision = {.allowed = false, .reason = exhausted ? policy::Reason::kLimit : policy::Reason::kUnattributed},
          .advice = {},
          .snapshot = CurrentSnapshot(),
-         .detail = exhausted ? "no descriptors left in the supervisor"
+         .detail = exhausted ? OutOfDescriptors(flows_.Open(), setup_.descriptor_limit)
                              : "the supervisor may not look into the calling process (an executable that cannot be read?)"});
   }
   channel_.Reply(notification.id, why.error);
@@ -179,6 +187,13 @@ void CallHandler::DenyBecause(WatchedCall call, const Question& question, policy
        .snapshot = question.snapshot,
        .detail = std::move(detail)});
   Answer(std::move(call), error, Kind::kUnknown);
+}
+
+void CallHandler::DenyExhausted(WatchedCall call, const Question& question) {
+  // What is only remembered is given back, so that the next call finds more.
+  processes_.ForgetAll();
+  DenyBecause(std::move(call), question, policy::Reason::kLimit, OutOfDescriptors(flows_.Open(), setup_.descriptor_limit),
+              ENOBUFS);
 }
 
 WaitingConnects::Waiter CallHandler::WaiterOf(const WatchedCall& call) const {

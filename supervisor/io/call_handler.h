@@ -35,6 +35,8 @@ class CallHandler : private CaptureGate::Sink {
     std::vector<std::string> writable_trees;
     std::map<std::string, std::string> host_sockets;
     std::vector<IpAddress> host_addresses;
+    int descriptor_limit = 0;
+    int descriptor_ceiling = 0;
     OwnAddresses own;
     /// Something was left waiting: Sweep within kSignalProbe, and again while busy().
     std::function<void()> wake_sweeper;
@@ -91,6 +93,8 @@ class CallHandler : private CaptureGate::Sink {
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
   /// Nothing when the path leads nowhere in the caller's view.
   [[nodiscard]] std::optional<std::string> ResolvePath(const WatchedCall& call) const;
+  /// ENOBUFS, and why.
+  void DenyExhausted(WatchedCall call, const Question& question);
   void Answer(WatchedCall call, int error, PinnedCloser::Kind kind);
   void ContinueAndDrop(WatchedCall call);
   [[nodiscard]] WaitingConnects::Waiter WaiterOf(const WatchedCall& call) const;

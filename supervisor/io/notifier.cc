@@ -38,6 +38,11 @@ constexpr std::chrono::microseconds kQueued{2};
 /// So many of them in a row are a queue.
 constexpr unsigned kQueueLength = 16;
 
+// Each kept thread holds two descriptors: of few, few.
+size_t ThreadsKept(int ceiling) {
+  return std::clamp<size_t>(static_cast<size_t>(std::max(ceiling, 0)) / 16, 4, kMaxCachedThreads);
+}
+
 struct Outcome {
   uint64_t cookie = 0;
   uint64_t id = 0;
@@ -49,7 +54,7 @@ class NotifierThreads : public Notifier {
  public:
   NotifierThreads(SeccompChannel channel, SocketOwner owner, NotifierOptions options)
       : channel_(std::move(channel)),
-        processes_({.workload_pid = options.workload_pid}),
+        processes_({.workload_pid = options.workload_pid, .most_threads = ThreadsKept(options.descriptor_ceiling)}),
         attribution_(std::move(owner), processes_),
         options_(std::move(options)) {}
   ~NotifierThreads() override;
@@ -105,6 +110,8 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
       .writable_trees = options_.writable_trees,
       .host_sockets = options_.host_sockets,
       .host_addresses = options_.host_addresses,
+      .descriptor_limit = options_.descriptor_limit,
+      .descriptor_ceiling = options_.descriptor_ceiling,
       .own = OwnAddresses(std::move(*addresses)),
       .wake_sweeper = [this] { Wake(); },
       .finish_later = [outcomes = outcomes_](uint64_t cookie, uint64_t id,

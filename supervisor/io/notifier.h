@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,8 @@ class FlowHandler {
   virtual void Prepare(ApprovedConnect connect, std::function<void(int)> done) = 0;
   /// The captured connection. Its approval was matched.
   virtual void Start(ApprovedConnect connect, Endpoint source, UniqueFd accepted) = 0;
+  /// Connections open now.
+  [[nodiscard]] virtual size_t Open() const = 0;
 };
 
 /// Whether a notification wakes its receiver on the caller's own CPU (Linux 6.6): lower latency when the machine is busy.
@@ -50,7 +53,10 @@ struct NotifierOptions {
   /// But these of the host, bound into the view, always do: from the path there to the path that the policy names.
   std::map<std::string, std::string> host_sockets{};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: special to the address guard
-  unsigned threads = 0;                     ///< parked in RECV; 0: four
+  /// Of the whole process. From the ceiling on no connect is let through: what is left is for reading who calls.
+  int descriptor_limit = std::numeric_limits<int>::max();
+  int descriptor_ceiling = std::numeric_limits<int>::max();
+  unsigned threads = 0;  ///< parked in RECV; 0: four
   NotifyWakeUp wake_up = NotifyWakeUp::kSynchronous;
 };
 

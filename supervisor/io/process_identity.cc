@@ -91,7 +91,7 @@ CallerThreadPtr ProcessTable::Find(pid_t tid) {
     order_.clear();
     return nullptr;
   }
-  while (order_.size() >= kMaxCachedThreads) {
+  while (order_.size() >= options_.most_threads) {
     if (const auto it = threads_.find(order_.front()); it != threads_.end()) {
       dropped.push_back(std::move(it->second));
       threads_.erase(it);
@@ -108,6 +108,13 @@ void ProcessTable::Forget(const CallerThreadPtr& thread) {
   if (it == threads_.end() || it->second != thread) return;
   threads_.erase(it);
   std::erase(order_, thread->tid());
+}
+
+void ProcessTable::ForgetAll() {
+  std::unordered_map<pid_t, CallerThreadPtr> dropped;  // closed outside the lock
+  const std::lock_guard lock(mutex_);
+  dropped.swap(threads_);
+  order_.clear();
 }
 
 policy::ProcessPtr ProcessTable::Glimpse(pid_t tid) {

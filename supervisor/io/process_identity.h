@@ -78,6 +78,7 @@ class ProcessTable {
   struct Options {
     pid_t workload_pid = 0;                     ///< where ancestors end
     std::optional<ThreadPinning> pinning = {};  ///< unset: the best this kernel has
+    size_t most_threads = kMaxCachedThreads;    ///< remembered
   };
   explicit ProcessTable(Options options);
 
@@ -85,6 +86,8 @@ class ProcessTable {
   [[nodiscard]] CallerThreadPtr Find(pid_t tid);
   /// Drops a thread found dead, so that the next Find looks again.
   void Forget(const CallerThreadPtr& thread);
+  /// Gives back the descriptors of all that are only remembered.
+  void ForgetAll();
 
   /// What everybody may see of a process whose executable cannot be read: number and name. For records only.
   [[nodiscard]] policy::ProcessPtr Glimpse(pid_t tid);

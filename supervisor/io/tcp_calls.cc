@@ -1,5 +1,7 @@
 // connect(2) of TCP sockets, as CallHandler decides it.
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -78,6 +80,7 @@ void CallHandler::ConnectOwn(WatchedCall call) {
   int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
   if (error == EINTR) error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
   if (error != EINTR) return Answer(std::move(call), error, kind);
+  if (call.pinned.get() >= setup_.descriptor_ceiling) return Answer(std::move(call), ENOBUFS, kind);
   // The workload's own listener has a full backlog: the call waits, this thread does not.
   const uint64_t cookie = SocketCookie(call.pinned.get());
   std::vector<uint8_t> address(call.bytes.begin(), call.bytes.begin() + static_cast<ptrdiff_t>(call.length));
@@ -107,6 +110,8 @@ void CallHandler::ConnectCaptured(WatchedCall call) {
   }
   const Question question = Ask(call, policy::Transport::kTcp);
   if (!question.process) {
+    // Reading who calls takes descriptors too.
+    if (!UniqueFd(fcntl(call.pinned.get(), F_DUPFD_CLOEXEC, 0))) return DenyExhausted(std::move(call), question);
     return DenyBecause(std::move(call), question, policy::Reason::kUnattributed,
                        "the calling process's executable cannot be read", EACCES);
   }
@@ -122,6 +127,7 @@ void CallHandler::ConnectCaptured(WatchedCall call) {
     const int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
     return Answer(std::move(call), error == EINTR ? EISCONN : error, Kind::kUnknown);
   }
+  if (call.pinned.get() >= setup_.descriptor_ceiling) return DenyExhausted(std::move(call), question);
   ApprovedConnect approved{next_connection_.fetch_add(1, std::memory_order_relaxed), question.host, question.destination,
                            question.process};
   Judged judged{.layer = policy::EventLayer::kConnect,

@@ -67,6 +67,25 @@ TEST(FloodGateTest, AProcessThatChangesSocketsHasOneBudgetAndLeavesRoom) {
   EXPECT_LE(flood.refused, 2u);
 }
 
+TEST(FloodGateTest, SendersThatWouldHaveToBeSearchedForShareASmallBudget) {
+  const auto whose = [](const Endpoint& source) -> uint64_t { return source.port == 9999 ? 7 : 0; };
+  const FloodLimits limits;
+  FloodGate gate(limits, whose);
+  Counts counts;
+  for (unsigned i = 0; i < 1000; ++i) Count(gate.Judge(Socket(i), kStart), &counts);
+  EXPECT_EQ(counts.served, static_cast<unsigned>(limits.unknown_burst));
+  EXPECT_EQ(gate.Judge({IpAddress::FromV4(0x7f0000ff), 9999}, kStart), Verdict::kServe);
+}
+
+TEST(FloodGateTest, ASenderThatBecomesKnownHasItsOwnBudget) {
+  uint64_t owner = 0;
+  FloodGate gate({.unknown_per_second = 0.001, .unknown_burst = 1}, [&](const Endpoint&) { return owner; });
+  EXPECT_EQ(gate.Judge(Socket(1), kStart), Verdict::kServe);
+  EXPECT_EQ(gate.Judge(Socket(1), kStart), Verdict::kRefuse);
+  owner = 12;
+  EXPECT_EQ(gate.Judge(Socket(1), kStart), Verdict::kServe);
+}
+
 TEST(FloodGateTest, ManyFloodingProcessesLeaveTheReserveToOthers) {
   const auto whose = [](const Endpoint& source) -> uint64_t { return source.port; };
   FloodGate gate({}, whose);

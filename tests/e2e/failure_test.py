@@ -91,5 +91,43 @@ import os; os._exit(0)
         self.assertLess(float(result.out.split()[1]), 1.0 * harness.SLOW)
 
 
+class Descriptors(harness.SluiceTest):
+    RULES = ["allow tcp db.test:5432", "allow GET a.test"]
+
+    def limited(self, number, script):
+        command = ["prlimit", f"--nofile={number}:{number}", *self.command(self.RULES, (harness.PYTHON, "-c", script), ())]
+        done = self.lab.run(command, cwd=self.work, timeout=60 * harness.SLOW)
+        return harness.Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    def test_too_few_are_refused_at_the_start_and_the_number_is_named(self):
+        result = self.limited(255, "print('ran')")
+        self.assertNotIn("ran", result.out)
+        self.assertIn("at most 255 descriptors may be open here, and a run needs 256", result.err)
+
+    def test_when_connections_have_used_them_up_it_says_so_and_recovers(self):
+        script = """
+import errno, socket, subprocess, sys, time, urllib.request
+address = socket.gethostbyname("db.test")
+kept = []
+try:
+    while len(kept) < 240:
+        kept.append(socket.create_connection((address, 5432)))
+except OSError as e:
+    print(errno.errorcode[e.errno])
+one = "import socket, errno\\ntry: socket.create_connection(('a.test', 443)); print('connected')\\nexcept OSError as e: print(errno.errorcode[e.errno])"
+print(subprocess.run([sys.executable, "-c", one], capture_output=True, text=True).stdout.strip())
+for s in kept: s.close()
+for _ in range(50):
+    try:
+        print(urllib.request.urlopen("https://a.test/pub").status)
+        break
+    except OSError: time.sleep(0.1)
+"""
+        result = self.limited(256, script)
+        self.assertEqual(result.out, "ENOBUFS\nENOBUFS\n200\n", str(result)[:3000])
+        self.assertRegex(result.err, r"out of descriptors: \d+ connections open, limit 256")
+        self.assertNotIn("cannot be read", result.err)
+
+
 if __name__ == "__main__":
     harness.main()

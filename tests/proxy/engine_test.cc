@@ -231,6 +231,91 @@ TEST(Engine, KeepsFlowsBelowItsLimit) {
   EXPECT_TRUE(limited);
 }
 
+TEST(Engine, WithoutDescriptorsForConnectionsItSaysSoAndDialsNothing) {
+  Origin origin(nullptr, [](Peer peer) { peer.ReadToEnd(); });
+  EngineOptions options;
+  options.descriptors = {.limit = 4096, .ceiling = 0};
+  Testbed bed(LoopbackRule(fmt::format("tcp db.test:{}", origin.port())), options);
+  FlowTarget target;
+  target.host = "db.test";
+  target.destination = {IpAddress::FromV4(0xc6120001), origin.port()};
+  target.process = bed.process();
+  std::promise<int> told;
+  bed.engine().Prepare(1000, target, [&](int value) { told.set_value(value); });
+  EXPECT_EQ(told.get_future().get(), ENOBUFS);
+  Peer refused = bed.Connect("db.test", origin.port(), Speak::kPlain);
+  EXPECT_EQ(refused.ReadToEnd(), "");
+  EXPECT_TRUE(refused.was_reset());
+  const auto events = bed.sink().decisions();
+  ASSERT_EQ(events.size(), 2u);
+  for (const auto& event : events) {
+    EXPECT_EQ(event.decision.reason, policy::Reason::kLimit);
+    EXPECT_EQ(event.detail, "out of descriptors: 0 connections open, limit 4096");
+  }
+  EXPECT_EQ(origin.accepted(), 0);
+}
+
+TEST(Engine, TakesConnectionsAgainOnceDescriptorsAreFree) {
+  Origin origin(nullptr, Echo);
+  EngineOptions options;
+  options.workers = 1;
+  const int free_now = UniqueFd(dup(0)).get();
+  options.descriptors = {.limit = free_now + 100, .ceiling = free_now + 60};
+  Testbed bed(LoopbackRule(fmt::format("GET http://db.test:{}/**", origin.port())), options);
+  const auto answers = [&](Peer& peer) {
+    peer.Write(fmt::format("GET / HTTP/1.1\r\nHost: db.test:{}\r\n\r\n", origin.port()));
+    return peer.ReadMessage().FirstLine() == "HTTP/1.1 200 OK";
+  };
+  std::vector<Peer> held;
+  for (bool full = false; !full;) {
+    ASSERT_LT(held.size(), 100u) << "the ceiling is never reached";
+    held.push_back(bed.Connect("db.test", origin.port(), Speak::kPlain));
+    full = !answers(held.back());
+  }
+  EXPECT_GE(held.size(), 5u);
+  held.clear();
+  bool again = false;
+  for (int i = 0; i < 200 && !again; ++i) {
+    Peer peer = bed.Connect("db.test", origin.port(), Speak::kPlain);
+    again = answers(peer);
+    if (!again) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(again);
+}
+
+TEST(Engine, ARequestHeadThatDripsEndsAtItsDeadline) {
+  Origin origin(nullptr, Echo);
+  EngineOptions options;
+  options.deadlines.head = std::chrono::milliseconds(200);
+  Testbed bed(LoopbackRule(fmt::format("POST http://a.test:{}/**", origin.port())), options);
+  Peer client = bed.Connect("a.test", origin.port(), Speak::kPlain);
+  client.Write("GET / HTTP/1.1\r\nX: ");
+  std::atomic<bool> stop{false};
+  std::thread drip([&] {
+    for (; !stop; std::this_thread::sleep_for(std::chrono::milliseconds(10))) client.Write("x");
+  });
+  EXPECT_EQ(client.ReadMessage().FirstLine().substr(0, 12), "HTTP/1.1 408");
+  stop = true;
+  drip.join();
+}
+
+TEST(Engine, ARequestBodyThatDripsEndsWithItsExchange) {
+  Origin origin(nullptr, Echo);
+  EngineOptions options;
+  options.deadlines.exchange = std::chrono::milliseconds(300);
+  Testbed bed(LoopbackRule(fmt::format("POST http://a.test:{}/**", origin.port())), options);
+  Peer client = bed.Connect("a.test", origin.port(), Speak::kPlain);
+  client.Write(fmt::format("POST / HTTP/1.1\r\nHost: a.test:{}\r\nContent-Length: 1000000\r\n\r\n", origin.port()));
+  std::atomic<bool> stop{false};
+  std::thread drip([&] {
+    for (; !stop; std::this_thread::sleep_for(std::chrono::milliseconds(10))) client.Write("x");
+  });
+  EXPECT_EQ(client.ReadMessage().FirstLine().substr(0, 12), "HTTP/1.1 504");
+  stop = true;
+  drip.join();
+  EXPECT_EQ(bed.sink().exchanges(1)[0].error, "a.test:" + std::to_string(origin.port()) + " answered with no answer in time");
+}
+
 TEST(Engine, RefusesTheHostsOwnPublicAddressUnlessARuleNamesIt) {
   Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
   EngineOptions options;

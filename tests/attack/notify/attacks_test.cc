@@ -1,6 +1,7 @@
 // What a workload might try against the notifier, and what must come of it.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -295,6 +296,20 @@ TEST(Unreadable, AProgramThatTheSupervisorMayNotReadConnectsNowhere) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   std::filesystem::remove_all(folder);
+}
+
+TEST(Load, WithoutDescriptorsForConnectionsACallIsRefusedForThatReason) {
+  Sandbox sandbox;
+  sandbox.LimitDescriptors(4096, 0);
+  const Outcome outcome = sandbox.Run({"blocking_allowed"});
+  EXPECT_EQ(outcome.report, fmt::format("connect: got {}, wanted 0\n", ENOBUFS));
+  EXPECT_TRUE(sandbox.upstream().Started().empty());
+  const auto events = sandbox.records().All();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].decision.reason, policy::Reason::kLimit);
+  EXPECT_EQ(events[0].detail, "out of descriptors: 0 connections open, limit 4096");
+  ASSERT_TRUE(events[0].process) << "who called is known";
+  EXPECT_FALSE(events[0].process->exe.path.empty());
 }
 
 TEST(Load, AThousandConnectionsOfAHundredProcessesAreAllDecided) {

@@ -99,6 +99,11 @@ void Upstream::Start(ApprovedConnect connect, Endpoint, UniqueFd accepted) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+size_t Upstream::Open() const {
+  const std::lock_guard lock(mutex_);
+  return flows_.size();
+}
+
 void Upstream::Read(int fd) {
   char buffer[65536];
   const ssize_t n = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
@@ -170,9 +175,10 @@ void Sandbox::Begin(const std::vector<std::string>& arguments) {
   auto workload = Launch(spec, capture_);
   ASSERT_TRUE(workload) << workload.error().message;
   workload_ = std::move(*workload);
-  auto notifier =
-      Notifier::Start(workload_->TakeNotifyFd(), capture_, {.workload_pid = workload_->pid(), .writable_trees = {directory_}},
-                      upstream_, policy_, records_);
+  NotifierOptions options{.workload_pid = workload_->pid(), .writable_trees = {directory_}};
+  options.descriptor_limit = descriptor_limit_;
+  options.descriptor_ceiling = descriptor_ceiling_;
+  auto notifier = Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(options), upstream_, policy_, records_);
   ASSERT_TRUE(notifier) << notifier.error().message;
   notifier_ = std::move(*notifier);
   const auto released = workload_->Release();

@@ -47,6 +47,7 @@ class Upstream : public FlowHandler {
   bool IsSynthetic(const IpAddress& address) override;
   void Prepare(ApprovedConnect connect, std::function<void(int)> done) override;
   void Start(ApprovedConnect connect, Endpoint source, UniqueFd accepted) override;
+  size_t Open() const override;
 
   [[nodiscard]] std::vector<ApprovedConnect> Started() const;
   /// Bytes that arrived, by the pid they were attributed to.
@@ -91,6 +92,8 @@ class Sandbox {
   Outcome Finish();
   /// Another file to run than the workload program as it was built.
   void UseProgram(std::string path) { program_ = std::move(path); }
+  /// As the notifier's options.
+  void LimitDescriptors(int limit, int ceiling) { descriptor_limit_ = limit, descriptor_ceiling_ = ceiling; }
   /// Takes the supervisor away while the workload runs.
   void StopNotifier() { notifier_.reset(); }
   void CloseListener() { capture_.listener.Reset(); }
@@ -104,6 +107,8 @@ class Sandbox {
  private:
   std::string directory_;
   std::string program_ = SLUICE_WORKLOAD;
+  int descriptor_limit_ = NotifierOptions{}.descriptor_limit;
+  int descriptor_ceiling_ = NotifierOptions{}.descriptor_ceiling;
   Capture capture_;
   Upstream upstream_;
   Records records_;
