@@ -12,11 +12,12 @@
 
 #include "app/exit_code.h"
 #include "app/file.h"
-#include "app/policy_pairs.h"
+#include "app/policy_files.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "policy/document.h"
 #include "policy/format.h"
+#include "policy/io/foreign.h"
 #include "policy/io/load.h"
 #include "policy/io/yaml.h"
 
@@ -43,8 +44,12 @@ std::vector<std::string> Meaning(const policy::Document& document) {
 
 // The canonical text, only where it says the same as before.
 Result<std::string> Formatted(const std::string& text, const std::string& name) {
-  const auto root = policy::ParseYaml(text, name);
+  const auto root = policy::ParsePolicyTree(text, name);
   if (!root) return std::unexpected(root.error());
+  if (const auto kind = policy::DetectKind(*root))
+    return Fail(Code::kInvalid, fmt::format("{} is {}, and `fmt` writes native ones alone; `sluice import {}` prints it "
+                                            "as one",
+                                            name, policy::ImportTitle(*kind), name));
   auto result = policy::FormatPolicy(text, *root);
   if (!result) return result;
   const auto again = policy::ParseYaml(*result, name);
@@ -64,6 +69,8 @@ Result<void> Replace(const std::string& path, const std::string& text) {
   std::free(resolved);
   struct stat info{};
   if (::stat(real.c_str(), &info) != 0) return FailErrno(fmt::format("cannot read {}", path), errno);
+  // A rename would not ask whether the file may be written.
+  if (::access(real.c_str(), W_OK) != 0) return FailErrno(fmt::format("cannot write {}", path), errno);
   std::string temporary = real + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return FailErrno(fmt::format("cannot write beside {}", path), errno);
@@ -111,7 +118,8 @@ void FormatFile(const std::string& file, FormatAction action, Tally* tally) {
 int RunFmt(const FmtOptions& options) {
   Tally tally;
   for (const std::string& path : options.files) {
-    auto files = path == "-" ? Result<std::vector<std::string>>(std::vector<std::string>{path}) : PolicyFiles(path);
+    auto files =
+        path == "-" ? Result<std::vector<std::string>>(std::vector<std::string>{path}) : FilesAt(path, FileKind::kPolicy);
     if (!files) {
       Report(files.error(), &tally);
       continue;

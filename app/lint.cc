@@ -7,10 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "app/assertions.h"
 #include "app/exit_code.h"
 #include "app/lint_codes.h"
 #include "app/lint_comments.h"
-#include "app/policy_pairs.h"
+#include "app/policy_files.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "policy/io/load.h"
@@ -39,22 +40,30 @@ Remark ToRemark(policy::Finding finding, const policy::Snapshot& snapshot) {
   remark.message = std::move(finding.message);
   // The rule's text, not its line, says whether two runs speak of the same.
   for (const policy::RuleInfo& info : snapshot.rules())
-    if (info.span == finding.span) remark.identity = info.text;
+    if (info.span == finding.span && info.origin == finding.origin) remark.identity = info.text;
   if (finding.other.line != 0) remark.related.emplace_back("other rule at", finding.other);
   remark.span = std::move(finding.span);
   return remark;
 }
 
-std::vector<Remark> RemarksOn(const policy::Snapshot& snapshot) {
+std::vector<Remark> RemarksOn(const policy::Snapshot& snapshot, const std::string& file) {
   const WallTime now = SystemClock().Wall();
   std::vector<Remark> remarks;
   for (auto findings : {policy::Lint(snapshot, now), policy::LintBreadth(snapshot, now), prover::LintReach(snapshot, now)})
     for (policy::Finding& finding : findings) remarks.push_back(ToRemark(std::move(finding), snapshot));
+  prover::Options options;
+  options.at = now;
+  for (const policy::Assertion& assertion : snapshot.assertions())
+    std::ranges::move(CheckAssertion(snapshot, assertion, file, options).remarks, std::back_inserter(remarks));
   CommentRemarks comments = ReadComments(snapshot, LintCodes());
   std::ranges::move(comments.remarks, std::back_inserter(remarks));
   ApplyIgnores(std::move(comments.ignores), &remarks);
   std::ranges::sort(remarks, {},
                     [](const Remark& r) { return std::tie(r.span.file, r.span.line, r.span.column, r.code, r.message); });
+  // What is plain to see is found by the proof again.
+  const auto doubles = std::ranges::unique(
+      remarks, [](const Remark& a, const Remark& b) { return a.span == b.span && a.code == b.code && a.message == b.message; });
+  remarks.erase(doubles.begin(), doubles.end());
   return remarks;
 }
 
@@ -69,7 +78,7 @@ FileReport Examine(const std::string& file) {
     return report;
   }
   report.snapshot = std::move(*loaded);
-  report.remarks = RemarksOn(*report.snapshot);
+  report.remarks = RemarksOn(*report.snapshot, file);
   return report;
 }
 
@@ -111,6 +120,7 @@ nlohmann::json ToJson(const FileReport& report) {
   for (const Remark& remark : report.remarks) {
     nlohmann::json finding = SpanJson(remark.span);
     finding.update({{"severity", SeverityText(remark.severity)}, {"code", remark.code}, {"message", remark.message}});
+    for (const auto& [name, value] : remark.details) finding["details"][name] = value;
     if (!remark.related.empty()) finding["other"] = SpanJson(remark.related.front().second);
     out["findings"].push_back(std::move(finding));
   }
@@ -119,8 +129,11 @@ nlohmann::json ToJson(const FileReport& report) {
 
 std::string Summary(const std::vector<Remark>& remarks, size_t files) {
   const auto count = [&](Severity severity) { return std::ranges::count(remarks, severity, &Remark::severity); };
-  return fmt::format("{} errors, {} warnings, {} notes in {} file{}", count(Severity::kError), count(Severity::kWarning),
-                     count(Severity::kNote), files, files == 1 ? "" : "s");
+  const auto some = [&](Severity severity) {
+    return fmt::format("{} {}{}", count(severity), SeverityText(severity), count(severity) == 1 ? "" : "s");
+  };
+  return fmt::format("{}, {}, {} in {} file{}", some(Severity::kError), some(Severity::kWarning), some(Severity::kNote), files,
+                     files == 1 ? "" : "s");
 }
 
 void Print(ReportFormat format, const std::vector<FileReport>& reports) {
@@ -131,7 +144,7 @@ void Print(ReportFormat format, const std::vector<FileReport>& reports) {
   if (format == ReportFormat::kJson) {
     nlohmann::json files = nlohmann::json::array();
     for (const FileReport& report : reports) files.push_back(ToJson(report));
-    fmt::print("{}\n", nlohmann::json{{"files", std::move(files)}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", nlohmann::json{{"files", std::move(files)}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
     return;
   }
   std::vector<Remark> all;
@@ -150,7 +163,7 @@ int RunLint(const LintOptions& options) {
   int code = kExitOk;
   std::vector<FileReport> reports;
   for (const std::string& path : options.files) {
-    const auto files = PolicyFiles(path);
+    const auto files = FilesAt(path, FileKind::kPolicy);
     if (!files) {
       fmt::print(stderr, "{}\n", policy::RenderError(files.error(), StderrHasColor()));
       code = kExitBadInput;

@@ -5,7 +5,22 @@
 namespace sluice::app {
 namespace {
 
+// What `lint` and `prove` both say.
+constexpr CodeInfo kNeverBroken = {"never-broken", "A `never` assertion is broken",
+                                   "The policy reaches what must never be reached. The witness is one such thing."};
+constexpr CodeInfo kAlwaysBroken = {"always-broken", "An `always` assertion is broken",
+                                    "The policy refuses what must always be reachable. The witness is one such thing."};
+constexpr CodeInfo kUnknown = {
+    "unknown", "The question was too large",
+    "The prover reached a bound before it had an answer, so the change counts as not proved. Raise --limit, or split the "
+    "policy."};
+constexpr CodeInfo kProverFault = {
+    "prover-fault", "A witness did not replay",
+    "The prover and the enforcer disagree about a witness, so nothing is proved. This is a defect of Sluice: please report it "
+    "with both policies."};
+
 constexpr auto kCodes = std::to_array<CodeInfo>({
+    kAlwaysBroken,
     {"any-request", "Every method and path",
      "The rule lets every request to its host through. Name the methods, and the paths where they are known."},
     {"bad-ignore", "A comment that ignores nothing",
@@ -23,11 +38,21 @@ constexpr auto kCodes = std::to_array<CodeInfo>({
      "A deny takes away one of the requests that the allowed operation needs, so the operation fails."},
     {"idle-deny", "A deny that refuses nothing",
      "No allow grants anything of what the deny refuses. It may be kept as a guard against rules to come; else remove it."},
+    {"import-narrower", "Narrower than in the other tool",
+     "The entry of another tool's policy reaches less here than it does there, or than a reader may think."},
+    {"import-note", "An entry that may be misread",
+     "The entry of another tool's policy means here what it means there, though a reader may think otherwise."},
+    {"import-nothing", "An entry without effect",
+     "The entry of another tool's policy gives no rule. It is most likely a mistake there too."},
+    {"import-wider", "Wider than it looks",
+     "The entry of another tool's policy reaches more than its author may think, or more than it does there. docs/import.md has "
+     "what each tool's texts mean."},
     {"missing-by", "A rule for every program",
      "Rules beside this one say which program they are for, and this one does not. Add `by`, if it was forgotten."},
     {"moot", "A rule that an opaque one swallows",
      "A `tcp` or `tls` rule passes the same connections through unseen, so nothing that this rule says about requests is ever "
      "judged."},
+    kNeverBroken,
     {"not-compared", "The policy is too large to compare",
      "Some rules were not compared with each other, so remarks may be missing."},
     {"opaque-allow-meets-deny", "An opaque allow and a deny inside it",
@@ -35,10 +60,12 @@ constexpr auto kCodes = std::to_array<CodeInfo>({
      "Narrow one of them."},
     {"port-53", "Port 53 belongs to the resolver",
      "Traffic to port 53 always reaches Sluice's own resolver, so the rule has no effect there."},
+    kProverFault,
     {"push", "Every branch can be written", "The rule allows pushes to all branches of those repositories."},
     {"redundant", "A rule that adds nothing",
      "Other rules grant everything that this one grants. Remove it, unless it is kept for its note."},
     {"shadowed", "A rule that grants nothing", "Denies refuse everything that the allow would grant."},
+    kUnknown,
     {"unknown-method", "A method that nobody registered",
      "The method is a legal token but no known one. If it is a slip, the rule grants nothing useful."},
     {"unused-ignore", "A comment that is not needed",
@@ -48,8 +75,24 @@ constexpr auto kCodes = std::to_array<CodeInfo>({
      "comment."},
 });
 
+constexpr auto kProveCodes = std::to_array<CodeInfo>({
+    {"acceptance-expired", "An acceptance has expired", "The entry counts no longer. Renew it with a new date, or remove it."},
+    {"acceptance-unused", "An accepted region is not needed",
+     "Nothing that the head gains lies in this accepted region. Remove the entry."},
+    kAlwaysBroken,
+    {"narrowed", "The policy lets out less",
+     "The base policy allows something that the head refuses. The witness is one such thing."},
+    kNeverBroken,
+    kProverFault,
+    kUnknown,
+    {"widened", "The policy lets out more",
+     "The rule allows something that the base policy refuses. The witness is one such thing; narrow the rule, or accept the "
+     "region with --accept."},
+});
+
 }  // namespace
 
 std::span<const CodeInfo> LintCodes() { return kCodes; }
+std::span<const CodeInfo> ProveCodes() { return kProveCodes; }
 
 }  // namespace sluice::app

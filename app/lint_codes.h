@@ -1,6 +1,6 @@
 #pragma once
 
-// The codes that `sluice lint` uses. A code never changes its meaning; docs/lint.md has a line for each.
+// The codes that `sluice lint` and `sluice prove` use. A code never changes its meaning; docs/lint.md has a line for each.
 
 #include <span>
 
@@ -9,5 +9,6 @@
 namespace sluice::app {
 
 [[nodiscard]] std::span<const CodeInfo> LintCodes();
+[[nodiscard]] std::span<const CodeInfo> ProveCodes();
 
 }  // namespace sluice::app

@@ -113,7 +113,7 @@ void RefuseEmptyValues(CLI::App& app) {
 
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
-  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message, "\n"),
+  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message),
              command.empty() ? "" : command + " ");
   return sluice::app::kExitBadInput;
 }

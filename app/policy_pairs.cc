@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/git.h"
+#include "app/policy_files.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -22,42 +23,10 @@ policy::LoadOptions OfThisFolder() {
 
 Result<policy::SnapshotPtr> LoadHead(const std::string& path) { return policy::LoadFile(path, OfThisFolder()); }
 
-bool IsPolicyName(const fs::path& path) {
-  const std::string name = path.filename().string();
-  // Unit tests of policies stand beside them.
-  if (name.ends_with(".test.yaml") || name.ends_with(".test.yml")) return false;
-  return name.ends_with(".yaml") || name.ends_with(".yml");
-}
-
-bool IsFolder(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-// Policies below a folder, by relative path.
-Result<std::vector<std::string>> FilesBelow(const std::string& folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    if (it->path().filename().string().starts_with('.')) {
-      if (it->is_directory()) it.disable_recursion_pending();
-      continue;
-    }
-    if (!it->is_regular_file() || !IsPolicyName(it->path())) continue;
-    if (files.size() >= kMaxFolderFiles)
-      return Fail(Code::kExhausted, fmt::format("{} holds more than {} policies", folder, kMaxFolderFiles));
-    files.push_back(it->path().lexically_relative(folder).string());
-  }
-  if (error) return Fail(Code::kInvalid, fmt::format("cannot read the folder {}: {}", folder, error.message()));
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 Result<std::vector<PolicyPair>> PairFolders(const std::string& base, const std::string& head) {
-  auto bases = FilesBelow(base);
+  auto bases = FilesBelow(base, FileKind::kPolicy);
   if (!bases) return std::unexpected(bases.error());
-  auto heads = FilesBelow(head);
+  auto heads = FilesBelow(head, FileKind::kPolicy);
   if (!heads) return std::unexpected(heads.error());
   if (bases->empty() && heads->empty())
     return Fail(Code::kInvalid, fmt::format("neither {} nor {} holds a policy (*.yaml, *.yml)", base, head));
@@ -89,9 +58,9 @@ class GitPairs {
     if (!IsFolder(path) && (fs::exists(path) || old->size() == 1)) return AddFile(path, !old->empty());
     std::map<std::string, bool> files;  // to whether the commit has it
     for (const std::string& file : *old)
-      if (IsPolicyName(file)) files[file] = true;
+      if (IsNameOf(FileKind::kPolicy, file)) files[file] = true;
     if (IsFolder(path)) {
-      auto now = FilesBelow(path);
+      auto now = FilesBelow(path, FileKind::kPolicy);
       if (!now) return std::unexpected(now.error());
       for (const std::string& file : *now) files.try_emplace((fs::path(path) / file).lexically_normal().string(), false);
     }
@@ -134,15 +103,6 @@ class GitPairs {
 
 }  // namespace
 
-Result<std::vector<std::string>> PolicyFiles(const std::string& path) {
-  if (!IsFolder(path)) return std::vector<std::string>{path};
-  auto below = FilesBelow(path);
-  if (!below) return below;
-  if (below->empty()) return Fail(Code::kInvalid, fmt::format("{} holds no policy (*.yaml, *.yml)", path));
-  for (std::string& file : *below) file = (fs::path(path) / file).string();
-  return below;
-}
-
 Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head) {
   if (IsFolder(base) != IsFolder(head))
     return Fail(Code::kInvalid, fmt::format("compare two files or two folders: {} is a {}, {} is not",
@@ -171,7 +131,7 @@ Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const s
 Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads) {
   std::vector<PolicyPair> pairs;
   for (const std::string& path : heads) {
-    const auto files = PolicyFiles(path);
+    const auto files = FilesAt(path, FileKind::kPolicy);
     if (!files) return std::unexpected(files.error());
     for (const std::string& file : *files) {
       auto head = LoadHead(file);

@@ -16,12 +16,6 @@ struct PolicyPair {
   policy::SnapshotPtr head;  ///< null: the file is gone
 };
 
-/// At most this many files of a folder.
-inline constexpr size_t kMaxFolderFiles = 1000;
-
-/// The file itself, or the policies below a folder: *.yaml and *.yml, but no hidden files and no unit tests (*.test.yaml).
-[[nodiscard]] Result<std::vector<std::string>> PolicyFiles(const std::string& path);
-
 /// Base and head, both files or both folders.
 [[nodiscard]] Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head);
 /// Each path, file or folder, against what it was in `revision` of the repository around the work directory. Runs `git`.

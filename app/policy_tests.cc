@@ -12,6 +12,7 @@
 
 #include "app/exit_code.h"
 #include "app/file.h"
+#include "app/policy_files.h"
 #include "app/question.h"
 #include "base/log.h"
 #include "policy/io/load.h"
@@ -27,6 +28,9 @@ using policy::NodeError;
 
 constexpr std::array<std::string_view, 9> kKeys = {"allow", "deny", "by", "under", "ip", "at", "rule", "reason", "note"};
 constexpr std::array<std::string_view, 3> kFileKeys = {"version", "policy", "tests"};
+// What a policy says of what it refuses.
+constexpr std::array<std::string_view, 12> kReasons = {"no_rule", "method", "path",       "query",     "header",  "binary",
+                                                       "port",    "dns",    "private_ip", "deny_rule", "expired", "protocol"};
 
 // One question and what it should be answered.
 struct Test {
@@ -65,10 +69,11 @@ struct FileResult {
   }
 };
 
-Result<void> ReadTexts(const Node& node, std::string_view key, std::vector<std::string>* out) {
+Result<void> ReadPaths(const Node& node, std::string_view key, std::vector<std::string>* out) {
   const auto take = [&](const Node& item) -> Result<void> {
     auto text = policy::ReadText(item, key);
     if (!text) return std::unexpected(text.error());
+    if (!text->starts_with('/')) return NodeError(item, fmt::format("`{}` takes absolute paths", key));
     out->push_back(*std::move(text));
     return {};
   };
@@ -81,7 +86,7 @@ Result<void> ReadTexts(const Node& node, std::string_view key, std::vector<std::
 
 Result<void> ReadKey(const Node& key, const Node& value, Test* test) {
   const std::string& word = key.text;
-  if (word == "under") return ReadTexts(value, word, &test->under);
+  if (word == "under") return ReadPaths(value, word, &test->under);
   if (word == "at") {
     const auto at = ParseInstant(value.text);
     if (!at) return policy::MovedInto(value, at.error());
@@ -96,6 +101,8 @@ Result<void> ReadKey(const Node& key, const Node& value, Test* test) {
   auto text = policy::ReadText(value, word);
   if (!text) return std::unexpected(text.error());
   if (word == "by" && !text->starts_with('/')) return NodeError(value, "`by` takes an absolute path");
+  if (word == "reason" && std::ranges::find(kReasons, *text) == kReasons.end())
+    return NodeError(value, fmt::format("no denial has the reason `{}`{}", *text, policy::DidYouMean(*text, kReasons)));
   if (word == "by") test->by = *std::move(text);
   if (word == "rule") test->rule = *std::move(text);
   if (word == "reason") test->reason = *std::move(text);
@@ -121,6 +128,7 @@ Result<void> ReadTests(const Node& item, TestFile* file) {
   if (asked == nullptr) return NodeError(item, "a test needs `allow` or `deny`");
   test.allow = asked->key.text == "allow";
   if (test.allow && !test.reason.empty()) return NodeError(asked->key, "`reason` is that of a denial");
+  if (!test.under.empty() && test.by.empty()) return NodeError(asked->key, "`under` needs `by`: the program that asks");
   const bool list = asked->value.kind == Node::Kind::kSequence;
   for (const Node& question : list ? asked->value.items : std::vector<Node>{asked->value}) {
     auto text = policy::ReadText(question, asked->key.text);
@@ -255,22 +263,6 @@ nlohmann::json ToJson(const FileResult& result) {
   return out;
 }
 
-Result<std::vector<std::string>> TestFiles(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
-  std::vector<std::string> files;
-  fs::recursive_directory_iterator it(path, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.ends_with(".test.yaml") || name.ends_with(".test.yml")) files.push_back(it->path().string());
-  }
-  if (error) return Fail(Code::kInvalid, fmt::format("cannot read the folder {}: {}", path, error.message()));
-  if (files.empty()) return Fail(Code::kInvalid, fmt::format("{} holds no policy test (*.test.yaml)", path));
-  std::ranges::sort(files);
-  return files;
-}
-
 }  // namespace
 
 int RunTest(const TestOptions& options) {
@@ -281,7 +273,7 @@ int RunTest(const TestOptions& options) {
     code = kExitBadInput;
   };
   for (const std::string& path : options.files) {
-    const auto files = TestFiles(path);
+    const auto files = FilesAt(path, FileKind::kPolicyTest);
     if (!files) {
       report(files.error());
       continue;
@@ -301,7 +293,7 @@ int RunTest(const TestOptions& options) {
     }
   }
   if (options.format == OutputFormat::kJson)
-    fmt::print("{}\n", nlohmann::json{{"files", std::move(all)}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", nlohmann::json{{"files", std::move(all)}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
   return code;
 }

@@ -22,16 +22,6 @@ const CodeInfo* FindCode(std::span<const CodeInfo> codes, std::string_view code)
   return it == codes.end() ? nullptr : &*it;
 }
 
-std::string Fingerprint(const Remark& remark) {
-  const std::string text = fmt::format("{}\n{}\n{}", remark.code, remark.span.file, remark.identity);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
-  std::string hex;
-  for (unsigned i = 0; i < size && i < 16; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
-}
-
 // Relative to the work directory where it lies below, which in CI is the root of the repository.
 std::string RelativePath(const std::string& file) {
   const std::filesystem::path path(file);
@@ -41,6 +31,16 @@ std::string RelativePath(const std::string& file) {
   if (error) return file;
   const std::string relative = path.lexically_relative(here).string();
   return relative.empty() || relative.starts_with("..") ? file : relative;
+}
+
+std::string Fingerprint(const Remark& remark) {
+  const std::string text = fmt::format("{}\n{}\n{}", remark.code, RelativePath(remark.span.file), remark.identity);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
+  std::string hex;
+  for (unsigned i = 0; i < size && i < 16; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
 }
 
 std::string Uri(const std::string& file) {
@@ -59,7 +59,7 @@ std::string Uri(const std::string& file) {
 
 nlohmann::json Location(const SourceSpan& span) {
   nlohmann::json physical{{"artifactLocation", {{"uri", Uri(span.file)}}}};
-  if (!span.file.starts_with('/')) physical["artifactLocation"]["uriBaseId"] = "%SRCROOT%";
+  if (!RelativePath(span.file).starts_with('/')) physical["artifactLocation"]["uriBaseId"] = "%SRCROOT%";
   if (span.line != 0) {
     physical["region"] = {{"startLine", span.line}};
     if (span.column != 0) {
@@ -71,8 +71,8 @@ nlohmann::json Location(const SourceSpan& span) {
 }
 
 std::string LongMessage(const Remark& remark) {
-  std::string text = remark.message;
-  for (const auto& [name, value] : remark.details) text += fmt::format("\n{}: {}", name, value);
+  std::string text = Printable(remark.message);
+  for (const auto& [name, value] : remark.details) text += fmt::format("\n{}: {}", name, Printable(value));
   return text;
 }
 
@@ -92,7 +92,7 @@ nlohmann::json SarifResult(const Remark& remark, const std::vector<std::string>&
     location["message"] = {{"text", name}};
     result["relatedLocations"].push_back(std::move(location));
   }
-  for (const auto& [name, value] : remark.details) result["properties"][name] = value;
+  for (const auto& [name, value] : remark.details) result["properties"][name] = Printable(value);
   return result;
 }
 
@@ -122,13 +122,15 @@ std::string CodeSpan(std::string_view text) {
   return fmt::format("{}{}{}{}{}", fence, pad, Printable(text), pad, fence);
 }
 
-// Prose for Markdown: what messages put in backquotes stays code, the rest cannot become markup.
+// What messages put in backquotes stays code, the rest cannot become markup. Quoted text with backquotes of its own could end
+// the code where it likes: then all of it is code.
 std::string Prose(std::string_view text) {
+  if (text.find("``") != std::string_view::npos || std::ranges::count(text, '`') % 2 != 0) return CodeSpan(text);
   std::string out;
   bool code = false;
   for (const char c : Printable(text)) {
     if (c == '`') code = !code;
-    if (!code && std::string_view("*_<>[]|\\#").find(c) != std::string_view::npos) out += '\\';
+    if (!code && std::string_view("*_<>[]|\\#~&@").find(c) != std::string_view::npos) out += '\\';
     out += c;
   }
   return out;
@@ -146,10 +148,17 @@ std::string_view Mark(Severity severity) {
   return "🔵";
 }
 
+bool BeginsWithCode(const Remark& remark) { return remark.message.starts_with(remark.code + ": "); }
+
+// For where the code stands before the message already.
+std::string_view WithoutCode(const Remark& remark) {
+  return std::string_view(remark.message).substr(BeginsWithCode(remark) ? remark.code.size() + 2 : 0);
+}
+
 std::string MarkdownItem(const Remark& remark) {
   std::string text =
       fmt::format("- {} **{}** {} — {}\n", Mark(remark.severity), remark.code,
-                  CodeSpan(PlaceText({RelativePath(remark.span.file), remark.span.line, 0, 0})), Prose(remark.message));
+                  CodeSpan(PlaceText({RelativePath(remark.span.file), remark.span.line, 0, 0})), Prose(WithoutCode(remark)));
   for (const auto& [name, value] : remark.details) text += fmt::format("  - {}: {}\n", name, CodeSpan(value));
   for (const auto& [name, span] : remark.related) text += fmt::format("  - {} {}\n", name, CodeSpan(PlaceText(span)));
   return text;
@@ -190,8 +199,9 @@ std::string RemarkText(const Remark& remark, bool color) {
     shade = remark.severity == Severity::kError ? "\x1b[31m" : remark.severity == Severity::kWarning ? "\x1b[33m" : "\x1b[36m";
   const char* bold = color ? "\x1b[1m" : "";
   const char* off = color ? "\x1b[0m" : "";
-  std::string text = fmt::format("{}{}:{} {}{}:{} {} [{}]\n", bold, Printable(PlaceText(remark.span)), off, shade,
-                                 SeverityText(remark.severity), off, Printable(remark.message), remark.code);
+  std::string text =
+      fmt::format("{}{}:{} {}{}:{} {}{}\n", bold, Printable(PlaceText(remark.span)), off, shade, SeverityText(remark.severity),
+                  off, Printable(remark.message), BeginsWithCode(remark) ? "" : fmt::format(" [{}]", remark.code));
   size_t width = 0;
   for (const auto& [name, value] : remark.details) width = std::max(width, name.size());
   for (const auto& [name, value] : remark.details) text += fmt::format("    {:<{}}  {}\n", name, width, Printable(value));
@@ -225,14 +235,14 @@ std::string SarifLog(std::span<const Remark> remarks, std::span<const CodeInfo> 
       {"results", std::move(results)}};
   const nlohmann::json log{
       {"$schema", "https://json.schemastore.org/sarif-2.1.0.json"}, {"version", "2.1.0"}, {"runs", nlohmann::json::array({run})}};
-  return log.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return log.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string GithubCommands(std::span<const Remark> remarks, std::span<const CodeInfo> codes) {
   std::string text;
   for (const Remark& remark : remarks) {
     const std::string_view command = remark.severity == Severity::kNote ? "notice" : SeverityText(remark.severity);
-    std::string properties = fmt::format("file={}", EscapeCommand(RelativePath(remark.span.file), ":,"));
+    std::string properties = fmt::format("file={}", EscapeCommand(Printable(RelativePath(remark.span.file)), ":,"));
     if (remark.span.line != 0) properties += fmt::format(",line={}", remark.span.line);
     if (remark.span.line != 0 && remark.span.column != 0) properties += fmt::format(",col={}", remark.span.column);
     const CodeInfo* info = FindCode(codes, remark.code);

@@ -63,6 +63,9 @@ Result<void> Sandbox::StartResolver() {
                                                             const Endpoint& server_end) {
       return notifier->Attribute(transport, client, server_end);
     };
+    server_options.guess_sender = [notifier = notifier_.get()](const Endpoint& client) {
+      return static_cast<uint64_t>(notifier->GuessSender(client));
+    };
     server_options.host_addresses = options_.engine.host_addresses;
     server = dns::Server::Start(engine_->ResolverContext(), std::move(server_options), engine_->ResolverClient(), pool_, policy_,
                                 sink_);

@@ -82,14 +82,16 @@ void Comments::Collect(const Node& value, const Node* top, bool in_line) {
   }
 }
 
-// A block scalar's lines hold no comments: they are those below its key that are blank or indented deeper.
+// A block scalar's lines hold no comments: they are those below its key that are indented deeper, and blank ones between.
 std::vector<bool> Comments::BlockScalarLines() const {
   std::vector<bool> inside(lines_.size() + 2, false);
   for (const auto& [line, column] : blocks_) {
+    size_t last = line;
     for (size_t i = line; i < lines_.size(); ++i) {
       const size_t indent = lines_[i].find_first_not_of(' ');
-      if (indent != std::string_view::npos && indent < column) break;
-      inside[i + 1] = true;
+      if (indent == std::string_view::npos) continue;
+      if (indent < column) break;
+      for (; last <= i; ++last) inside[last + 1] = true;
     }
   }
   return inside;

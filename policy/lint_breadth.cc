@@ -46,7 +46,9 @@ class BreadthLinter {
 
   void Add(Finding::Severity severity, std::string code, uint32_t i, std::string message, SourceSpan other = {}) {
     if (findings_.size() >= kMaxFindings) return;
-    findings_.push_back({severity, std::move(code), std::move(message), compiled_.rules[i].span, std::move(other)});
+    const Rule& rule = compiled_.rules[i];
+    if (rule.origin.line != 0) message += fmt::format(" ({})", PlaceText(rule.span, rule.origin));
+    findings_.push_back({severity, std::move(code), std::move(message), rule.span, std::move(other), rule.origin});
   }
 
   void ExpiresSoon(uint32_t i, const Rule& rule) {
@@ -69,11 +71,11 @@ class BreadthLinter {
   // Where another rule of the same host, or nearly all rules, say which program they are for.
   void MissingBy(uint32_t i, const Rule& rule) {
     if (const auto it = named_by_.find(rule.host.text); it != named_by_.end()) {
-      const SourceSpan& other = compiled_.rules[it->second].span;
+      const Rule& named = compiled_.rules[it->second];
       Add(Finding::Severity::kNote, "missing-by", i,
-          fmt::format("{} is for every program, while the rule at {}:{} for the same host names its own", Text(i), other.file,
-                      other.line),
-          other);
+          fmt::format("{} is for every program, while the rule at {} for the same host names its own", Text(i),
+                      PlaceText(named.span, named.origin)),
+          named.span);
     } else if (allows_ >= 4 && with_by_ + 1 == allows_) {
       Add(Finding::Severity::kNote, "missing-by", i, fmt::format("{} is the one allow that is for every program", Text(i)));
     }

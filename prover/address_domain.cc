@@ -47,9 +47,11 @@ std::vector<AddressInterval> CutAddresses(const std::vector<const policy::Rule*>
       if (edges[i] <= ordinary && (i + 1 == edges.size() || ordinary < edges[i + 1])) representative = ordinary;
     intervals.push_back({representative});
   }
-  std::sort(intervals.begin(), intervals.end(), [](const AddressInterval& a, const AddressInterval& b) {
-    return std::pair{Preference(a.representative), a.representative} < std::pair{Preference(b.representative), b.representative};
-  });
+  std::vector<std::pair<int, IpAddress>> order;
+  for (const AddressInterval& interval : intervals)
+    order.emplace_back(Preference(interval.representative), interval.representative);
+  std::sort(order.begin(), order.end());
+  for (size_t i = 0; i < order.size(); ++i) intervals[i].representative = order[i].second;
   return intervals;
 }
 

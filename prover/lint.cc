@@ -52,14 +52,16 @@ class ReachLinter {
     return fmt::format("`{}: {}`", compiled_.rules[i].allow ? "allow" : "deny", compiled_.info[i].text);
   }
   [[nodiscard]] std::string At(uint32_t i) const {
-    const SourceSpan& span = compiled_.rules[i].span;
-    return fmt::format("{} at {}:{}", Text(i), span.file, span.line);
+    const Rule& rule = compiled_.rules[i];
+    return fmt::format("{} at {}", Text(i), policy::PlaceText(rule.span, rule.origin));
   }
 
   void Add(Finding::Severity severity, std::string code, uint32_t i, std::string message, std::optional<uint32_t> other = {}) {
     if (findings_.size() >= policy::kMaxFindings) return;
-    findings_.push_back({severity, std::move(code), std::move(message), compiled_.rules[i].span,
-                         other ? compiled_.rules[*other].span : SourceSpan{}});
+    const Rule& rule = compiled_.rules[i];
+    if (rule.origin.line != 0) message += fmt::format(" ({})", policy::PlaceText(rule.span, rule.origin));
+    findings_.push_back({severity, std::move(code), std::move(message), rule.span,
+                         other ? compiled_.rules[*other].span : SourceSpan{}, rule.origin});
   }
 
   // The rules that may speak for the same traffic as rule i, which is not among them.

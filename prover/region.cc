@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "policy/compiled.h"
+#include "policy/index.h"
 #include "policy/overlap.h"
 
 namespace sluice::prover {
@@ -40,6 +41,35 @@ std::vector<std::string> PortTexts(std::vector<PortRange> ports) {
   return texts;
 }
 
+std::vector<std::string> PrefixTexts(const std::vector<Cidr>& prefixes) {
+  std::vector<std::string> texts;
+  for (const Cidr& prefix : prefixes) texts.push_back(prefix.ToString());
+  return texts;
+}
+
+// Address lookups go without saying.
+std::vector<std::string> TypeTexts(const std::vector<uint16_t>& types) {
+  std::vector<std::string> texts;
+  if (types == std::vector<uint16_t>{policy::kDnsA, policy::kDnsAaaa}) return texts;
+  for (const uint16_t type : types) texts.push_back(policy::DnsTypeText(type));
+  return texts;
+}
+
+std::vector<std::string> PatternTexts(const std::vector<policy::ExecutablePattern>& patterns) {
+  std::vector<std::string> texts;
+  for (const auto& pattern : patterns) texts.push_back(pattern.text);
+  return texts;
+}
+
+// A date alone ends with its day, and is what an author writes.
+std::string UntilText(WallTime end) {
+  const std::string text = FormatRfc3339(end);
+  if (text.find("T00:00:00.000000Z") != std::string::npos)
+    return FormatRfc3339(end - std::chrono::days(1)).substr(0, text.find('T'));
+  const size_t fraction = text.find(".000000");
+  return fraction == std::string::npos ? text : text.substr(0, fraction) + "Z";
+}
+
 void Add(Region* region, std::string name, std::vector<std::string> values, std::vector<std::string> except = {}) {
   if (!values.empty()) region->fields.push_back({std::move(name), std::move(values), std::move(except)});
 }
@@ -50,56 +80,127 @@ void AddExcept(std::vector<std::string>* out, const std::string& text, const std
     out->push_back(text);
 }
 
-bool SameKind(const Rule& a, const Rule& b) { return a.verb == b.verb && policy::ConnectionsOverlap(a, b); }
+enum class Free : uint8_t { kHost, kPath, kAddress, kProcess };  // the one field in which a rule may hold less than another
 
-// Path globs of rules that overlap the rule's.
-std::vector<std::string> PathExcept(const Rule& rule, const policy::Snapshot& winner, const policy::Snapshot& loser) {
-  std::vector<std::string> except;
-  const std::vector<std::string> own = Texts(rule.paths);
-  const auto gather = [&](const policy::Snapshot& snapshot, bool allow) {
-    for (const Rule& other : snapshot.compiled().rules) {
-      if (other.allow != allow || !SameKind(rule, other)) continue;
-      for (const Glob& glob : other.paths)
-        if (rule.paths.empty() ||
-            std::any_of(rule.paths.begin(), rule.paths.end(), [&](const Glob& g) { return policy::GlobsOverlap(g, glob); }))
-          AddExcept(&except, glob.text(), own);
-    }
-  };
-  gather(loser, true);
-  gather(winner, false);
-  return except;
-}
-
-std::vector<std::string> HostExcept(const Rule& rule, const policy::Snapshot& loser) {
-  std::vector<std::string> except;
-  if (rule.host.kind == policy::HostPattern::Kind::kName) return except;
-  for (const Rule& other : loser.compiled().rules)
-    if (other.allow && SameKind(rule, other)) AddExcept(&except, other.host.text, {rule.host.text});
-  return except;
-}
-
-std::vector<std::string> AddressExcept(const Rule& rule, const policy::Snapshot& loser) {
-  std::vector<std::string> except;
-  std::vector<std::string> own;
-  for (const Cidr& prefix : rule.ip) own.push_back(prefix.ToString());
-  for (const Rule& other : loser.compiled().rules) {
-    if (!other.allow || !SameKind(rule, other)) continue;
-    for (const Cidr& prefix : other.ip)
-      if (std::any_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return c.Contains(prefix) || prefix.Contains(c); }))
-        AddExcept(&except, prefix.ToString(), own);
+// f(rule) for all that may speak where the rule does: through the index for a name, since there may be thousands.
+template <class F>
+void ForEachNear(const Rule& rule, const policy::Snapshot& snapshot, F f) {
+  const auto& compiled = snapshot.compiled();
+  if (rule.host.kind != policy::HostPattern::Kind::kName) {
+    for (const Rule& other : compiled.rules) f(other);
+    return;
   }
-  return except;
+  policy::ForEachByName(compiled, rule.host.text, [&](uint32_t i) { f(compiled.rules[i]); });
+  for (const auto& [prefix, list] : compiled.prefixes)
+    for (const uint32_t i : list) f(compiled.rules[i]);
 }
 
-std::vector<std::string> ProcessExcept(const Rule& rule, const policy::Snapshot& loser) {
-  std::vector<std::string> except;
-  std::vector<std::string> own;
-  for (const auto& pattern : rule.by) own.push_back(pattern.text);
-  for (const Rule& other : loser.compiled().rules)
-    if (other.allow && SameKind(rule, other))
+// What is asked of the other side's rules: one that differs elsewhere too has not all that it would be said to have.
+class Elsewhere {
+ public:
+  Elsewhere(const Rule& rule, const policy::Snapshot& winner, const policy::Snapshot& loser, const Gathered& gathered)
+      : rule_(rule), winner_(winner), loser_(loser), gathered_(gathered) {
+    // What the loser's own denies take of its allows is not looked into: then nothing is excepted.
+    ForEachNear(rule, loser, [&](const Rule& other) {
+      denied_ |= !other.allow && (rule.verb == policy::Verb::kUnix || policy::ConnectionsOverlap(rule, other));
+    });
+  }
+
+  [[nodiscard]] std::vector<std::string> Hosts() const {
+    std::vector<std::string> except;
+    if (rule_.host.kind == policy::HostPattern::Kind::kName) return except;
+    ForEach(Free::kHost, [&](const Rule& other) { AddExcept(&except, other.host.text, {rule_.host.text}); });
+    return except;
+  }
+  [[nodiscard]] std::vector<std::string> Paths() const {
+    std::vector<std::string> except;
+    const std::vector<std::string> own = Texts(rule_.paths);
+    ForEach(Free::kPath, [&](const Rule& other) {
+      for (const Glob& glob : other.paths)
+        if (rule_.paths.empty() ||
+            std::any_of(rule_.paths.begin(), rule_.paths.end(), [&](const Glob& g) { return policy::GlobsOverlap(g, glob); }))
+          AddExcept(&except, glob.text(), own);
+    });
+    return except;
+  }
+  [[nodiscard]] std::vector<std::string> Addresses() const {
+    std::vector<std::string> except;
+    const std::vector<std::string> own = PrefixTexts(rule_.ip);
+    ForEach(Free::kAddress, [&](const Rule& other) {
+      for (const Cidr& prefix : other.ip)
+        if (std::any_of(rule_.ip.begin(), rule_.ip.end(), [&](const Cidr& c) { return c.Contains(prefix); }))
+          AddExcept(&except, prefix.ToString(), own);
+    });
+    return except;
+  }
+  [[nodiscard]] std::vector<std::string> Processes() const {
+    std::vector<std::string> except;
+    const std::vector<std::string> own = PatternTexts(rule_.by);
+    ForEach(Free::kProcess, [&](const Rule& other) {
       for (const auto& pattern : other.by) AddExcept(&except, pattern.text, own);
-  return except;
-}
+    });
+    return except;
+  }
+
+ private:
+  template <class F>
+  void ForEach(Free free, F take) const {
+    ForEachNear(rule_, loser_, [&](const Rule& other) {
+      if (!denied_ && other.allow && HoldsAllBut(other, free)) take(other);
+    });
+    ForEachNear(rule_, winner_, [&](const Rule& other) {
+      if (!other.allow && HoldsAllBut(other, free)) take(other);
+    });
+  }
+
+  // Whether `other` says the same of the whole gain, but for the free field.
+  [[nodiscard]] bool HoldsAllBut(const Rule& other, Free free) const {
+    if (other.verb != rule_.verb || !other.under.empty() || !other.query.empty() || !other.headers.empty()) return false;
+    if (other.query_keys || !other.types.empty() || (other.until && (!rule_.until || *other.until < *rule_.until))) return false;
+    if (rule_.verb != policy::Verb::kUnix && !policy::ConnectionsOverlap(rule_, other)) return false;
+    if (other.allow && ((rule_.encoded_slash && !other.encoded_slash) || (rule_.path_params && !other.path_params) ||
+                        (rule_.method_override && !other.method_override)))
+      return false;
+    return HoldsRequests(other) && (free == Free::kHost || HoldsHost(other)) && (free == Free::kPath || HoldsPaths(other)) &&
+           (free == Free::kAddress || HoldsAddresses(other)) &&
+           (free == Free::kProcess || other.by.empty() || PatternTexts(other.by) == PatternTexts(rule_.by));
+  }
+  [[nodiscard]] bool HoldsRequests(const Rule& other) const {
+    if (gathered_.witness.layer == Layer::kHttp && other.scheme && *other.scheme != gathered_.witness.scheme) return false;
+    const auto listed = [&](const std::string& method) {
+      return std::find(other.methods.begin(), other.methods.end(), method) != other.methods.end();
+    };
+    const bool methods =
+        other.methods.empty() || std::all_of(gathered_.methods.begin(), gathered_.methods.end(), [&](const std::string& method) {
+          return listed(method) || (method == "HEAD" && listed("GET"));
+        });
+    const auto holds_port = [&](const PortRange& gained) {
+      return std::any_of(other.ports.begin(), other.ports.end(),
+                         [&](const PortRange& range) { return range.first <= gained.first && gained.last <= range.last; });
+    };
+    return methods && (other.ports.empty() || std::all_of(gathered_.ports.begin(), gathered_.ports.end(), holds_port));
+  }
+  [[nodiscard]] bool HoldsHost(const Rule& other) const {
+    return other.host == rule_.host || other.host.kind == policy::HostPattern::Kind::kAny ||
+           (rule_.host.kind == policy::HostPattern::Kind::kName &&
+            policy::HostMatchesName(other.host, rule_.host.text, other.allow));
+  }
+  [[nodiscard]] bool HoldsPaths(const Rule& other) const {
+    const std::vector<std::string> has = Texts(other.paths);
+    const std::vector<std::string> asked = Texts(rule_.paths);
+    const auto named = [&](const std::string& text) { return std::find(has.begin(), has.end(), text) != has.end(); };
+    return has.empty() || named("/**") || (!asked.empty() && std::all_of(asked.begin(), asked.end(), named));
+  }
+  [[nodiscard]] bool HoldsAddresses(const Rule& other) const {
+    return PrefixTexts(other.ip) == PrefixTexts(rule_.ip) || (!other.allow && other.ip.empty());
+  }
+
+  const Rule& rule_;
+  const policy::Snapshot& winner_;
+  const policy::Snapshot& loser_;
+  const Gathered& gathered_;
+  bool denied_ = false;
+};
 
 std::vector<std::string> MatcherTexts(const std::vector<policy::ValueMatcher>& matchers) {
   std::vector<std::string> texts;
@@ -107,8 +208,7 @@ std::vector<std::string> MatcherTexts(const std::vector<policy::ValueMatcher>& m
   return texts;
 }
 
-void AddRequest(Region* region, const Rule& rule, const policy::Snapshot& winner, const policy::Snapshot& loser,
-                const Gathered& gathered) {
+void AddRequest(Region* region, const Rule& rule, const Elsewhere& elsewhere, const Gathered& gathered) {
   if (gathered.witness.layer != Layer::kHttp) return;
   Add(region, "scheme", {gathered.witness.scheme == policy::Scheme::kHttps ? "https" : "http"});
   if (policy::IsGit(rule.verb)) {
@@ -118,7 +218,7 @@ void AddRequest(Region* region, const Rule& rule, const policy::Snapshot& winner
   }
   std::vector<std::string> paths = Texts(rule.paths);
   if (paths.empty()) paths.emplace_back("/**");
-  Add(region, policy::IsGit(rule.verb) ? "repo" : "path", std::move(paths), PathExcept(rule, winner, loser));
+  Add(region, policy::IsGit(rule.verb) ? "repo" : "path", std::move(paths), elsewhere.Paths());
   Add(region, "query", MatcherTexts(rule.query));
   Add(region, "header", MatcherTexts(rule.headers));
 }
@@ -136,26 +236,21 @@ Region RegionOf(const policy::Snapshot& winner, RuleRef ref, const policy::Snaps
   if (ref == RuleRef::kNone) return Everything(gathered);
   const Rule& rule = winner.compiled().rules[static_cast<uint32_t>(ref)];
   const Layer layer = gathered.witness.layer;
+  const Elsewhere elsewhere(rule, winner, loser, gathered);
   Region region;
-  std::vector<std::string> who;
-  for (const auto& pattern : rule.by) who.push_back(pattern.text);
-  Add(&region, "process", std::move(who), ProcessExcept(rule, loser));
-  std::vector<std::string> under;
-  for (const auto& pattern : rule.under) under.push_back(pattern.text);
-  Add(&region, "under", std::move(under));
+  Add(&region, "process", PatternTexts(rule.by), elsewhere.Processes());
+  Add(&region, "under", PatternTexts(rule.under));
   Add(&region, "layer", {std::string(LayerText(layer))});
   if (layer == Layer::kUnix) {
-    Add(&region, "path", Texts(rule.paths), PathExcept(rule, winner, loser));
-    return region;
+    Add(&region, "path", Texts(rule.paths), elsewhere.Paths());
+  } else {
+    Add(&region, "host", {rule.host.text}, elsewhere.Hosts());
+    Add(&region, "ip", PrefixTexts(rule.ip), elsewhere.Addresses());
   }
-  Add(&region, "host", {rule.host.text}, HostExcept(rule, loser));
-  std::vector<std::string> prefixes;
-  for (const Cidr& prefix : rule.ip) prefixes.push_back(prefix.ToString());
-  Add(&region, "ip", std::move(prefixes), AddressExcept(rule, loser));
-  if (layer == Layer::kDns) return region;
-  Add(&region, "port", PortTexts(gathered.ports));
-  AddRequest(&region, rule, winner, loser, gathered);
-  if (rule.until) Add(&region, "time", {"until " + FormatRfc3339(*rule.until)});
+  if (layer == Layer::kDns && rule.verb == policy::Verb::kDns) Add(&region, "type", TypeTexts(rule.types));
+  if (layer != Layer::kDns && layer != Layer::kUnix) Add(&region, "port", PortTexts(gathered.ports));
+  AddRequest(&region, rule, elsewhere, gathered);
+  if (rule.until) Add(&region, "time", {"until " + UntilText(*rule.until)});
   return region;
 }
 

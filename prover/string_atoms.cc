@@ -81,7 +81,7 @@ size_t LongestOf(Language language) {
 }
 
 // What the language tells apart.
-std::vector<ByteSet> LanguageSets(Language language) {
+std::vector<ByteSet> MakeLanguageSets(Language language) {
   std::vector<ByteSet> sets(8);
   for (unsigned byte = 0; byte < 256; ++byte) {
     const auto b = static_cast<uint8_t>(byte);
@@ -95,6 +95,13 @@ std::vector<ByteSet> LanguageSets(Language language) {
     sets[7][byte] = language == Language::kHeaderValue && (b == ' ' || b == '\t');
   }
   return sets;
+}
+
+const std::vector<ByteSet>& LanguageSets(Language language) {
+  static const std::array<std::vector<ByteSet>, 5> kSets{
+      MakeLanguageSets(Language::kLabel), MakeLanguageSets(Language::kTopLabel), MakeLanguageSets(Language::kExecutable),
+      MakeLanguageSets(Language::kQueryValue), MakeLanguageSets(Language::kHeaderValue)};
+  return kSets[static_cast<size_t>(language)];
 }
 
 // Letters before digits before the rest: what a person reads easily.

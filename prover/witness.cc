@@ -112,14 +112,4 @@ std::string Witness::Text() const {
   return text + Who(process);
 }
 
-std::string Region::Text() const {
-  std::vector<std::string> parts;
-  for (const RegionField& field : fields) {
-    std::string part = fmt::format("{} {}", field.name, fmt::join(field.values, ","));
-    if (!field.except.empty()) part += fmt::format(" except {}", fmt::join(field.except, ","));
-    parts.push_back(std::move(part));
-  }
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
 }  // namespace sluice::prover

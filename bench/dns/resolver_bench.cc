@@ -142,6 +142,7 @@ class Resolver {
     upstream_ = std::move(*dns::UpstreamClient::Create(context_, {.servers = {upstream}, .timeout = std::chrono::seconds(2)}));
     dns::ServerOptions options;
     options.udp = BoundUdp(&port);
+    options.flood.reset();  // one socket asks all there is to ask
     server_ = std::move(*dns::Server::Start(context_, std::move(options), *upstream_, pool_, policy_, sink));
     thread = std::thread([this] { context_.run(); });
   }

@@ -35,7 +35,9 @@ Result<std::unique_ptr<Server>> Server::Start(boost::asio::io_context& context, 
   std::shared_ptr<UdpSide> udp;
   std::shared_ptr<TcpSide> tcp;
   if (options.udp) {
-    auto started = UdpSide::Start(context, std::move(options.udp), core);
+    std::unique_ptr<FloodGate> gate;
+    if (options.flood) gate = std::make_unique<FloodGate>(*options.flood, std::move(options.guess_sender));
+    auto started = UdpSide::Start(context, std::move(options.udp), core, std::move(gate));
     if (!started) return std::unexpected(started.error());
     udp = std::move(*started);
   }

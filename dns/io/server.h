@@ -6,10 +6,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "dns/flood_gate.h"
 #include "dns/io/upstream.h"
 #include "dns/limiter.h"
 #include "dns/synthetic.h"
@@ -28,6 +30,9 @@ struct ServerOptions {
   /// A TCP connection that for so long sends no whole query, or takes no answer, is closed (RFC 7766 section 6.2.3).
   std::chrono::milliseconds tcp_idle{10'000};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: no name leads there unless a rule's `ip:` does
+  /// How many datagrams of whom are answered; absent only for measuring without.
+  std::optional<FloodLimits> flood = FloodLimits{};
+  GuessSender guess_sender{};  ///< for it: whose socket sends from there, where that is known without a search
 };
 
 /// Lives on one io_context and is destroyed there.

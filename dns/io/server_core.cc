@@ -72,6 +72,18 @@ Step ServerCore::Begin(std::span<const uint8_t> bytes, const ClientInfo& client)
   return ToWire(std::get<Message>(outcome), query, client.transport);
 }
 
+Step ServerCore::RefuseExcess(std::span<const uint8_t> bytes, const ClientInfo& client) {
+  if (stopped_) return Silence{};
+  const auto read = ReadQuery(bytes);
+  const auto* query = std::get_if<Query>(&read);
+  if (query == nullptr) return Silence{};
+  Refresh();
+  const auto process = attribute_(client.transport, client.client, client.server);
+  return ToWire(
+      DenyByLimit(*query, process, {}, "too many lookups at once; those over the limit get no answer", Rcode::kServFail), *query,
+      client.transport);
+}
+
 ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& client) {
   const auto process = attribute_(client.transport, client.client, client.server);
   if (auto message = AnswerLocally(query, process)) return std::move(*message);

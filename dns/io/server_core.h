@@ -47,6 +47,8 @@ class ServerCore {
         sink_(sink) {}
 
   [[nodiscard]] Step Begin(std::span<const uint8_t> bytes, const ClientInfo& client);
+  /// The answer to one query too many: SERVFAIL, with a record.
+  [[nodiscard]] Step RefuseExcess(std::span<const uint8_t> bytes, const ClientInfo& client);
   /// Empty after Stop.
   static boost::asio::awaitable<Wire> Finish(std::shared_ptr<ServerCore> self, std::unique_ptr<Work> work);
 

@@ -13,15 +13,20 @@
 #include <optional>
 #include <utility>
 
+#include "dns/io/port_filter.h"
+
 namespace sluice::dns {
 namespace {
 
 namespace asio = boost::asio;
 
 constexpr size_t kBatch = 32;             ///< datagrams of one receive
-constexpr int kBatchesPerTurn = 4;        ///< before others on the loop have their turn
+constexpr int kJudgedPerTurn = 128;       ///< before others on the loop have their turn
+constexpr int kBatchesPerTurn = 32;       ///< the same; what is dropped unread costs next to nothing
 constexpr size_t kMaxQueryOctets = 2048;  ///< a longer query is cut, then refused as malformed
 constexpr size_t kMaxWaiting = 1024;      ///< queries that wait for the upstream
+constexpr int kReceiveBuffer = 4 << 20;   ///< asked for: the queue that everybody's lookups share
+constexpr std::chrono::milliseconds kReopenEvery{250};
 constexpr size_t kControl = CMSG_SPACE(sizeof(in6_pktinfo));
 
 template <class T>
@@ -105,12 +110,19 @@ struct UdpSide::Batch {
   }
 };
 
-UdpSide::UdpSide(asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core)
-    : context_(context), socket_(context), family_(family), port_(port), core_(std::move(core)), batch_(new Batch, [](Batch* b) {
-        delete b;
-      }) {}
+UdpSide::UdpSide(asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core,
+                 std::unique_ptr<FloodGate> gate)
+    : context_(context),
+      socket_(context),
+      family_(family),
+      port_(port),
+      core_(std::move(core)),
+      gate_(std::move(gate)),
+      reopen_(context),
+      batch_(new Batch, [](Batch* b) { delete b; }) {}
 
-Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, UniqueFd socket, std::shared_ptr<ServerCore> core) {
+Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, UniqueFd socket, std::shared_ptr<ServerCore> core,
+                                                std::unique_ptr<FloodGate> gate) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
@@ -121,7 +133,9 @@ Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, Uniqu
   if (family == AF_INET ? !SetOption(socket.get(), IPPROTO_IP, IP_PKTINFO, 1)
                         : !SetOption(socket.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, 1))
     return FailErrno("the resolver's UDP socket: packet information", errno);
-  std::shared_ptr<UdpSide> self(new UdpSide(context, family, endpoint->port, std::move(core)));
+  std::shared_ptr<UdpSide> self(new UdpSide(context, family, endpoint->port, std::move(core), std::move(gate)));
+  if (!SetOption(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBuffer))
+    (void)SetOption(socket.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
   boost::system::error_code error;
   self->socket_.assign(socket.get(), error);
   if (error) return FailErrno("the resolver's UDP socket", error.value());
@@ -132,6 +146,7 @@ Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, Uniqu
 }
 
 void UdpSide::Stop() {
+  reopen_.cancel();
   boost::system::error_code ignored;
   socket_.close(ignored);
 }
@@ -141,37 +156,62 @@ asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
     const auto [error] =
         co_await self->socket_.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable));
     if (error || !self->socket_.is_open()) co_return;
-    for (int i = 0; i < kBatchesPerTurn; ++i)
-      if (self->ReceiveSome() < static_cast<int>(kBatch)) break;
+    int judged = 0;
+    for (int i = 0; i < kBatchesPerTurn && judged < kJudgedPerTurn; ++i) {
+      const Received received = self->ReceiveSome();
+      judged += received.judged;
+      if (received.datagrams < static_cast<int>(kBatch)) break;
+    }
   }
 }
 
-int UdpSide::ReceiveSome() {
+UdpSide::Received UdpSide::ReceiveSome() {
   Batch& batch = *batch_;
-  const int count = recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr);
-  for (int n = 0; n < count; ++n) {
-    const auto i = static_cast<size_t>(n);
-    msghdr& header = batch.headers[i].msg_hdr;
-    const auto peer = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&batch.peers[i]), header.msg_namelen);
-    const auto asked = AskedAddress(&header);
-    if (!peer || !asked) continue;
-    const ClientInfo client{policy::Transport::kUdp, *peer, {*asked, port_}};
-    Step step = core_->Begin(std::span<const uint8_t>(batch.bytes[i].data(), batch.headers[i].msg_len), client);
-    if (auto* wire = std::get_if<Wire>(&step)) {
-      Queue(std::move(*wire), client);
-    } else if (auto* work = std::get_if<std::unique_ptr<Work>>(&step)) {
-      if (waiting_ >= kMaxWaiting) {
-        const Message busy = Failed((*work)->query, Rcode::kServFail, Ede::kOther, "too many lookups are waiting");
-        Queue(EncodeWithin(busy, kUdpOctetsPlain), client);
-        continue;
-      }
-      ++waiting_;
-      asio::co_spawn(context_, AnswerLater(shared_from_this(), std::move(*work), client), asio::detached);
-    }
-  }
+  Received received;
+  received.datagrams = recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr);
+  const SteadyTime now = SystemClock().Steady();
+  for (int n = 0; n < received.datagrams; ++n) received.judged += TakeOne(static_cast<size_t>(n), now) ? 1 : 0;
   SendQueued();
-  if (count > 0) batch.Prepare(static_cast<size_t>(count));
-  return count;
+  if (received.datagrams > 0) batch.Prepare(static_cast<size_t>(received.datagrams));
+  if (gate_ && gate_->changed()) UpdateFilter(now);
+  return received;
+}
+
+bool UdpSide::TakeOne(size_t i, SteadyTime now) {
+  msghdr& header = batch_->headers[i].msg_hdr;
+  const auto peer = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&batch_->peers[i]), header.msg_namelen);
+  if (!peer) return false;
+  const auto verdict = gate_ ? gate_->Judge(*peer, now) : FloodGate::Verdict::kServe;
+  if (verdict == FloodGate::Verdict::kDrop) return false;
+  const auto asked = AskedAddress(&header);
+  if (!asked) return false;
+  const ClientInfo client{policy::Transport::kUdp, *peer, {*asked, port_}};
+  const std::span<const uint8_t> bytes(batch_->bytes[i].data(), batch_->headers[i].msg_len);
+  Reply(verdict == FloodGate::Verdict::kServe ? core_->Begin(bytes, client) : core_->RefuseExcess(bytes, client), client);
+  return true;
+}
+
+void UdpSide::Reply(Step step, const ClientInfo& client) {
+  if (auto* wire = std::get_if<Wire>(&step)) return Queue(std::move(*wire), client);
+  auto* work = std::get_if<std::unique_ptr<Work>>(&step);
+  if (work == nullptr) return;
+  if (waiting_ >= kMaxWaiting) {
+    const Message busy = Failed((*work)->query, Rcode::kServFail, Ede::kOther, "too many lookups are waiting");
+    return Queue(EncodeWithin(busy, kUdpOctetsPlain), client);
+  }
+  ++waiting_;
+  asio::co_spawn(context_, AnswerLater(shared_from_this(), std::move(*work), client), asio::detached);
+}
+
+// Where the kernel takes no filter, the gate goes on dropping one by one.
+void UdpSide::UpdateFilter(SteadyTime now) {
+  const std::vector<uint16_t> ports = gate_->ShutPorts(now);
+  (void)DropFromPorts(socket_.native_handle(), ports);
+  if (ports.empty()) return;
+  reopen_.expires_after(kReopenEvery);
+  reopen_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && self->socket_.is_open()) self->UpdateFilter(SystemClock().Steady());
+  });
 }
 
 asio::awaitable<void> UdpSide::AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client) {

@@ -1,30 +1,43 @@
 #pragma once
 
-// Lookups by UDP on one socket, IPv4 or dual-stack IPv6. Each answer leaves from the very address that was asked.
+// Lookups by UDP on one socket, IPv4 or dual-stack IPv6. Each answer leaves from the very address that was asked. A flood is
+// dropped before it is parsed, and soon by the kernel before it is queued.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 
 #include "base/unique_fd.h"
+#include "dns/flood_gate.h"
 #include "dns/io/server_core.h"
 
 namespace sluice::dns {
 
 class UdpSide : public std::enable_shared_from_this<UdpSide> {
  public:
+  /// `gate` null: all are answered.
   static Result<std::shared_ptr<UdpSide>> Start(boost::asio::io_context& context, UniqueFd socket,
-                                                std::shared_ptr<ServerCore> core);
+                                                std::shared_ptr<ServerCore> core, std::unique_ptr<FloodGate> gate);
   void Stop();
 
  private:
   struct Batch;
 
-  UdpSide(boost::asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core);
+  UdpSide(boost::asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core,
+          std::unique_ptr<FloodGate> gate);
   static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
   static boost::asio::awaitable<void> AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client);
-  [[nodiscard]] int ReceiveSome();
+  struct Received {
+    int datagrams = 0;
+    int judged = 0;  ///< of these, not dropped unread
+  };
+  [[nodiscard]] Received ReceiveSome();
+  /// False: dropped.
+  bool TakeOne(size_t i, SteadyTime now);
+  void Reply(Step step, const ClientInfo& client);
+  void UpdateFilter(SteadyTime now);
   void Queue(Wire wire, const ClientInfo& client);
   void SendQueued();
 
@@ -34,6 +47,8 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   const uint16_t port_;
   size_t waiting_ = 0;
   std::shared_ptr<ServerCore> core_;
+  std::unique_ptr<FloodGate> gate_;
+  boost::asio::steady_timer reopen_;  ///< runs while ports are shut
   std::unique_ptr<Batch, void (*)(Batch*)> batch_;
 };
 

@@ -17,7 +17,7 @@ _sluice() {
     [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
   done
   case $prev in
-    --policy | --audit | --upstream-ca | --by)
+    --policy | --audit | --upstream-ca | --by | --accept | --exe-manifest)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
@@ -30,24 +30,57 @@ _sluice() {
       return
       ;;
     --format)
-      mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
+      if [[ $command == lint || $command == prove ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "text json sarif github markdown" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
+      fi
+      return
+      ;;
+    --fail-on)
+      mapfile -t COMPREPLY < <(compgen -W "note warning error never" -- "$cur")
       return
       ;;
     --from)
       mapfile -t COMPREPLY < <(compgen -W "openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium" -- "$cur")
       return
       ;;
-    --only | --allow | --preset | --set | --resolver | --name | --label | --timeout | --ip | --at) return ;;
+    --base-git)
+      mapfile -t COMPREPLY < <(compgen -W "$(git for-each-ref --format='%(refname:short)' 2>/dev/null)" -- "$cur")
+      return
+      ;;
+    --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run lint explain import preset completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
         --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     lint)
       if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--format --help" -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "--fail-on --format --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
+    prove)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--base-git --never --always --accept --exe-manifest --at --limit --format --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
+    fmt)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--check --stdout --help" -- "$cur")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      fi
+      ;;
+    test)
+      if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--min-coverage --format --help" -- "$cur")
       else
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       fi

@@ -6,6 +6,9 @@ _sluice() {
   commands=(
     'run:run a program under a policy'
     'lint:check policy files'
+    'prove:say what a policy change lets out'
+    'fmt:rewrite policy files in their canonical form'
+    'test:run unit tests of policies'
     'explain:say what a policy does with one request'
     'preset:show the rule sets that ship'
     "import:print another tool's policy as a native one"
@@ -38,7 +41,31 @@ _sluice() {
             '(-)1:program: _command_names -e' \
             '*::arguments: _normal'
           ;;
-        lint) _arguments '--format[output]:format:(text json)' '(- *)--help[show help]' '*:policy:_files' ;;
+        lint)
+          _arguments '--fail-on[exit 1 from this severity on]:severity:(note warning error never)' \
+            '--format[output]:format:(text json sarif github markdown)' '(- *)--help[show help]' '*:policy:_files'
+          ;;
+        prove)
+          _arguments \
+            "--base-git[read each file's base from this revision]:revision:" \
+            '*--never[nothing of this may be reached]:rule:' \
+            '*--always[all of this must be reached]:rule:' \
+            '--accept[regions accepted before]:file:_files' \
+            '--exe-manifest[executables that exist]:file:_files' \
+            '--at[compare from this time on]:time:' \
+            '--limit[steps before the answer is unknown]:steps:' \
+            '--format[output]:format:(text json sarif github markdown)' \
+            '(- *)--help[show help]' \
+            '*:policy:_files'
+          ;;
+        fmt)
+          _arguments '(--stdout)--check[change nothing, name what would change]' '(--check)--stdout[print the result]' \
+            '(- *)--help[show help]' '*:policy:_files'
+          ;;
+        test)
+          _arguments '--min-coverage[percent of the rules that must decide a test]:percent:' '--format[output]:format:(text json)' \
+            '(- *)--help[show help]' '*:tests:_files'
+          ;;
         explain)
           _arguments '--by[executable that asks]:file:_files' '--ip[address dialled]:address:' '--at[time of the request]:time:' \
             '--format[output]:format:(text json)' '(- *)--help[show help]' '1:policy:_files' '2:request:'

@@ -33,10 +33,10 @@ std::string RenderError(const Error& error, bool color) {
   const char* red = color ? "\x1b[31m" : "";
   const char* bold = color ? "\x1b[1m" : "";
   const char* off = color ? "\x1b[0m" : "";
-  if (!error.span || error.span->line == 0) return fmt::format("{}error:{} {}", red, off, Printable(error.message, "\n"));
+  if (!error.span || error.span->line == 0) return fmt::format("{}error:{} {}", red, off, Printable(error.message));
   const SourceSpan& span = *error.span;
   std::string text = fmt::format("{}{}:{}:{}:{} {}error:{} {}", bold, Printable(span.file), span.line, span.column, off, red, off,
-                                 Printable(error.message, "\n"));
+                                 Printable(error.message));
   const std::string line = LineOf(span);
   const size_t column = span.column == 0 ? 0 : span.column - 1;
   if (line.empty() || column > line.size()) return text;

@@ -37,7 +37,7 @@ std::string FlowContext::name_text() const {
   return target_.host.empty() ? target_.destination.address.ToString() : target_.host;
 }
 
-policy::ConnectQuery FlowContext::Query(std::optional<IpAddress> address) const { return QueryFor(target_, address); }
+policy::ConnectQuery FlowContext::Query(std::optional<IpAddress> address) const { return QueryFor(worker_, target_, address); }
 
 policy::ConnectDecision FlowContext::JudgeConnect(std::optional<IpAddress> address) {
   return proxy::JudgeConnect(worker_, target_, address);
@@ -74,7 +74,8 @@ bool RecordConnectDecision(Worker& worker, uint64_t id, const FlowTarget& flow, 
   if (!decision.allowed()) {
     event.denial_id = worker.shared().sink().NextDenialId();
     event.decision.allowed = false;
-    if (layer == policy::EventLayer::kConnect) event.advice = event.snapshot->AdviseConnect(QueryFor(flow, address), decision);
+    if (layer == policy::EventLayer::kConnect)
+      event.advice = event.snapshot->AdviseConnect(QueryFor(worker, flow, address), decision);
   }
   return worker.shared().sink().Record(std::move(event));
 }

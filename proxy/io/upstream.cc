@@ -17,10 +17,6 @@
 namespace sluice::proxy {
 namespace {
 
-// Two addresses that no special range contains: what is allowed on the host itself but at neither of them was unlocked by an
-// `ip` key, which is the only way to it.
-constexpr IpAddress kAnywhere[] = {IpAddress::FromV4(0x01010101), IpAddress::FromV4(0x09090909)};
-
 std::string TargetText(const DialTarget& target) {
   return target.name.empty() ? Endpoint{target.literal, target.port}.ToString() : fmt::format("{}:{}", target.name, target.port);
 }
@@ -181,7 +177,7 @@ void UpstreamPool::Clear() {
   size_ = 0;
 }
 
-policy::ConnectQuery QueryFor(const FlowTarget& target, std::optional<IpAddress> address) {
+policy::ConnectQuery QueryFor(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address) {
   if (!address && target.host.empty()) address = target.destination.address;
   policy::ConnectQuery query;
   query.process = target.process.get();
@@ -189,21 +185,12 @@ policy::ConnectQuery QueryFor(const FlowTarget& target, std::optional<IpAddress>
   query.address = address;
   query.port = target.destination.port;
   query.now = SystemClock().Wall();
+  query.host_addresses = worker.shared().options().host_addresses;
   return query;
 }
 
 policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address) {
-  policy::ConnectQuery query = QueryFor(target, address);
-  const auto& snapshot = *worker.snapshot();
-  policy::ConnectDecision decision = snapshot.DecideConnect(query);
-  const auto& own = worker.shared().options().host_addresses;
-  if (!query.address || !decision.allowed() || std::ranges::find(own, *query.address) == own.end()) return decision;
-  for (const IpAddress& elsewhere : kAnywhere) {
-    query.address = elsewhere;
-    if (!snapshot.DecideConnect(query).allowed()) continue;
-    return {policy::ConnectVerdict::kDeny, {false, policy::Reason::kPrivateAddress, policy::RuleRef::kNone, false}};
-  }
-  return decision;
+  return worker.snapshot()->DecideConnect(QueryFor(worker, target, address));
 }
 
 Task<DialResult<UpstreamPtr>> Dial(Worker& worker, Waiter& waiter, DialTarget target, AddressJudge judge) {

@@ -88,9 +88,9 @@ using AddressJudge = std::function<policy::Decision(const IpAddress&)>;
 [[nodiscard]] Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, Upstream& upstream,
                                                               DialTarget target);
 
-/// What the policy says of a flow's connection, the addresses of the supervisor's own host refused unless `ip` names them.
-/// `address` absent: not known yet (a literal is its own address).
-[[nodiscard]] policy::ConnectQuery QueryFor(const FlowTarget& target, std::optional<IpAddress> address);
+/// What the policy says of a flow's connection, the addresses of the supervisor's own host refused unless an `ip` names the very
+/// address. `address` absent: not known yet (a literal is its own address).
+[[nodiscard]] policy::ConnectQuery QueryFor(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address);
 [[nodiscard]] policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address);
 
 /// Pool key of a target.

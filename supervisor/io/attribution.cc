@@ -24,6 +24,11 @@ std::optional<Attribution::Sender> Attribution::Recall(policy::Transport transpo
   return std::nullopt;
 }
 
+pid_t Attribution::Guess(policy::Transport transport, const Endpoint& client) {
+  const auto known = Recall(transport, client);
+  return known && known->process ? known->process->pid : 0;
+}
+
 policy::ProcessPtr Attribution::Of(policy::Transport transport, const Endpoint& client, const Endpoint& server) {
   const auto known = Recall(transport, client);
   const auto socket = owner_.Find(transport, client, server);

@@ -25,6 +25,8 @@ class Attribution {
   void Remember(policy::Transport transport, const Endpoint& local, uint64_t cookie, policy::ProcessPtr process);
   /// Null: nobody of the workload's holds such a socket.
   [[nodiscard]] policy::ProcessPtr Of(policy::Transport transport, const Endpoint& client, const Endpoint& server);
+  /// Whose this local end was when it was last remembered; 0: unknown. Never to decide by: it may be somebody else's by now.
+  [[nodiscard]] pid_t Guess(policy::Transport transport, const Endpoint& client);
   [[nodiscard]] Result<std::vector<IpAddress>> Addresses() { return owner_.Addresses(); }
 
  private:

@@ -47,7 +47,12 @@ class PolicyCommands : public ::testing::Test {
     return outcome;
   }
   Outcome LintOf(std::vector<std::string> files, ReportFormat format = ReportFormat::kText) {
-    return Capture([&] { return RunLint({std::move(files), format}); });
+    return Capture([&] {
+      LintOptions options;
+      options.files = std::move(files);
+      options.format = format;
+      return RunLint(options);
+    });
   }
   Outcome Explain(const std::string& question, ExplainOptions options = {}) {
     if (options.file.empty())

@@ -222,10 +222,13 @@ TEST(Cases, OfGit) {
             "receive-pack)"},
            {"letter case and suffix of a repository", Allow("git fetch-pack github.com/o/r"),
             Allow("git fetch-pack github.com/O/R.git"), kEqual},
-           {"an owner's repositories", Allow("git fetch-pack github.com/o/r"), fetch, kWidened, ""},
-           {"GET covers half a fetch", Allow("GET github.com/**"), Allow("GET github.com/**") + fetch, kWidened, ""},
+           {"an owner's repositories", Allow("git fetch-pack github.com/o/r"), fetch, kWidened,
+            "POST https://github.com/o/a/git-upload-pack (git fetch-pack)"},
+           {"GET covers half a fetch", Allow("GET github.com/**"), Allow("GET github.com/**") + fetch, kWidened,
+            "POST https://github.com/o/a/git-upload-pack (git fetch-pack)"},
            {"GET and POST cover it all", Allow("GET,POST github.com/**"), Allow("GET,POST github.com/**") + fetch, kEqual},
-           {"a push denied", fetch + push, fetch + push + Deny("git receive-pack github.com/o/r"), kNarrowed, "", ""},
+           {"a push denied", fetch + push, fetch + push + Deny("git receive-pack github.com/o/r"), kNarrowed, "",
+            "POST https://github.com/o/r/git-receive-pack (git receive-pack)"},
            {"a deny of push leaves fetch", Allow("http github.com") + Deny("git receive-pack github.com"),
             Allow("http github.com") + Deny("git receive-pack github.com") + fetch, kEqual},
        })
@@ -239,6 +242,65 @@ TEST(Cases, OfTime) {
            {"an end moved", until, Allow("GET api.ex.com") + Key("until: 2027-02-28"), kWidened, "GET https://api.ex.com/"},
            {"an end that has passed", Allow("GET api.ex.com") + Key("until: 2026-01-31"), "", kEqual},
            {"an end given", Allow("GET api.ex.com"), until, kNarrowed, "", "GET https://api.ex.com/"},
+       })
+    Check(c);
+}
+
+// Widenings that a prover which reasons about one policy at a time, or about methods and hosts alone, does not see.
+TEST(Cases, MissedElsewhere) {
+  const std::string get = Allow("GET api.github.com");
+  const std::string issues = Allow("GET,POST api.github.com/repos/o/r/issues/**");
+  const std::string by = Key("by: [/usr/bin/curl]");
+  const std::string audit = "version: 1\nmode: audit\nrules:\n";
+  for (const Case& c : std::vector<Case>{
+           {"bytes to a host without a credential", "", Allow("tcp attacker.example:443") + by, kWidened,
+            "TCP bytes to attacker.example:443 by /usr/bin/curl"},
+           {"read-only on a host with one", "", get + by, kWidened, "GET https://api.github.com/ by /usr/bin/curl"},
+           {"requests become bytes", Allow("http api.github.com"), Allow("tcp api.github.com:443"), kWidened,
+            "TCP bytes to api.github.com:443"},
+           {"one issue's path becomes all", Allow("POST api.github.com/repos/o/r/issues"), Allow("POST api.github.com/**"),
+            kWidened, "POST https://api.github.com/"},
+           {"a deny of DELETE removed", Allow("http api.github.com") + Deny("DELETE api.github.com"),
+            Allow("http api.github.com"), kWidened, "DELETE https://api.github.com/"},
+           {"enforce becomes audit", issues, audit + issues, kWidened, "GET https://api.github.com/"},
+           {"tls passed through", get, get + Allow("tls api.github.com"), kWidened, "TLS bytes to api.github.com:443"},
+           {"one address becomes its network", Allow("GET in.corp") + Key("ip: [10.1.2.3/32]"),
+            Allow("GET in.corp") + Key("ip: [10.0.0.0/8]"), kWidened, "GET https://in.corp/ at 10.0.0.0"},
+           {"a prefix without a host", get, get + Allow("tcp 10.0.0.0/8:443"), kWidened, "TCP bytes to 10.0.0.0:443"},
+           {"seven methods become all", Allow("GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS a.ex"), Allow("http a.ex"), kWidened,
+            "PROPFIND https://a.ex/"},
+           {"MKCOL", Allow("GET a.ex"), Allow("GET,MKCOL a.ex"), kWidened, "MKCOL https://a.ex/"},
+           {"push beside fetch", Allow("git fetch-pack github.com/o/r"),
+            Allow("git fetch-pack github.com/o/r") + Allow("git receive-pack github.com/o/r"), kWidened,
+            "POST https://github.com/o/r/git-receive-pack (git receive-pack)"},
+           {"metadata, reading only", "", Allow("GET http://169.254.169.254") + Key("ip: [169.254.169.254]"), kWidened,
+            "GET http://169.254.169.254/"},
+           {"a wildcard that holds a metadata name", "", Allow("GET http://*.google.internal") + Key("ip: [169.254.169.254]"),
+            kWidened, "GET http://a.google.internal/ at 169.254.169.254"},
+           {"wildcards that overlap without covering", Allow("GET bucket.s3.*.amazon.test"),
+            Allow("GET bucket.s3.*.amazon.test") + Allow("GET *.s3.us-east-1.amazon.test"), kWidened,
+            "GET https://a.s3.us-east-1.amazon.test/"},
+           {"a second rule for the same host and port", get, get + Allow("http api.github.com/admin/**"), kWidened,
+            "POST https://api.github.com/admin/"},
+           {"one host and port twice with unlike access", get + Allow("http api.github.com"),
+            get + Allow("http api.github.com") + Allow("GET http://169.254.169.254") + Key("ip: [169.254.169.254]"), kWidened,
+            "GET http://169.254.169.254/"},
+       })
+    Check(c);
+}
+
+TEST(Cases, FalseAlarmsElsewhere) {
+  for (const Case& c : std::vector<Case>{
+           {"letter case of a host", Allow("GET Api.GitHub.com"), Allow("GET api.github.com"), kEqual},
+           {"a wildcard narrowed", Allow("http *.github.com"), Allow("http api.github.com"), kNarrowed},
+           {"a host already covered", Allow("GET *.github.com"), Allow("GET *.github.com") + Allow("GET api.github.com"), kEqual},
+           {"a folder narrowed to a program", Allow("GET a.ex") + Key("by: [/usr/bin/*]"),
+            Allow("GET a.ex") + Key("by: [/usr/bin/curl]"), kNarrowed},
+           {"HEAD beside GET", Allow("GET a.ex"), Allow("GET,HEAD a.ex"), kEqual},
+           {"bytes become requests", Allow("tcp a.ex:443"), Allow("http a.ex"), kNarrowed},
+           {"DELETE added and denied", Allow("GET a.ex"), Allow("DELETE,GET a.ex") + Deny("DELETE a.ex"), kEqual},
+           {"a fetch that requests cover", Allow("http github.com"),
+            Allow("http github.com") + Allow("git fetch-pack github.com/o/r"), kEqual},
        })
     Check(c);
 }

@@ -10,7 +10,7 @@
 namespace sluice::prover {
 namespace {
 
-constexpr size_t kFamily = 12;  // policies compared each with each
+constexpr size_t kFamily = 24;  // policies compared each with each
 
 struct Member {
   SmallPolicy policy;

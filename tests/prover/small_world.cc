@@ -63,7 +63,7 @@ void AddTexts(const std::vector<Glob>& globs, const std::string& alphabet, size_
 
 World Hosts() {
   World w{.name = "hosts",
-          .pairs = 70'000,
+          .pairs = 72'000,
           .verbs = {"GET", "GET,POST", "http", "tls", "tcp", "dns", "udp", "http://GET"},
           .hosts = {"a.t", "b.t", "*.a.t", "**.a.t", "**", "x*.t", "*.t", "x.a.t"}};
   w.ports = {"", "443", "80"};
@@ -78,7 +78,7 @@ World Hosts() {
 }
 
 World Paths() {
-  World w{.name = "paths", .pairs = 30'000, .verbs = {"GET", "GET,POST", "http", "HEAD"}, .hosts = {"a.t"}};
+  World w{.name = "paths", .pairs = 45'000, .verbs = {"GET", "GET,POST", "http", "HEAD"}, .hosts = {"a.t"}};
   w.paths = {"", "/v/**", "/v", "/*", "/**/b", "/v*/a", "/v/*", "/a/**", "/**/v/**", "/*/b", "/**/a*", "/**/*b*/**"};
   w.names = {"a.t"};
   w.methods = {"GET", "HEAD", "POST", "PUT"};
@@ -91,7 +91,7 @@ World Paths() {
 }
 
 World Readings() {
-  World w{.name = "readings", .pairs = 80'000, .verbs = {"GET"}, .hosts = {"a.t"}};
+  World w{.name = "readings", .pairs = 72'000, .verbs = {"GET"}, .hosts = {"a.t"}};
   w.paths = {"", "/v/**", "/v", "/*", "/**/v", "/a/v", "/a/*"};
   w.opening_paths = true;
   w.names = {"a.t"};
@@ -104,7 +104,7 @@ World Readings() {
 }
 
 World Queries() {
-  World w{.name = "queries", .pairs = 2'500, .verbs = {"GET", "http"}, .hosts = {"a.t"}};
+  World w{.name = "queries", .pairs = 2'000, .verbs = {"GET", "http"}, .hosts = {"a.t"}};
   w.paths = {"", "/v"};
   w.query = {"", "k=a*", "k=b", "k=a*|b", "j=*", "k=*", "k=ab"};
   w.query_keys = {"", "", "k", "k,j"};
@@ -134,7 +134,7 @@ World Queries() {
 
 World Addresses() {
   World w{.name = "addresses",
-          .pairs = 12'000,
+          .pairs = 5'000,
           .verbs = {"GET", "tls", "tcp", "udp", "dns"},
           .hosts = {"a.t", "**", "10.0.0.0/8", "10.1.2.3", "0.0.0.0/0"}};
   w.ports = {"443", "80-443", "", "5432"};
@@ -149,7 +149,7 @@ World Addresses() {
 }
 
 World Processes() {
-  World w{.name = "processes", .pairs = 8'000, .verbs = {"GET", "tls", "dns", "unix"}, .hosts = {"a.t", "*.t"}};
+  World w{.name = "processes", .pairs = 5'000, .verbs = {"GET", "tls", "dns", "unix"}, .hosts = {"a.t", "*.t"}};
   const std::string digest = "sha256:" + std::string(64, 'a');
   w.by = {"", "", "/u/c", "/u/*", "/u/**", digest, "/*/c"};
   w.under = {"", "", "", "/u/s", "/u/*"};
@@ -173,7 +173,7 @@ World Processes() {
 
 World Git() {
   World w{.name = "git",
-          .pairs = 1'500,
+          .pairs = 1'000,
           .verbs = {"GET", "GET,POST", "http", "git fetch-pack", "git receive-pack", "tls"},
           .hosts = {"a.t"}};
   w.paths = {"", "/o/*", "/o/r", "/**", "/o/r/**", "/o/r.git", "/o/r/info/*"};
@@ -229,7 +229,7 @@ World Git() {
 }
 
 World Overrides() {
-  World w{.name = "overrides", .pairs = 5'000, .verbs = {"GET", "POST", "http", "GET,DELETE"}, .hosts = {"a.t"}};
+  World w{.name = "overrides", .pairs = 2'000, .verbs = {"GET", "POST", "http", "GET,DELETE"}, .hosts = {"a.t"}};
   w.opening_methods = true;
   w.headers = {"", "", "x-http-method=*", "x-a=b"};
   w.names = {"a.t"};

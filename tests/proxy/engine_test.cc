@@ -247,6 +247,29 @@ TEST(Engine, RefusesTheHostsOwnPublicAddressUnlessARuleNamesIt) {
   EXPECT_EQ(named.ReadMessage().FirstLine(), "HTTP/1.1 200 OK");
 }
 
+TEST(Engine, ARangeThatHoldsTheHostsOwnPrivateAddressDoesNotOpenIt) {
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
+  EngineOptions options;
+  options.host_addresses = {IpAddress::FromV4(0x0a010203), kLoopback};
+  const auto rule = [&](std::string_view name, std::string_view ip) {
+    return fmt::format("  - allow: GET {}:{}/**\n    ip: [{}]\n", name, origin.port(), ip);
+  };
+  Testbed bed(rule("ten.test", "10.0.0.0/8") + rule("loop.test", "127.0.0.0/8") +
+                  fmt::format("  - allow: tcp raw.test:{}\n    ip: [127.0.0.0/8]\n", origin.port()),
+              options);
+  bed.resolver().Answer("ten.test", 0x0a010203);
+  bed.resolver().Answer("loop.test", 0x7f000001);
+  bed.resolver().Answer("raw.test", 0x7f000001);
+  for (const std::string name : {"ten.test", "loop.test"}) {
+    Peer refused = bed.Connect(name, origin.port());
+    refused.Write(fmt::format("GET / HTTP/1.1\r\nHost: {}:{}\r\n\r\n", name, origin.port()));
+    EXPECT_EQ(nlohmann::json::parse(refused.ReadMessage().body)["code"], "private_ip") << name;
+  }
+  Peer opaque = bed.Connect("raw.test", origin.port(), Speak::kPlain);
+  EXPECT_EQ(opaque.ReadToEnd(), "");
+  EXPECT_TRUE(opaque.was_reset());
+}
+
 TEST(Engine, ReadsAClientHelloThatArrivesInPieces) {
   OneOrigin b(Echo);
   FlowTarget target;

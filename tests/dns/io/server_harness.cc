@@ -94,7 +94,8 @@ ResolverHarness::ResolverHarness(HarnessOptions options)
   if (!upstream) Die(upstream.error().message.c_str());
   upstream_ = std::move(*upstream);
   auto server = Server::Start(
-      context_, {std::move(udp), std::move(tcp), TestProcess, options.limits, options.tcp_idle, options.host_addresses},
+      context_,
+      {std::move(udp), std::move(tcp), TestProcess, options.limits, options.tcp_idle, options.host_addresses, options.flood},
       *upstream_, pool_, policy_, events_);
   if (!server) Die(server.error().message.c_str());
   server_ = std::move(*server);

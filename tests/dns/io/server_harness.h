@@ -44,6 +44,7 @@ struct HarnessOptions {
   Limits limits{};
   std::chrono::milliseconds tcp_idle{10'000};
   std::vector<IpAddress> host_addresses{};
+  FloodLimits flood{};
 };
 
 class ResolverHarness {

@@ -1,0 +1,28 @@
+#pragma once
+
+// Which files of a folder a command reads. Hidden files and folders are passed over, and symlinks to folders are not followed.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sluice::app {
+
+enum class FileKind : uint8_t {
+  kPolicy,      ///< *.yaml and *.yml, but no unit tests
+  kPolicyTest,  ///< *.test.yaml and *.test.yml
+};
+
+/// At most this many files of a folder.
+inline constexpr size_t kMaxFolderFiles = 1000;
+
+[[nodiscard]] bool IsFolder(const std::string& path);
+[[nodiscard]] bool IsNameOf(FileKind kind, const std::string& path);
+
+/// Relative to the folder, sorted; none is no error.
+[[nodiscard]] Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind kind);
+/// The path itself where it is no folder; else the files below it, of which there must be one.
+[[nodiscard]] Result<std::vector<std::string>> FilesAt(const std::string& path, FileKind kind);
+
+}  // namespace sluice::app
