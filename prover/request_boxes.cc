@@ -152,7 +152,10 @@ bool AdmitsQuery(const Box& box, const std::string& key, const Values& values) {
   return listed || values.empty();
 }
 
-bool AdmitsOtherKey(const Box& box) { return box.universal() || IsDeny(box.role) || !box.rule->query_keys; }
+bool AdmitsOtherKey(const Box& box, OtherKey other) {
+  if (other == OtherKey::kNone || box.universal() || IsDeny(box.role)) return true;
+  return !box.rule->query_keys && (other == OtherKey::kPlain || box.rule->query.empty());
+}
 
 std::vector<std::string> HeaderNames(const std::vector<std::pair<Role, const Rule*>>& rules) {
   std::set<std::string> listed;

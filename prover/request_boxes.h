@@ -57,8 +57,10 @@ using Values = std::vector<std::string>;  ///< of one key, as sent; none: absent
 [[nodiscard]] bool AdmitsHeader(const Box& box, const std::string& name, const Values& values);
 [[nodiscard]] bool AdmitsShape(const Box& box, QueryShape shape);
 [[nodiscard]] bool AdmitsQuery(const Box& box, const std::string& key, const Values& values);
-/// A key that no rule names.
-[[nodiscard]] bool AdmitsOtherKey(const Box& box);
+/// A key that no rule names. With a raw ';' after it the query has two readings, and no allow that speaks of pairs holds; both
+/// readings have the same named pairs, so denies answer as without.
+enum class OtherKey : uint8_t { kNone, kPlain, kSemicolon };
+[[nodiscard]] bool AdmitsOtherKey(const Box& box, OtherKey other);
 
 [[nodiscard]] std::string GitContentType(policy::Verb verb);
 

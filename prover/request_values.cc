@@ -149,6 +149,8 @@ void RequestDimensions::CutHeaders(const std::vector<std::string>& names) {
         key.literals.insert(GitContentType(box.rule->verb));
     }
     headers_.push_back(CutKey(name, Language::kHeaderValue, key.patterns, key.literals, AdmitsHeader));
+    // No request with it is forwarded, so it is absent.
+    if (name == "upgrade") headers_.back().erase(headers_.back().begin() + 1, headers_.back().end());
   }
 }
 
@@ -169,7 +171,7 @@ void RequestDimensions::CutQuery() {
       keys["service"].literals.insert(Service(shape));
   }
   other_key_ = "a";
-  while (keys.contains(other_key_)) other_key_ += 'a';
+  while (keys.contains(other_key_) || keys.contains(other_key_ + ';')) other_key_ += 'a';
   for (auto& [name, key] : keys) query_.push_back(CutKey(name, Language::kQueryValue, key.patterns, key.literals, AdmitsQuery));
   shapes_.push_back(QueryShape::kNone);
   if (git_allow) shapes_.insert(shapes_.end(), {QueryShape::kExactUpload, QueryShape::kExactReceive});
@@ -190,14 +192,14 @@ BoxSet RequestDimensions::ShapeBoxes(QueryShape shape) const {
   return set;
 }
 
-BoxSet RequestDimensions::OtherKeyBoxes() const {
+BoxSet RequestDimensions::OtherKeyBoxes(OtherKey other) const {
   BoxSet set(boxes_.size());
   for (size_t b = 0; b < boxes_.size(); ++b)
-    if (AdmitsOtherKey(boxes_[b])) set.Set(b);
+    if (AdmitsOtherKey(boxes_[b], other)) set.Set(b);
   return set;
 }
 
-std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, bool other_key) const {
+std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, OtherKey other) const {
   if (shape == QueryShape::kNone || shape == QueryShape::kBare) return "";
   std::string text;
   const auto add = [&](const std::string& key, const std::string& value) {
@@ -207,7 +209,8 @@ std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<con
   };
   for (const ValueElement* element : query)
     for (const std::string& value : element->values) add(element->key, value);
-  if (other_key) add(other_key_, "");
+  if (other != OtherKey::kNone) add(other_key_, "");
+  if (other == OtherKey::kSemicolon) text += ';';
   // Pairs that are no git request must not look like one.
   if (shape == QueryShape::kPairs &&
       (text == "service=" + Service(QueryShape::kExactUpload) || text == "service=" + Service(QueryShape::kExactReceive)))

@@ -50,12 +50,12 @@ class RequestDimensions {
   [[nodiscard]] const std::vector<std::vector<ValueElement>>& query() const { return query_; }
   [[nodiscard]] const std::vector<QueryShape>& shapes() const { return shapes_; }
   [[nodiscard]] BoxSet ShapeBoxes(QueryShape shape) const;
-  [[nodiscard]] BoxSet OtherKeyBoxes() const;
+  [[nodiscard]] BoxSet OtherKeyBoxes(OtherKey other) const;
   /// `service` with the one value of an exact shape.
   [[nodiscard]] const ValueElement* ServiceElement(QueryShape shape) const {
     return &service_[shape == QueryShape::kExactUpload ? 0 : 1];
   }
-  [[nodiscard]] std::string QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, bool other_key) const;
+  [[nodiscard]] std::string QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, OtherKey other) const;
 
  private:
   void CutMethods();

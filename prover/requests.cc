@@ -70,7 +70,7 @@ class RequestSearch {
     std::vector<const ValueElement*> headers{};
     QueryShape shape = QueryShape::kNone;
     std::vector<const ValueElement*> query{};
-    bool other_key = false;
+    OtherKey other_key = OtherKey::kNone;
   };
 
   void Collect(const RequestProblem& problem) {
@@ -202,11 +202,14 @@ class RequestSearch {
     const bool some =
         std::any_of(choice.query.begin(), choice.query.end(), [](const ValueElement* e) { return !e->values.empty(); });
     if (some) Leaf(alive, choice);
-    const BoxSet other = alive & dimensions_->OtherKeyBoxes();
-    if (some && other == alive) return;
+    const BoxSet other = alive & dimensions_->OtherKeyBoxes(OtherKey::kPlain);
     Choice more = choice;
-    more.other_key = true;
-    Leaf(other, more);
+    more.other_key = OtherKey::kPlain;
+    if (!some || other != alive) Leaf(other, more);
+    const BoxSet semicolon = alive & dimensions_->OtherKeyBoxes(OtherKey::kSemicolon);
+    if (semicolon == other) return;
+    more.other_key = OtherKey::kSemicolon;
+    Leaf(semicolon, more);
   }
 
   void Leaf(const BoxSet& alive, const Choice& choice) {

@@ -207,6 +207,13 @@ TEST(Cases, OfQueriesAndHeaders) {
            {"a header's deny meets the other spelling",
             s + Key("headers: { x-a: ok }") + Deny("GET api.ex.com") + Key("headers: { x-a: bad }"),
             s + Key("headers: { x-a: ok }"), kWidened, "GET https://api.ex.com/s with `x-a: ok` with `x_a: bad`"},
+           {"an empty key", s + Key("query-keys: [a]"), query(s, "'': '*'"), kIncomparable,
+            "GET https://api.ex.com/s?=", "GET https://api.ex.com/s"},
+           {"what only a query of two readings shows",
+            query(Allow("GET api.ex.com/r/info/refs"), "service: '*'") + Deny("git fetch-pack api.ex.com/r"),
+            Allow("GET api.ex.com/r/info/refs") + Deny("git fetch-pack api.ex.com/r"), kWidened,
+            "GET https://api.ex.com/r/info/refs?service&a;"},
+           {"no request upgrades", s, s + Key("headers: { upgrade: x }"), kNarrowed, "", "GET https://api.ex.com/s"},
            {"the other method in a header", s, s + Key("method-override: true"), kWidened,
             "GET https://api.ex.com/s with `x-http-method-override: `"},
        })

@@ -50,6 +50,7 @@ TEST(Never, HoldsOrShowsWhatIsReached) {
            {"", "http **", ""},
            {"version: 1\nmode: audit\nrules: []\n", "POST api.github.com/x", "POST https://api.github.com/x"},
            {"version: 1\nmode: audit\nrules: []\n", "tcp 169.254.169.254", ""},
+           {"version: 1\nmode: audit\nrules: []\n", "tls a.ex", "TLS bytes to a.ex:443"},
        }) {
     const Proof proof = CheckNever(*Loaded(c.policy), RuleOf(policy::Effect::kDeny, c.never), kOptions);
     EXPECT_EQ(proof.verdict, *c.witness == 0 ? Verdict::kEqual : Verdict::kWidened) << c.policy << c.never << "\n"
