@@ -5,6 +5,7 @@ Each test file ends with `cli.main()`, which starts it again in that shape: no t
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,12 +54,35 @@ class Case(unittest.TestCase):
         return outcome
 
 
+def copy_for_anyone(folder):
+    """What the tests use, where any user may read it: the tree itself may lie in a private folder."""
+    folder.chmod(0o755)
+    files = [p for p in ROOT.rglob("*.yaml") if not {"build", ".git"} & set(p.relative_to(ROOT).parts)]
+    files += [*(ROOT / "tests/cli").glob("*.py"), ROOT / "docs/lint.md"]
+    places = {file: folder / "tree" / file.relative_to(ROOT) for file in files}
+    for name in ("SLUICE_BINARY", "SLUICE_SARIF_SCHEMA"):
+        if pathlib.Path(os.environ.get(name, "")).is_file():
+            places[pathlib.Path(os.environ[name])] = folder / name.lower() / pathlib.Path(os.environ[name]).name
+            os.environ[name] = str(folder / name.lower() / pathlib.Path(os.environ[name]).name)
+    for file, place in places.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+        place.chmod(0o755 if os.access(file, os.X_OK) else 0o644)
+    return folder / "tree/tests/cli" / pathlib.Path(sys.argv[0]).name
+
+
 def main():
-    if os.environ.get("SLUICE_CLI_INSIDE") != "yes":
-        start = ["unshare", "--net", "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
-        if os.geteuid() != 0:
-            start = ["unshare", "--map-current-user", "--net"]
-        os.environ["SLUICE_CLI_INSIDE"] = "yes"
+    if os.environ.get("SLUICE_CLI_INSIDE") == "yes":
+        assert os.geteuid() != 0
+        unittest.main()
+        return
+    os.environ["SLUICE_CLI_INSIDE"] = "yes"
+    if os.geteuid() != 0:
+        start = ["unshare", "--map-current-user", "--net"]
         os.execvp(start[0], [*start, sys.executable, *sys.argv])
-    assert os.geteuid() != 0
-    unittest.main()
+    os.umask(0o022)
+    with tempfile.TemporaryDirectory(prefix="cli-tree-", dir="/var/tmp") as folder:
+        script = copy_for_anyone(pathlib.Path(folder))
+        start = ["unshare", "--net", "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
+        done = subprocess.run([*start, sys.executable, script, *sys.argv[1:]], cwd="/")
+    sys.exit(done.returncode)

@@ -21,9 +21,9 @@ HAND_ON = r"""
 import array, os, socket, subprocess, sys
 way, heir = sys.argv[1:]
 SPEAK = (b"GET /pub HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
-speak = f"import socket; s = socket.socket(fileno=0); s.sendall({SPEAK!r}); print(s.recv(65536).decode())"
+speak = f"import socket; s = socket.socket(fileno=0); s.sendall({SPEAK!r}); print(s.recv(65536, socket.MSG_WAITALL).decode())"
 receive = ("import array, socket; _, m, _, _ = socket.socket(fileno=0).recvmsg(1, socket.CMSG_SPACE(4)); "
-           f"s = socket.socket(fileno=array.array('i', m[0][2])[0]); s.sendall({SPEAK!r}); print(s.recv(65536).decode())")
+           f"s = socket.socket(fileno=array.array('i', m[0][2])[0]); s.sendall({SPEAK!r}); print(s.recv(65536, socket.MSG_WAITALL).decode())")
 mine, theirs = socket.socketpair()
 receiver = subprocess.Popen([heir, "-c", receive], stdin=theirs) if way == "message" else None
 s = socket.create_connection(("a.test", 80))
