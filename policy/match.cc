@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/hex.h"
+
 namespace sluice::policy {
 namespace {
 
@@ -15,13 +17,6 @@ char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) :
 
 bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return Lower(x) == Lower(y); });
-}
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 // A query's text decoded once: '+' is a space, a broken escape stands for itself.

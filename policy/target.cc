@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "base/hex.h"
+
 namespace sluice::policy {
 namespace {
 
@@ -13,13 +15,6 @@ constexpr char kHex[] = "0123456789ABCDEF";
 constexpr std::string_view kEscapeRaw = "\"<>[]^`{|}";
 // Escapes that mean the same as the character, for matching (exact point 13). ';' and '/' are apart.
 constexpr std::string_view kMatchDecoded = ":@!$&'()*+,=";
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 bool IsUnreserved(int c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' ||

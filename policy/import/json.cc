@@ -4,19 +4,14 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
+
 namespace sluice::policy {
 namespace {
 
 constexpr size_t kMaxJsonDepth = 16;
 constexpr size_t kMaxJsonNodes = 400'000;
 constexpr size_t kMaxJsonKeys = 4096;
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 void AppendUtf8(std::string* out, uint32_t c) {
   const auto put = [out](uint32_t byte) { *out += static_cast<char>(byte); };
