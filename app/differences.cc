@@ -61,6 +61,8 @@ std::string_view WhyRefused(policy::Reason reason) {
       return "refused: query";
     case policy::Reason::kHeader:
       return "refused: header";
+    case policy::Reason::kOperation:
+      return "refused: operation";
     case policy::Reason::kBinary:
       return "refused: executable";
     case policy::Reason::kPort:

@@ -16,6 +16,8 @@ std::string_view ReasonText(Reason reason) {
       return "query";
     case Reason::kHeader:
       return "header";
+    case Reason::kOperation:
+      return "operation";
     case Reason::kBinary:
       return "binary";
     case Reason::kPort:

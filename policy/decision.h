@@ -6,10 +6,14 @@
 #include <string>
 #include <string_view>
 
+#include "policy/body.h"
+
 namespace sluice::policy {
 
 /// Index of a rule in its Snapshot. Only meaningful together with the snapshot that gave it.
 enum class RuleRef : uint32_t { kNone = 0xffffffff };
+
+inline constexpr uint16_t kNoIndex16 = 0xffff;
 
 /// Why. The texts (ReasonText) are stable: programs read them in denial bodies and audit records.
 enum class Reason : uint8_t {
@@ -19,6 +23,7 @@ enum class Reason : uint8_t {
   kPath,               ///< "path"
   kQuery,              ///< "query"
   kHeader,             ///< "header"
+  kOperation,          ///< "operation": an allow matches all but what the body asks for (GraphQL, JSON-RPC, refs, `json`)
   kBinary,             ///< "binary": an allow matches all but `by` or `under`
   kPort,               ///< "port"
   kDns,                ///< "dns": the name is not in the policy
@@ -41,6 +46,12 @@ struct Decision {
   Reason reason = Reason::kInternal;
   RuleRef rule = RuleRef::kNone;  ///< the allow that matched, or the deny that did
   bool audit_only = false;        ///< `mode: audit` let through what enforce would deny (allowed is true, reason says why not)
+  /// Not decided yet (allowed is false): the body must be read in these ways first, and the question asked again.
+  BodyKinds body_needed = 0;
+  /// Index into Snapshot::credentials() of what is added to the request; none: nothing is. With beats without.
+  uint16_t credential = kNoIndex16;
+  /// Index into Snapshot::proxies(): the upstream proxy to go through; none: directly.
+  uint16_t via = kNoIndex16;
 };
 
 /// What becomes of a connection.

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/ip.h"
+#include "policy/body.h"
 
 namespace sluice::policy {
 
@@ -84,6 +85,12 @@ struct CanonicalTarget {
 
 using HeaderView = std::pair<std::string_view, std::string_view>;  ///< name in lower case, value trimmed
 
+/// What a request turns its connection or stream into.
+enum class Upgrade : uint8_t {
+  kNone,
+  kWebSocket,  ///< RFC 6455 by `Upgrade`, RFC 8441 by `:protocol`; the method is given as GET for both
+};
+
 /// One HTTP request on a connection that was judged kInspect.
 struct RequestQuery {
   ConnectQuery connection;
@@ -91,6 +98,9 @@ struct RequestQuery {
   std::string_view method;
   const CanonicalTarget* target = nullptr;
   std::span<const HeaderView> headers{};
+  Upgrade upgrade = Upgrade::kNone;
+  /// Null: not read. Then the answer may be Decision::body_needed, and the question is asked again with those readings.
+  const RequestBody* body = nullptr;
 };
 
 /// A connect to a path socket. The path is absolute and lexically normal.
