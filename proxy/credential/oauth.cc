@@ -42,7 +42,9 @@ Result<TokenEndpoint> ParseTokenEndpoint(std::string_view url) {
   if (!authority) return fail("names no host");
   TokenEndpoint endpoint;
   endpoint.authority = rest.substr(0, end);
-  if (!authority->address) {
+  if (authority->address) {
+    endpoint.literal = *authority->address;
+  } else {
     const auto name = policy::CanonicalName(authority->name);
     if (!name) return fail("names no host");
     endpoint.host = *name;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/ip.h"
 #include "base/result.h"
 
 namespace sluice::proxy {
@@ -20,7 +21,8 @@ inline constexpr std::chrono::seconds kMaxTokenBackoff{60};
 
 /// An https URL, taken apart.
 struct TokenEndpoint {
-  std::string host;       ///< canonical name; empty for a literal
+  std::string host;  ///< canonical name; empty for a literal
+  IpAddress literal;
   std::string authority;  ///< as Host says it
   uint16_t port = 443;
   std::string target;  ///< path and query, "/" at least

@@ -1,6 +1,7 @@
 #include "proxy/credential/stand_in.h"
 
 #include <algorithm>
+#include <array>
 
 #include "proxy/credential/encoding.h"
 #include "proxy/credential/secret.h"
@@ -10,6 +11,12 @@ namespace {
 
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 constexpr size_t kMaxPrefix = 64;
+// What issuers say their tokens begin with. A longer one stands before one that it begins with.
+constexpr auto kUsualPrefixes = std::to_array<std::string_view>(
+    {"sk-ant-api03-", "sk-ant-",  "sk-proj-", "sk-or-v1-", "sk-",   "github_pat_", "ghp_",    "gho_",  "ghu_",   "ghs_",
+     "ghr_",          "glpat-",   "gldt-",    "xoxb-",     "xoxp-", "xapp-",       "npm_",    "pypi-", "hf_",    "sk_live_",
+     "sk_test_",      "rk_live_", "rk_test_", "AKIA",      "ASIA",  "AIza",        "dop_v1_", "SG.",   "shpat_", "lin_api_",
+     "ntn_",          "r8_",      "gsk_",     "xai-",      "pplx-", "tvly-",       "key-"});
 
 struct Hit {
   size_t at = std::string_view::npos;
@@ -96,6 +103,11 @@ std::optional<size_t> FindDecoded(std::string_view text, std::span<const std::st
 }
 
 }  // namespace
+
+std::string_view UsualPrefix(std::string_view secret) {
+  const auto found = std::ranges::find_if(kUsualPrefixes, [&](std::string_view prefix) { return secret.starts_with(prefix); });
+  return found == kUsualPrefixes.end() ? std::string_view{} : *found;
+}
 
 bool IsStandInPrefix(std::string_view prefix) { return prefix.size() <= kMaxPrefix && PercentEncode(prefix) == prefix; }
 

@@ -33,6 +33,9 @@ inline constexpr size_t kMaxStandIns = 64;       ///< in one policy
 /// Whether a stand-in may begin so: unreserved characters (RFC 3986), which no encoding touches, and at most 64 of them.
 [[nodiscard]] bool IsStandInPrefix(std::string_view prefix);
 
+/// How secrets of this one's kind begin, where that is widely known ("sk-", "ghp_"): clients check it. Empty where it is not.
+[[nodiscard]] std::string_view UsualPrefix(std::string_view secret);
+
 /// One text in place of another.
 struct Swap {
   std::string from;  ///< the stand-in, never empty

@@ -34,6 +34,9 @@ TEST(StandIn, IsAsLongAsTheSecretAndOnlyOfSafeCharacters) {
   EXPECT_TRUE(text.starts_with("ghp_"));
   EXPECT_EQ(PercentEncode(text), text);
   EXPECT_EQ(JsonEscape(text), text);
+  EXPECT_EQ(UsualPrefix("sk-ant-api03-abc"), "sk-ant-api03-");
+  EXPECT_EQ(UsualPrefix("sk-abc"), "sk-");
+  EXPECT_EQ(UsualPrefix("abc"), "");
   EXPECT_TRUE(IsStandInPrefix("sk-ant-api03-"));
   EXPECT_FALSE(IsStandInPrefix("a b"));
   EXPECT_FALSE(IsStandInPrefix("a/b"));
