@@ -23,7 +23,6 @@ namespace sluice::proxy {
 
 inline constexpr size_t kStandInRandom = 24;     ///< random letters and digits of a stand-in, at least: 142 bits
 inline constexpr size_t kMaxStandInBytes = 512;  ///< a secret that is longer has a stand-in that is shorter
-inline constexpr size_t kMaxStandIns = 64;       ///< in one policy
 
 /// `prefix`, then letters and digits taken from `random`, which holds at least kMaxStandInBytes unpredictable octets. As long as
 /// the secret where that leaves room for kStandInRandom, so that bodies keep their length. `prefix` has unreserved characters

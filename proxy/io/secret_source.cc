@@ -75,8 +75,8 @@ std::deque<std::string> Parts(const std::string& path) {
   return parts;
 }
 
-// The path link by link: a place that the workload may write is refused wherever it stands on the way.
-Result<std::string> Resolve(const std::string& path, const WritableTrees& trees) {
+// The path link by link: a place that the workload sees is refused wherever it stands on the way.
+Result<std::string> Resolve(const std::string& path, const SeenTrees& trees) {
   if (!path.starts_with('/')) return Fail(Code::kInvalid, fmt::format("{} is not an absolute path", path));
   std::deque<std::string> left = Parts(path);
   std::string at;
@@ -91,7 +91,7 @@ Result<std::string> Resolve(const std::string& path, const WritableTrees& trees)
     for (const std::string& tree : trees)
       if (IsWithin(next, tree))
         return Fail(Code::kPermission,
-                    fmt::format("{} lies in {}, where the command may write: keep the secret outside", path, tree));
+                    fmt::format("{} lies in {}, which the command sees: keep the secret outside", path, tree));
     std::error_code error;
     if (!std::filesystem::is_symlink(std::filesystem::symlink_status(next, error))) {
       at = next;
@@ -224,7 +224,7 @@ std::string SourceText(const policy::SecretSource& source) {
   return text;
 }
 
-Result<FileStamp> StampFile(const std::string& path, const WritableTrees& trees) {
+Result<FileStamp> StampFile(const std::string& path, const SeenTrees& trees) {
   auto real = Resolve(path, trees);
   if (!real) return std::unexpected(real.error());
   struct stat status{};

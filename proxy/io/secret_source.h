@@ -20,9 +20,9 @@ inline constexpr size_t kMaxCommandComplaint = 4096;  ///< of what a command tha
 /// "env GITHUB_TOKEN", "file /etc/token": for messages and as a key; the same text is the same source.
 [[nodiscard]] std::string SourceText(const policy::SecretSource& source);
 
-/// Trees that the workload may write. A file that it could put in place of a secret, or lead to by a link of its own, is no
-/// source.
-using WritableTrees = std::vector<std::string>;
+/// Trees of the host that the workload sees. A file that it could read, put in place of a secret, or lead to by a link of its own
+/// is no source.
+using SeenTrees = std::vector<std::string>;
 
 /// Which file a path leads to now, and what tells it from another or from a changed one.
 struct FileStamp {
@@ -35,7 +35,7 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 /// kNotFound, kPermission (a tree of the workload's on the way), kIo.
-[[nodiscard]] Result<FileStamp> StampFile(const std::string& path, const WritableTrees& trees);
+[[nodiscard]] Result<FileStamp> StampFile(const std::string& path, const SeenTrees& trees);
 
 /// The path of a file or systemd source. kNotFound: no $CREDENTIALS_DIRECTORY.
 [[nodiscard]] Result<std::string> SourcePath(const policy::SecretSource& source);

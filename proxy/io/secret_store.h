@@ -35,7 +35,7 @@ inline constexpr unsigned kSecretGrace = 4;
 inline constexpr size_t kMaxSecrets = 256;  ///< sources of one policy
 
 struct SecretStoreOptions {
-  WritableTrees trees;  ///< of the workload
+  SeenTrees trees;  ///< of the workload
 };
 
 struct SecretLookup {

@@ -173,7 +173,7 @@ TEST(SecretStore, ReadsAFileAgainWhenItChanges) {
   EXPECT_TRUE(Within(milliseconds(8000), [&] { return Value(store, credential) == "third"; }));
 }
 
-TEST(SecretStore, RefusesAFileThatTheWorkloadCouldPutInPlace) {
+TEST(SecretStore, RefusesAFileThatTheWorkloadCouldReadOrPutInPlace) {
   const Folder folder;
   const Folder work;
   const std::string file = folder.Write("token", "s3cret");
@@ -196,7 +196,7 @@ TEST(SecretStore, RefusesAFileThatTheWorkloadCouldPutInPlace) {
     const auto credential = Named("c", Source(SourceKind::kFile, row.path));
     const auto loaded = store.Load({&credential, 1});
     EXPECT_EQ(loaded.has_value(), row.good) << row.path;
-    if (!loaded) EXPECT_THAT(loaded.error().message, HasSubstr("where the command may write"));
+    if (!loaded) EXPECT_THAT(loaded.error().message, HasSubstr("which the command sees"));
   }
 }
 
