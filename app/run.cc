@@ -156,8 +156,8 @@ supervisor::Variables InheritedEnvironment(const Trust& trust) {
   return variables;
 }
 
-// What rules send with requests. Read before anything is started, so that one that is missing is an error of the start; taken out of
-// this process's own environment.
+// What rules send with requests. Read before anything is started, so that one that is missing is an error of the start; taken out
+// of this process's own environment.
 Result<std::shared_ptr<proxy::SecretStore>> ReadSecrets(const policy::Snapshot& snapshot, const supervisor::LaunchSpec& spec) {
   proxy::SecretStoreOptions options;
   options.trees = {spec.work_directory};
@@ -175,10 +175,11 @@ Result<void> AddStandIns(const RunOptions& options, const proxy::SecretStore& se
   };
   for (const std::string& addition : options.environment)
     if (const auto taken = secrets.variables().find(addition); taken != secrets.variables().end() && !is_stand_in(addition))
-      return Fail(Code::kInvalid,
-                  fmt::format("--env {}: it holds the secret of credential {}, which the command must not see; `send: placeholder "
-                              "{}` gives the command a stand-in",
-                              addition, taken->second, addition));
+      return Fail(
+          Code::kInvalid,
+          fmt::format("--env {}: it holds the secret of credential {}, which the command must not see; `send: placeholder "
+                      "{}` gives the command a stand-in",
+                      addition, taken->second, addition));
   std::erase_if(*variables, [&](const auto& variable) { return is_stand_in(variable.first); });
   for (const auto& [name, value] : *variables)
     if (const std::string credential = secrets.SecretIn(value); !credential.empty())

@@ -52,6 +52,7 @@ struct ExchangeCredential::Pending {
   policy::CredentialUse use;
 };
 
+ExchangeCredential::ExchangeCredential() = default;
 ExchangeCredential::~ExchangeCredential() { Clear(); }
 
 void ExchangeCredential::Clear() {
@@ -80,9 +81,9 @@ CredentialFailure ExchangeCredential::Astray(size_t stand_in) const {
                       forbidden_names_[stand_in])};
 }
 
-bool ExchangeCredential::Concerns(Worker& worker, uint16_t credential) {
+bool ExchangeCredential::Concerns(Worker& worker) {
   const SecretStore* store = worker.shared().options().secrets.get();
-  return credential != policy::kNoIndex16 || (store != nullptr && !store->stand_ins().empty());
+  return !worker.snapshot()->credentials().empty() || (store != nullptr && !store->stand_ins().empty());
 }
 
 void ExchangeCredential::ReadStandIns(const SecretStore& store, const policy::Credential* named) {

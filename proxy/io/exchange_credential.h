@@ -50,16 +50,18 @@ class ExchangeCredential {
     std::string_view host;  ///< as it is sent
   };
 
-  ExchangeCredential() = default;
+  ExchangeCredential();
   ~ExchangeCredential();
+  ExchangeCredential(const ExchangeCredential&) = delete;
+  ExchangeCredential& operator=(const ExchangeCredential&) = delete;
 
   /// Forgets the last exchange.
   void Clear();
   /// Fetches what must be fetched and edits the head. Again for another connection of the same exchange: the first edit is
   /// undone.
   [[nodiscard]] Task<std::optional<CredentialFailure>> Apply(Worker& worker, Waiter& waiter, Request request);
-  /// Apply has something to do here: cheap, for the path without credentials.
-  [[nodiscard]] static bool Concerns(Worker& worker, uint16_t credential);
+  /// Whether Apply may have something to do: the path without credentials ends here.
+  [[nodiscard]] static bool Concerns(Worker& worker);
 
   /// The head differs from the parsed one.
   [[nodiscard]] bool edited() const { return edited_; }

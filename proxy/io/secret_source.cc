@@ -90,8 +90,7 @@ Result<std::string> Resolve(const std::string& path, const SeenTrees& trees) {
     const std::string next = at + "/" + part;
     for (const std::string& tree : trees)
       if (IsWithin(next, tree))
-        return Fail(Code::kPermission,
-                    fmt::format("{} lies in {}, which the command sees: keep the secret outside", path, tree));
+        return Fail(Code::kPermission, fmt::format("{} lies in {}, which the command sees: keep the secret outside", path, tree));
     std::error_code error;
     if (!std::filesystem::is_symlink(std::filesystem::symlink_status(next, error))) {
       at = next;
