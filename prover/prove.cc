@@ -1,9 +1,11 @@
 #include "prover/prove.h"
 
+#include <initializer_list>
 #include <map>
 
 #include "policy/compiled.h"
 #include "policy/rule_text.h"
+#include "prover/modelled.h"
 #include "prover/walk.h"
 
 namespace sluice::prover {
@@ -63,6 +65,21 @@ void Conclude(Proof* proof, const Budget& budget, bool replay_failed) {
   }
 }
 
+Proof Unknown(std::string why) {
+  Proof proof;
+  proof.why_unknown = std::move(why);
+  return proof;
+}
+
+// The first of them that has no model; empty where each has.
+std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies, const std::vector<policy::Rule>& rules) {
+  for (const policy::Snapshot* policy : policies)
+    if (std::string why = WhyNotModelled(*policy); !why.empty()) return why;
+  for (const policy::Rule& rule : rules)
+    if (std::string why = WhyNotModelled(rule); !why.empty()) return why;
+  return "";
+}
+
 // An accepted region is of use where the head reaches something in it that the base does not.
 std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Options& options, Classes* classes,
                                    Requests* requests, Budget* budget) {
@@ -83,6 +100,8 @@ std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Opt
 }  // namespace
 
 Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& head_as_written, const Options& options) {
+  if (std::string why = WhyNotCompared({&base_as_written, &head_as_written}, options.accepted); !why.empty())
+    return Unknown(std::move(why));
   const Meant base(base_as_written, options);
   const Meant head(head_as_written, options);
   Budget budget(options.limit);
@@ -105,6 +124,7 @@ Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& h
 }
 
 Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, const Options& options) {
+  if (std::string why = WhyNotCompared({&as_written}, {never}); !why.empty()) return Unknown(std::move(why));
   const Meant meant(as_written, options);
   const policy::Snapshot& policy = *meant;
   Budget budget(options.limit);
@@ -125,6 +145,7 @@ Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, 
 }
 
 Proof CheckAlways(const policy::Snapshot& as_written, const policy::Rule& always, const Options& options) {
+  if (std::string why = WhyNotCompared({&as_written}, {always}); !why.empty()) return Unknown(std::move(why));
   const Meant meant(as_written, options);
   const policy::Snapshot& policy = *meant;
   Budget budget(options.limit);
