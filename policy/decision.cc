@@ -28,8 +28,6 @@ std::string_view ReasonText(Reason reason) {
       return "private_ip";
     case Reason::kDenyRule:
       return "deny_rule";
-    case Reason::kCredential:
-      return "credential";
     case Reason::kExpired:
       return "expired";
     case Reason::kAuthorityMismatch:

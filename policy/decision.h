@@ -29,7 +29,6 @@ enum class Reason : uint8_t {
   kDns,                ///< "dns": the name is not in the policy
   kPrivateAddress,     ///< "private_ip": the address guard refused where the name leads
   kDenyRule,           ///< "deny_rule"
-  kCredential,         ///< "credential": a stand-in where no rule lets it go, or a signature that cannot be made anew
   kExpired,            ///< "expired": the allow's `until` has passed
   kAuthorityMismatch,  ///< "authority_mismatch": SNI, Host and name do not agree (421)
   kProtocol,           ///< "protocol": malformed, ambiguous or never-forwarded request

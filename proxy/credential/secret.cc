@@ -14,7 +14,7 @@ Secret::Secret(std::string&& bytes) : bytes_(bytes.data(), bytes.size()) { Wipe(
 
 Result<void> CheckSecretText(std::string_view secret) {
   if (secret.empty()) return Fail(Code::kInvalid, "is empty");
-  if (secret.size() > kMaxSecretBytes) return Fail(Code::kInvalid, "is longer than 64 KiB");
+  if (secret.size() > kMaxSecretOctets) return Fail(Code::kInvalid, "is longer than 64 KiB");
   for (const char c : secret) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '\r' || c == '\n') return Fail(Code::kInvalid, "has more than one line");

@@ -14,7 +14,7 @@
 
 namespace sluice::proxy {
 
-inline constexpr size_t kMaxSecretBytes = 64 * 1024;  ///< one secret, wherever it comes from
+inline constexpr size_t kMaxSecretOctets = 64 * 1024;  ///< one secret, wherever it comes from
 
 /// Overwrites what `text` holds, in a way that no compiler leaves out, and empties it.
 void Wipe(std::string* text) noexcept;
@@ -38,7 +38,7 @@ class Secret {
 };
 using SecretPtr = std::shared_ptr<const Secret>;
 
-/// Whether `secret` may stand in a request: not empty, within kMaxSecretBytes, no line end, NUL or other control character, no
+/// Whether `secret` may stand in a request: not empty, within kMaxSecretOctets, no line end, NUL or other control character, no
 /// blank at either end. kInvalid; the message goes behind "the secret of NAME" and says nothing of the bytes.
 [[nodiscard]] Result<void> CheckSecretText(std::string_view secret);
 

@@ -71,12 +71,12 @@ void ExchangeCredential::Clear() {
 }
 
 CredentialFailure ExchangeCredential::Failed(std::string_view why, uint16_t status) const {
-  return {status, status == 502 ? policy::Reason::kUpstream : policy::Reason::kCredential,
+  return {status, status == 502 ? policy::Reason::kUpstream : policy::Reason::kProtocol,
           fmt::format("credential {}: {}", name_, why)};
 }
 
 CredentialFailure ExchangeCredential::Astray(size_t stand_in) const {
-  return {403, policy::Reason::kCredential,
+  return {403, policy::Reason::kProtocol,
           fmt::format("the request carries the stand-in of credential {}, which the rule for it does not name",
                       forbidden_names_[stand_in])};
 }
@@ -117,6 +117,11 @@ Task<std::optional<CredentialFailure>> ExchangeCredential::Apply(Worker& worker,
     body_work_ = true;
   }
   if (credential == nullptr) co_return std::nullopt;
+  if (credential->send.kind == UseKind::kClientCertificate) {
+    // It belongs to the TLS handshake: where that has not used it, nothing may go out in its name.
+    if (request_.certificate == ClientCertificate::kUsed) co_return std::nullopt;
+    co_return Failed("its client certificate is not used on this connection");
+  }
   SecretLookup found;
   if (credential->from.kind != policy::SecretSource::Kind::kOauth) {
     found = store->Find(*credential);

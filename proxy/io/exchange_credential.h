@@ -41,6 +41,7 @@ struct CredentialFailure {
 
 class ExchangeCredential {
  public:
+  enum class ClientCertificate : uint8_t { kNotUsed, kUsed };
   struct Request {
     policy::SnapshotPtr snapshot;  ///< the one that decided
     uint16_t credential = policy::kNoIndex16;
@@ -48,6 +49,8 @@ class ExchangeCredential {
     Framing framing;
     std::string target;     ///< as it is sent
     std::string_view host;  ///< as it is sent
+    /// Whether the connection was made with the client certificate that the decision names.
+    ClientCertificate certificate = ClientCertificate::kNotUsed;
   };
 
   ExchangeCredential();

@@ -25,7 +25,7 @@
 #include "policy/credential.h"
 #include "proxy/credential/oauth.h"
 #include "proxy/credential/secret.h"
-#include "proxy/io/secret_source.h"
+#include "proxy/io/secret_origin.h"
 
 namespace sluice::proxy {
 

