@@ -98,6 +98,13 @@ BodyReader::State BodyReader::Feed(std::string_view bytes) {
   return Settle();
 }
 
+BodyReader::State BodyReader::Resume(BodyReader&& other) {
+  std::string held = std::move(other.held_);
+  if (state_ == State::kMore) return Feed(held);
+  held_ = std::move(held);
+  return state_;
+}
+
 void BodyReader::FeedPush(std::string_view bytes) {
   if (push_inflater_ == nullptr) {
     push_->Feed(bytes);

@@ -44,6 +44,8 @@ class BodyReader {
 
   /// All bytes are kept in held(), also those behind what was needed. Only while kMore.
   State Feed(std::string_view bytes);
+  /// Begins with what another reader of the same body holds. First of all.
+  State Resume(BodyReader&& other);
   /// The body is over.
   State Finish();
   [[nodiscard]] State state() const { return state_; }

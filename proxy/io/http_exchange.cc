@@ -88,15 +88,12 @@ void HttpSession::BeginExchange() {
   up_out_.Clear();
   AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), judge_.framing, &judge_.edits});
   upstream_->bound |= BindsConnection(judge_.request, "authorization");
-  request_chunks_.Reset();
   response_chunks_.Reset();
   response_trailer_.clear();
-  request_left_ = judge_.framing.length;
   judge_.bytes_up = judge_.bytes_down = 0;
   response_left_ = 0;
   response_resume_ = 0;
   interims_ = 0;
-  body_read_ = !judge_.has_body();
   request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
   upstream_reusable_ = keep_ = false;
   exchange_fault_ = {};
@@ -143,6 +140,8 @@ Task<HttpSession::After> HttpSession::Carry() {
 }
 
 Fault HttpSession::MoveRequestBody() {
+  if (held_pending_) MoveHeld();
+  if (held_pending_) return {};
   while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
     if (judge_.framing.kind == BodyKind::kLength) {
       const size_t n = std::min<uint64_t>(request_left_, in_.size());
