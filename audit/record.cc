@@ -77,6 +77,15 @@ void AddProcess(Members* members, const policy::ProcessPtr& process) {
   members->Close();
 }
 
+std::string AskedArray(const std::vector<std::string>& asked) {
+  std::string out = "[";
+  for (const std::string& words : asked) {
+    if (out.size() > 1) out += ',';
+    AppendJsonString(&out, Redact(std::string_view(words).substr(0, kMaxField)));
+  }
+  return out + "]";
+}
+
 void AddTarget(Members* members, const policy::EventTarget& target) {
   members->Open("target");
   members->Optional("host", Redact(target.host));
@@ -86,6 +95,7 @@ void AddTarget(Members* members, const policy::EventTarget& target) {
   members->Optional("method", target.method);
   members->Optional("path", Redact(target.path));
   members->Optional("query", Redact(QueryKeys(target.query)));
+  if (!target.asked.empty()) members->Raw("asked", AskedArray(target.asked));
   members->Close();
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ip.h"
@@ -26,6 +27,8 @@ struct EventTarget {
   std::string method;  ///< HTTP method, or RR type for lookups
   std::string path;    ///< canonical path without the query; a socket path for kUnix
   std::string query;   ///< keys only: "a=&b=" (values never leave the data path)
+  /// What the body asked for, where it was read: "graphql mutation createIssue", "update refs/heads/main". Bounded; no values.
+  std::vector<std::string> asked{};
 };
 
 struct DecisionEvent {

@@ -17,12 +17,15 @@ std::string_view StatusTitle(uint16_t status) {
   switch (status) {
     case 400:
       return "Bad Request";
+    case 200:  // the denial is within
     case 403:
       return "Egress denied";
     case 405:
       return "Method Not Allowed";
     case 408:
       return "Request Timeout";
+    case 413:
+      return "Content Too Large";
     case 414:
       return "URI Too Long";
     case 417:
@@ -119,14 +122,20 @@ std::string ReasonPhrase(const Denial& denial) {
   return VisibleAscii(phrase + tail, kMaxReasonPhrase);
 }
 
+std::string_view DenialType(const Denial& denial, DenialForm form) {
+  if (!denial.answer.empty()) return denial.answer_type;
+  return form == DenialForm::kText ? "text/plain; charset=utf-8" : "application/json";
+}
+
 std::string DenialBody(const Denial& denial, DenialForm form) {
+  if (!denial.answer.empty()) return denial.answer;
   return form == DenialForm::kText ? TextBody(denial) : JsonBody(denial);
 }
 
 void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep, std::string_view request_method) {
   const std::string body = DenialBody(denial, form);
   out->Append(fmt::format("HTTP/1.1 {} {}\r\n", denial.status, ReasonPhrase(denial)));
-  out->Append(form == DenialForm::kText ? "content-type: text/plain; charset=utf-8\r\n" : "content-type: application/json\r\n");
+  out->Append(fmt::format("content-type: {}\r\n", DenialType(denial, form)));
   out->Append(fmt::format("content-length: {}\r\ncache-control: no-store\r\nproxy-status: sluice; error={}; details=\"{}\"\r\n",
                           body.size(), denial.proxy_error, denial.id));
   out->Append(fmt::format("x-sluice-denied: {}\r\n", denial.id));

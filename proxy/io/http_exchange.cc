@@ -94,19 +94,15 @@ void HttpSession::BeginExchange() {
   up_out_.Clear();
   AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
   upstream_->bound |= BindsConnection(judge_.request, "authorization");
-  request_chunks_.Reset();
   response_chunks_.Reset();
   response_trailer_.clear();
-  request_left_ = judge_.framing.length;
   judge_.bytes_up = judge_.bytes_down = 0;
   response_left_ = 0;
   response_resume_ = 0;
   interims_ = 0;
-  body_read_ = !judge_.has_body();
   if (collected_) {
     up_out_.Append(*collected_);
     judge_.bytes_up = collected_->size();
-    body_read_ = true;
   }
   request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
   upstream_reusable_ = keep_ = false;
@@ -156,6 +152,8 @@ Task<HttpSession::After> HttpSession::Carry() {
 Fault HttpSession::MoveRequestBody() {
   if (const auto* credential = judge_.credential(); credential != nullptr && credential->has_body_work())
     return MoveChangedBody();
+  if (held_pending_) MoveHeld();
+  if (held_pending_) return {};
   while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
     if (judge_.framing.kind == BodyKind::kLength) {
       const size_t n = std::min<uint64_t>(request_left_, in_.size());

@@ -3,6 +3,7 @@
 // HTTP/1.1 on one inspected connection: read a head, judge it, forward it, answer it, again. Bodies stream both ways through
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
+#include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +51,17 @@ class HttpSession {
   Task<bool> Flush(SteadyTime deadline);
   Task<> Linger();
 
+  // Bodies that must be read before they are forwarded (http_body.cc).
+  void BeginBody();
+  /// Reads what the policy needs of the body and asks again. A fault with status 0: the client left.
+  Task<std::expected<ExchangeJudge::Verdict, Fault>> ReadJudgedBody();
+  enum class BodyWait : uint8_t { kGot, kLate, kLeft };
+  Task<BodyWait> ReadMore(SteadyTime deadline);
+  Task<bool> Continue();
+  Fault FeedBody();
+  void MoveHeld();
+  Task<bool> DrainBody();
+
   // The upstream side (http_exchange.cc).
   Task<After> Forward();
   Task<std::optional<DialFailure>> Obtain();
@@ -58,6 +70,8 @@ class HttpSession {
   Task<std::optional<After>> UseCredential();
   Task<std::optional<After>> CollectBody();
   Task<After> RefuseCredential(Denial denial);
+  enum class BodyPart : uint8_t { kInside, kLast };
+  Fault ChangePiece(std::string_view data, BodyPart part);
   Fault MoveChangedBody();
   void BeginExchange();
   Task<After> Carry();
@@ -97,6 +111,8 @@ class HttpSession {
   size_t response_resume_ = 0;
   unsigned interims_ = 0;
   bool body_read_ = false;     ///< the client's body has been read to its end
+  bool held_pending_ = false;  ///< the judge holds the beginning of the body, which is not yet in up_out_
+  size_t held_sent_ = 0;       ///< bytes of it that are
   bool request_sent_ = false;  ///< and written, or the upstream takes no more
   bool upload_broken_ = false;
   bool response_bytes_seen_ = false;

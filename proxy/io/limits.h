@@ -18,9 +18,12 @@ inline constexpr auto kTlsHandshakeDeadline = 30s;  ///< first byte to the end o
 inline constexpr auto kHeadDeadline = 30s;          ///< first byte to the last of one request head, however it trickles
 inline constexpr auto kKeepAliveIdle = 120s;        ///< between requests
 inline constexpr auto kRequestBodyIdle = 120s;      ///< no byte of a request body
+inline constexpr auto kJudgedBodyDeadline = 300s;   ///< first to last byte of what must be read of a body to judge it
 inline constexpr auto kWriteStuck = 120s;           ///< a peer that takes nothing
 inline constexpr auto kLingerTime = 10s;            ///< reading on after a final response, so that it can be read
 inline constexpr size_t kLingerBytes = size_t{64} << 20;
+
+inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bytes of bodies that wait to be judged or sent on
 
 inline constexpr auto kTrimAfter = 1s;  ///< an idle connection gives its buffers back
 
