@@ -14,6 +14,7 @@
 #include "app/policy_tests.h"
 #include "app/preset.h"
 #include "app/prove.h"
+#include "prover/prove.h"
 
 namespace sluice::app {
 namespace {
@@ -59,8 +60,9 @@ Examples:
   sluice prove --never 'POST api.github.com/**' policy.yaml
   sluice prove --accept accepted.yaml old/ new/
 
-Two folders are compared file by file, by relative path; a new file counts against an empty policy. With one FILE and no
-base, its assertions alone are checked.
+A gain is what the new policy lets out and the old one does not; its witness is one such request, the shortest found. A loss
+is the other way round. Two folders are compared file by file, by relative path; a new file counts against an empty policy.
+With one FILE and no base, its assertions alone are checked: its own `assert:` list, --never and --always.
 
 Exit code: 0 equal or narrowed, 1 widened, incomparable or an assertion broken, 2 bad input, 3 unknown: a bound was
 reached before there was an answer, which is no pass.)";
@@ -190,10 +192,15 @@ CLI::App* AddProve(CLI::App& app, ProveOptions* prove) {
   sub->add_option("--always", prove->always, "All of this must be reached; repeatable")
       ->type_name("RULE")
       ->allow_extra_args(false);
-  sub->add_option("--accept", prove->accept, "Regions accepted before, each with owner, reason and expiry")->type_name("FILE");
-  sub->add_option("--exe-manifest", prove->manifest, "The executables that exist where the policy runs")->type_name("FILE");
+  sub->add_option("--accept", prove->accept, "A list of accepted regions, each with owner, reason and expiry (docs/ci.md)")
+      ->type_name("FILE");
+  sub->add_option("--exe-manifest", prove->manifest,
+                  "The executables that exist where the policy runs, a path or LINK -> PATH a line")
+      ->type_name("FILE");
   sub->add_option("--at", prove->at, "Compare from this time on, RFC 3339 (default: now)")->type_name("TIME");
-  sub->add_option("--limit", prove->limit, "Steps of work before the answer is unknown")->type_name("STEPS");
+  sub->add_option("--limit", prove->limit,
+                  "Steps of work before the answer is unknown (default: " + std::to_string(prover::Options{}.limit) + ")")
+      ->type_name("STEPS");
   AddReportFormat(sub, &prove->format);
   return sub;
 }

@@ -19,7 +19,7 @@ using policy::Finding;
 using policy::Rule;
 using policy::Verb;
 
-constexpr uint64_t kMaxLintSteps = 20'000'000;     // of the prover, over the whole policy
+constexpr uint64_t kMaxLintSteps = 10'000'000;     // of the prover, over the whole policy
 constexpr size_t kMaxLintComparisons = 4'000'000;  // of two rules' hosts, over the whole policy
 
 class ReachLinter {

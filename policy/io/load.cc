@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -19,8 +17,8 @@
 #include "policy/document.h"
 #include "policy/import/import.h"
 #include "policy/io/executables.h"
-#include "policy/io/preset_store.h"
 #include "policy/io/foreign.h"
+#include "policy/io/preset_store.h"
 #include "policy/io/yaml.h"
 #include "policy/rule_text.h"
 
@@ -62,15 +60,6 @@ std::string RealPath(const std::string& path) {
   std::string result(real);
   std::free(real);
   return result;
-}
-
-std::string Sha256(const std::string& text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
 }
 
 // Reads the top file and what it includes, each once, depth first.
@@ -184,8 +173,9 @@ class Loader {
       for (const Assertion& assertion : source_.assertions) asserted.push_back(assertion.rule);
       if (auto good = CheckExecutables(asserted); !good) return std::unexpected(good.error());
     }
-    source_.digest = Sha256(DigestInput(source_.rules, source_.mode));
-    if (source_.digest.empty()) return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+    auto digest = TextDigest(DigestInput(source_.rules, source_.mode));
+    if (!digest) return std::unexpected(digest.error());
+    source_.digest = *std::move(digest);
     return Compile(std::move(source_));
   }
 

@@ -7,6 +7,7 @@
 #include "app/explain.h"
 #include "app/import.h"
 #include "app/lint.h"
+#include "tests/app/command_capture.h"
 
 namespace sluice::app {
 namespace {
@@ -16,36 +17,8 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-class PolicyCommands : public ::testing::Test {
+class PolicyCommands : public InFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "commands-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ + "/" + name;
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-  }
-  template <class F>
-  Outcome Capture(F run) {
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    Outcome outcome;
-    outcome.code = run();
-    outcome.out = ::testing::internal::GetCapturedStdout();
-    outcome.err = ::testing::internal::GetCapturedStderr();
-    return outcome;
-  }
   Outcome LintOf(std::vector<std::string> files, ReportFormat format = ReportFormat::kText) {
     return Capture([&] {
       LintOptions options;
@@ -65,7 +38,6 @@ class PolicyCommands : public ::testing::Test {
     options.question = question;
     return Capture([&] { return RunExplain(options); });
   }
-  std::string folder_;
 };
 
 TEST_F(PolicyCommands, LintSaysOkWithRulesAndDigest) {
