@@ -20,6 +20,7 @@
 #include "policy/io/foreign.h"
 #include "policy/io/preset_store.h"
 #include "policy/io/yaml.h"
+#include "policy/routes.h"
 #include "policy/rule_text.h"
 
 namespace sluice::policy {
@@ -103,6 +104,8 @@ class Loader {
       source_.mode = document->mode;
       source_.settings = document->settings;
     }
+    if (auto added = AddNamed(std::move(document->credentials), "credential", &source_.credentials); !added) return added;
+    if (auto added = AddNamed(std::move(document->proxies), "proxy", &source_.proxies); !added) return added;
     for (const PresetUse& use : document->presets) {
       if (auto added = AddPreset(use, VersionNeed::kWritten); !added) return added;
     }
@@ -173,7 +176,8 @@ class Loader {
       for (const Assertion& assertion : source_.assertions) asserted.push_back(assertion.rule);
       if (auto good = CheckExecutables(asserted); !good) return std::unexpected(good.error());
     }
-    auto digest = TextDigest(DigestInput(source_.rules, source_.mode));
+    if (auto resolved = ResolveRoutes(&source_); !resolved) return std::unexpected(resolved.error());
+    auto digest = TextDigest(DigestInput(source_));
     if (!digest) return std::unexpected(digest.error());
     source_.digest = *std::move(digest);
     return Compile(std::move(source_));
@@ -192,6 +196,21 @@ class Loader {
     if (!rules) return std::unexpected(rules.error());
     for (Rule& rule : *rules) {
       if (auto added = AddRule(std::move(rule)); !added) return added;
+    }
+    return {};
+  }
+
+  // Names are those of the whole composition.
+  template <class T>
+  static Result<void> AddNamed(std::vector<T> items, std::string_view what, std::vector<T>* all) {
+    for (T& item : items) {
+      for (const T& other : *all)
+        if (other.name == item.name)
+          return std::unexpected(
+              Error{Code::kInvalid,
+                    fmt::format("the {} `{}` is already defined at {}:{}", what, item.name, other.span.file, other.span.line), 0,
+                    item.span});
+      all->push_back(std::move(item));
     }
     return {};
   }

@@ -154,12 +154,12 @@ TEST_F(PolicyCommands, ExplainSaysWhatIsWrongWithAQuestion) {
     EXPECT_EQ(o.out, "") << question;
     return o.err;
   };
-  EXPECT_THAT(said("frob x"), HasSubstr("unknown verb `frob`; a verb is http, git, tls, tcp, udp, dns, unix, or an HTTP method"));
+  EXPECT_THAT(said("frob x"), HasSubstr("unknown verb `frob`; a verb is http, git, ws, grpc, graphql, jsonrpc, mcp, tls, tcp, "
+                                        "udp, dns, unix, or an HTTP method"));
   EXPECT_THAT(said("PSOT a.test"), HasSubstr("did you mean `POST`?"));
   EXPECT_THAT(said("get a.test"), HasSubstr("methods are upper-case: `GET`"));
   EXPECT_THAT(said("conect a.test:1"), HasSubstr("did you mean `connect`?"));
   EXPECT_THAT(said("http a.test"), HasSubstr("every method; ask about one"));
-  EXPECT_THAT(said("ws a.test"), HasSubstr("not in this version"));
   EXPECT_THAT(said("git push github.com/octo/hello"), HasSubstr("did you mean `git receive-pack`?"));
   EXPECT_THAT(said("git clone github.com/octo/hello"), HasSubstr("did you mean `git fetch-pack`?"));
   EXPECT_THAT(said("connect a.test"), HasSubstr("needs a port, as in `connect a.test:443`"));
