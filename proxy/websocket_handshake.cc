@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "proxy/forward.h"
-
 namespace sluice::proxy {
 namespace {
 
@@ -156,14 +154,12 @@ Fault TakeAgreedExtensions(std::string_view list, const WebSocketOffer& offer, W
   return fault;
 }
 
-void AppendForwarded(Buffer* out, const Head& head) {
-  for (const Field& field : head.fields) {
-    if (!field.forward) continue;
-    out->Append(field.name);
-    out->Append(": ");
-    out->Append(field.value);
-    out->Append("\r\n");
-  }
+void AppendForwarded(Buffer* out, const Head& head, const HeadEdits* edits) {
+  for (const Field& field : head.fields)
+    if (field.forward && (edits == nullptr || !edits->Removes(field)))
+      out->Append(fmt::format("{}: {}\r\n", field.name, field.value));
+  if (edits == nullptr) return;
+  for (const auto& [name, value] : edits->added) out->Append(fmt::format("{}: {}\r\n", name, value));
 }
 
 }  // namespace
@@ -224,7 +220,7 @@ Fault ReadWebSocketRequest(RequestHead* head, const Framing& framing, WebSocketO
 
 void AppendWebSocketRequest(Buffer* out, const RequestHead& head, const WebSocketOffer& offer, const WebSocketForward& forward) {
   out->Append(fmt::format("GET {} HTTP/1.1\r\nhost: {}\r\n", forward.target, forward.host));
-  AppendForwarded(out, head);
+  AppendForwarded(out, head, forward.edits);
   out->Append("upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n");
   out->Append(fmt::format("sec-websocket-key: {}\r\n", forward.key));
   if (!offer.protocols.empty()) out->Append(fmt::format("sec-websocket-protocol: {}\r\n", fmt::join(offer.protocols, ", ")));
@@ -263,7 +259,7 @@ std::expected<WebSocketAgreement, Fault> CheckWebSocketAnswer(ResponseHead* head
       if (const Fault fault = TakeAgreedExtensions(field.value, offer, &agreed)) return std::unexpected(fault);
     }
   }
-  if (accepts != 1 || accepted != accept)
+  if (accepts != 1 || accept.empty() || accepted != accept)
     return std::unexpected(Fault{502, "a WebSocket handshake that does not answer the key it was sent"});
   const bool offered = std::ranges::find(offer.protocols, agreed.protocol) != offer.protocols.end();
   if (protocols > 1 || (protocols == 1 && !offered))
@@ -273,7 +269,7 @@ std::expected<WebSocketAgreement, Fault> CheckWebSocketAnswer(ResponseHead* head
 
 void AppendWebSocketAnswer(Buffer* out, const ResponseHead& head, const WebSocketAgreement& agreement, std::string_view accept) {
   out->Append("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n");
-  AppendForwarded(out, head);
+  AppendForwarded(out, head, nullptr);
   out->Append(fmt::format("sec-websocket-accept: {}\r\n", accept));
   if (!agreement.protocol.empty()) out->Append(fmt::format("sec-websocket-protocol: {}\r\n", agreement.protocol));
   if (agreement.deflate) out->Append(fmt::format("sec-websocket-extensions: {}\r\n", DeflateText(*agreement.deflate)));

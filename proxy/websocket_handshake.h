@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "proxy/buffer.h"
+#include "proxy/forward.h"
 #include "proxy/http1.h"
 #include "proxy/websocket.h"
 
@@ -57,6 +58,7 @@ struct WebSocketForward {
   std::string_view target;  ///< canonical
   std::string_view host;
   std::string_view key;  ///< ours
+  const HeadEdits* edits = nullptr;
 };
 void AppendWebSocketRequest(Buffer* out, const RequestHead& head, const WebSocketOffer& offer, const WebSocketForward& forward);
 

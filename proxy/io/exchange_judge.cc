@@ -6,6 +6,7 @@
 #include <array>
 
 #include "proxy/io/worker.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 namespace {
@@ -14,14 +15,9 @@ std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Sc
 
 uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
 
-bool IsWebSocket(std::string_view upgrade) {
-  bool found = false;
-  ForEachListItem(upgrade, [&](std::string_view item) { found |= EqualsLower(item.substr(0, item.find('/')), "websocket"); });
-  return found;
-}
-
 policy::Reason ReasonFor(const Fault& fault) {
   switch (fault.status) {
+    case 413:
     case 414:
     case 431:
       return policy::Reason::kLimit;
@@ -52,6 +48,8 @@ void ExchangeJudge::Begin(uint64_t number) {
   upstream_address.reset();
   edits.Clear();
   upgrade = policy::Upgrade::kNone;
+  text_edit = {};
+  close_code = 0;
   bytes_up = bytes_down = 0;
 }
 
@@ -108,8 +106,8 @@ Fault ExchangeJudge::Understand() {
   for (const Field& field : request.fields)
     if (field.forward) views_.emplace_back(field.name, field.value);
   understood_ = true;
-  if (IsWebSocket(request.upgrade)) upgrade = policy::Upgrade::kWebSocket;
-  if (upgrade == policy::Upgrade::kWebSocket) return {403, "an upgrade to WebSocket, which no rule of this policy can grant"};
+  // HTTP/2 says it by :protocol, which its transport has read. Any other Upgrade goes no further.
+  if (AsksForWebSocket(request)) upgrade = policy::Upgrade::kWebSocket;
   return {};
 }
 
@@ -259,6 +257,7 @@ void ExchangeJudge::RecordExchange(std::string_view error, int status) {
   event.status = status;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;
+  event.close_code = close_code;
   event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started);
   event.error = error;
   // A finished exchange cannot be refused any more; the sink counts what it could not keep.

@@ -23,6 +23,7 @@
 #include "proxy/forward.h"
 #include "proxy/http1.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/websocket_lane.h"
 
 namespace sluice::proxy {
 
@@ -75,6 +76,9 @@ class ExchangeJudge {
   [[nodiscard]] std::string ForUpstream() const;
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
+  /// What is changed in the text messages that a WebSocket's client sends; empty: nothing. Set with `edits`. Such a WebSocket is
+  /// not compressed.
+  WebSocketTextEdit text_edit;
 
   // Telling.
 
@@ -102,6 +106,7 @@ class ExchangeJudge {
   SteadyTime started{};
   uint64_t bytes_up = 0;  ///< of bodies
   uint64_t bytes_down = 0;
+  uint16_t close_code = 0;  ///< of a WebSocket
 
  private:
   Fault CheckAuthority(std::string_view authority, bool* names_this) const;

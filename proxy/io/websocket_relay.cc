@@ -99,12 +99,15 @@ class Relaying {
       Stop(wake, closing.has_value(), reactor.now() >= stuck, reactor.now() >= deadlines.end);
       break;
     }
-    Close();
+    up_.stream.Close();
     co_return Outcome();
   }
 
  private:
   Waiter::Awaiter Wait(Waiter& waiter, SteadyTime deadline) {
+    // Most WebSockets are idle most of the time.
+    for (Buffer* buffer : {&down_.in, &down_.out, &up_.in, &up_.out})
+      if (buffer->empty()) buffer->Release();
     const auto down_needs = static_cast<uint8_t>(to_up_.from_needs | to_down_.to_needs);
     const auto up_needs = static_cast<uint8_t>(to_up_.to_needs | to_down_.from_needs);
     return waiter.Wait({&down_.stream.channel, down_needs}, {&up_.stream.channel, up_needs}, deadline);
@@ -168,12 +171,6 @@ class Relaying {
       AppendWebSocketClose(&down_.out, code, reason, std::nullopt);
       (void)Write(down_);
     }
-  }
-
-  void Close() {
-    down_.stream.ShutdownWrite();
-    up_.stream.ShutdownWrite();
-    up_.stream.Close();
   }
 
   WebSocketOutcome Outcome() const {

@@ -33,7 +33,8 @@ struct WebSocketOutcome {
   std::string_view error;                            ///< static; empty: closed by its peers
 };
 
-/// Closes both streams. `edit`: of text that the client sends, or empty. On the waiter's thread.
+/// Closes the upstream's end; the caller lingers on the client's. `edit`: of text that the client sends, or empty. On the
+/// waiter's thread.
 [[nodiscard]] Task<WebSocketOutcome> RelayWebSocket(Reactor& reactor, Waiter& waiter, WebSocketEnd down, WebSocketEnd up,
                                                     WebSocketCompression compression, WebSocketTextEdit edit,
                                                     WebSocketDeadlines deadlines);

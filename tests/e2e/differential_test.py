@@ -137,7 +137,8 @@ class Differential(harness.SluiceTest):
             target = entry["line"].split(" ")[1] if "line" in entry else entry["target"]
             path = target.partition("?")[0]
             self.assertEqual(entry["host"], f"a.test:{port}", entry)
-            for reading in {path, urllib.parse.unquote(path, "latin-1"), entry.get("path", "/pub/"), urllib.parse.unquote(entry.get("path", "/pub/"), "latin-1")}:
+            # As sent, decoded once, and as the server says that it decoded it.
+            for reading in {path, urllib.parse.unquote(path, "latin-1"), entry.get("path", path)}:
                 self.assertTrue(reading.startswith("/pub/") or reading == "/echo", entry)
                 self.assertFalse(reading.startswith(SECRET + "/") or reading == SECRET, entry)
                 self.assertFalse({"..", "."} & set(reading.replace("\\", "/").split("/")), entry)

@@ -148,8 +148,9 @@ class Origins:
         (self.folder / name).write_text(text)
 
     def start(self, *command):
-        errors = open(self.folder / f"{pathlib.Path(str(command[0])).name}-{len(self.processes)}.out", "w")
-        self.processes.append(subprocess.Popen(self.inside + [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, cwd="/"))
+        said = self.folder / f"{pathlib.Path(str(command[0])).name}-{len(self.processes)}.out"
+        with open(said, "w") as out:
+            self.processes.append(subprocess.Popen(self.inside + [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/"))
 
     def wait_for(self, address, port):
         probe = f"import socket; socket.create_connection(('{address}', {port}), 1).close()"

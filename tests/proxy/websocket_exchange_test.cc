@@ -15,6 +15,8 @@ namespace {
 
 using Opcode = WebSocketOpcode;
 
+const std::string kWs = "ws";
+
 constexpr std::string_view kKey = "dGhlIHNhbXBsZSBub25jZQ==";
 constexpr WebSocketMask kMask{7, 0x80, 3, 0xfe};
 
@@ -103,7 +105,7 @@ void EchoFrames(Peer peer) {
 }
 
 TEST(WebSocketExchange, IsJudgedAndRelayedFrameByFrame) {
-  OneOrigin b(EchoFrames, "ws");
+  OneOrigin b(EchoFrames, kWs);
   Peer client = b.Connect();
   // The first frame comes with the handshake, before it was answered.
   client.Write(Handshake("/chat", b.origin.port()) + Frame(Opcode::kText, "early", WebSocketSide::kClient));
@@ -148,7 +150,7 @@ TEST(WebSocketExchange, IsGrantedByWsAlone) {
     client.Write(Handshake("/chat", b.origin.port()));
     EXPECT_TRUE(client.ReadMessage().FirstLine().starts_with("HTTP/1.1 403 "));
   }
-  OneOrigin b(Echo, "ws");
+  OneOrigin b(Echo, kWs);
   Peer client = b.Connect();
   client.Write(Get("/chat", b.origin.port()));
   EXPECT_TRUE(client.ReadMessage().FirstLine().starts_with("HTTP/1.1 403 ")) << "and ws grants nothing else";
@@ -166,7 +168,7 @@ TEST(WebSocketExchange, AsksTheUpstreamInItsOwnWords) {
         while (frames.Next() != "end") {
         }
       },
-      "ws");
+      kWs);
   Peer client = b.Connect();
   client.Write(Handshake("//a/../chat", b.origin.port(),
                          "Sec-WebSocket-Protocol: v1, v2\r\nSec-WebSocket-Extensions: x-own, permessage-deflate\r\n"
@@ -182,7 +184,7 @@ TEST(WebSocketExchange, AsksTheUpstreamInItsOwnWords) {
 }
 
 TEST(WebSocketExchange, RefusesHandshakesThatAreNotWellFormed) {
-  OneOrigin b(EchoFrames, "ws");
+  OneOrigin b(EchoFrames, kWs);
   const std::string host = fmt::format("Host: a.test:{}\r\n", b.origin.port());
   const std::string upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
   const std::string key = fmt::format("Sec-WebSocket-Key: {}\r\n", kKey);
@@ -240,7 +242,7 @@ TEST(WebSocketExchange, TakesNoAnswerThatIsNotToItsHandshake) {
         peer.Write(answers[row](peer.ReadMessage()));
         peer.ReadToEnd();
       },
-      "ws");
+      kWs);
   for (row = 0; row < answers.size(); ++row) {
     Peer client = b.Connect();
     client.Write(Handshake("/chat", b.origin.port()));
@@ -255,7 +257,7 @@ TEST(WebSocketExchange, AnswersOtherThan101ArePassedAsTheyAre) {
         peer.Write("HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\nno");
         EchoFrames(std::move(peer));
       },
-      "ws");
+      kWs);
   Peer client = b.Connect();
   client.Write(Handshake("/chat", b.origin.port()));
   const auto refused = client.ReadMessage();
@@ -290,7 +292,7 @@ TEST(WebSocketExchange, WhatBreaksTheProtocolClosesBothSides) {
         Frames frames(peer, WebSocketSide::kClient);
         at_origin = frames.Next();
       },
-      "ws");
+      kWs);
   size_t count = 0;
   for (const auto& row : rows) {
     Peer client = b.Connect();
@@ -311,7 +313,7 @@ TEST(WebSocketExchange, AServerThatBreaksTheProtocolIsCutOffToo) {
                    Frame(Opcode::kText, "masked", WebSocketSide::kClient));
         EXPECT_EQ(Frames(peer, WebSocketSide::kClient).Next().substr(0, 10), "close 1002");
       },
-      "ws");
+      kWs);
   Peer client = b.Connect();
   client.Write(Handshake("/chat", b.origin.port()));
   client.ReadMessage(Peer::Body::kNone);
@@ -329,12 +331,12 @@ TEST(WebSocketExchange, AChangeOfPolicyClosesItWithAReason) {
         at_origin = Frames(peer, WebSocketSide::kClient).Next();
         told = true;
       },
-      "ws");
+      kWs);
   Peer client = b.Connect();
   client.Write(Handshake("/chat", b.origin.port()));
   client.ReadMessage(Peer::Body::kNone);
   // One that stays allowed is not touched.
-  b.bed.SetPolicy(LoopbackRule(fmt::format("ws a.test:{}/chat", b.origin.port())));
+  b.bed.SetPolicy(LoopbackRule(fmt::format("{} a.test:{}/chat", kWs, b.origin.port())));
   client.Write(Frame(Opcode::kPing, "", WebSocketSide::kClient));
   while (!told) std::this_thread::yield();
   EXPECT_EQ(at_origin, "9 ");
@@ -346,7 +348,7 @@ TEST(WebSocketExchange, AChangeOfPolicyClosesItWithAReason) {
         at_origin = Frames(peer, WebSocketSide::kClient).Next();
         told = true;
       },
-      "ws");
+      kWs);
   Peer other = c.Connect();
   other.Write(Handshake("/chat", c.origin.port()));
   other.ReadMessage(Peer::Body::kNone);
@@ -368,7 +370,7 @@ TEST(WebSocketExchange, EndsWhenItIsIdleOrACloseIsNotAnswered) {
     peer.Write(Accepting(peer.ReadMessage()));
     peer.ReadToEnd();
   });
-  Testbed bed(LoopbackRule(fmt::format("ws http://a.test:{}/**", origin.port())), options);
+  Testbed bed(LoopbackRule(fmt::format("{} http://a.test:{}/**", kWs, origin.port())), options);
   for (const bool closes : {false, true}) {
     Peer client = bed.Connect("a.test", origin.port(), Speak::kPlain);
     client.Write(Handshake("/chat", origin.port()));
@@ -390,7 +392,7 @@ TEST(WebSocketExchange, PassesOnThatAPeerIsGone) {
         if (!gone) return;
         EXPECT_EQ(Frames(peer, WebSocketSide::kClient).Next(), "end");
       },
-      "ws");
+      kWs);
   {
     Peer client = b.Connect();
     client.Write(Handshake("/chat", b.origin.port()));
