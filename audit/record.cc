@@ -192,6 +192,7 @@ void RecordFormat::Append(std::string* out, const policy::ExchangeEvent& event) 
   if (event.status != 0) members.Number("status", static_cast<uint64_t>(event.status));
   members.Number("bytes_up", event.bytes_up);
   members.Number("bytes_down", event.bytes_down);
+  if (event.close_code != 0) members.Number("close_code", event.close_code);
   members.Number("duration_us", static_cast<uint64_t>(std::max<int64_t>(0, event.duration.count())));
   members.Optional("error", Redact(event.error));
   if (event.snapshot != nullptr) members.String("policy", event.snapshot->digest());

@@ -56,6 +56,7 @@ struct ExchangeEvent {
   int status = 0;         ///< HTTP status sent downstream; 0 for a relay
   uint64_t bytes_up = 0;  ///< body or relay bytes toward the upstream
   uint64_t bytes_down = 0;
+  uint16_t close_code = 0;  ///< of a WebSocket: of its first close frame, 1005 for one without a code, 1006 where there was none
   std::chrono::microseconds duration{};
   std::string error;  ///< what ended it early; empty when it ended well
 };

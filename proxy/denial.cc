@@ -32,6 +32,8 @@ std::string_view StatusTitle(uint16_t status) {
       return "Expectation Failed";
     case 421:
       return "Misdirected Request";
+    case 426:
+      return "Upgrade Required";
     case 431:
       return "Request Header Fields Too Large";
     case 501:
@@ -139,6 +141,7 @@ void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep,
   out->Append(fmt::format("content-length: {}\r\ncache-control: no-store\r\nproxy-status: sluice; error={}; details=\"{}\"\r\n",
                           body.size(), denial.proxy_error, denial.id));
   out->Append(fmt::format("x-sluice-denied: {}\r\n", denial.id));
+  if (denial.status == 426) out->Append("sec-websocket-version: 13\r\nupgrade: websocket\r\nconnection: Upgrade\r\n");
   if (denial.status == 405) out->Append("allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
   out->Append(keep == Keep::kClose ? "connection: close\r\n\r\n" : "\r\n");
   if (request_method != "HEAD") out->Append(body);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "proxy/io/worker.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? "https" : "http"; }
 
 uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
-
-bool IsWebSocket(std::string_view upgrade) {
-  bool found = false;
-  ForEachListItem(upgrade, [&](std::string_view item) { found |= EqualsLower(item.substr(0, item.find('/')), "websocket"); });
-  return found;
-}
 
 policy::Reason ReasonFor(const Fault& fault) {
   switch (fault.status) {
@@ -61,6 +56,8 @@ void ExchangeJudge::Begin(uint64_t number) {
   edits.Clear();
   credential_.reset();
   upgrade = policy::Upgrade::kNone;
+  text_edit = {};
+  close_code = 0;
   bytes_up = bytes_down = 0;
 }
 
@@ -117,8 +114,8 @@ Fault ExchangeJudge::Understand() {
   for (const Field& field : request.fields)
     if (field.forward) views_.emplace_back(field.name, field.value);
   understood_ = true;
-  if (IsWebSocket(request.upgrade)) upgrade = policy::Upgrade::kWebSocket;
-  if (upgrade == policy::Upgrade::kWebSocket) return {403, "an upgrade to WebSocket, which no rule of this policy can grant"};
+  // HTTP/2 says it by :protocol, which its transport has read. Any other Upgrade goes no further.
+  if (AsksForWebSocket(request)) upgrade = policy::Upgrade::kWebSocket;
   return {};
 }
 
@@ -327,6 +324,7 @@ void ExchangeJudge::RecordExchange(std::string_view error, int status) {
   event.status = status;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;
+  event.close_code = close_code;
   event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started);
   event.error = error;
   // A finished exchange cannot be refused any more; the sink counts what it could not keep.

@@ -26,6 +26,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_credential.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/websocket_lane.h"
 
 namespace sluice::proxy {
 
@@ -111,6 +112,9 @@ class ExchangeJudge {
   [[nodiscard]] ExchangeCredential* credential() const { return credential_.get(); }
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
+  /// What is changed in the text messages that a WebSocket's client sends; empty: nothing. Set with `edits`. Such a WebSocket is
+  /// not compressed.
+  WebSocketTextEdit text_edit;
 
   // Telling.
 
@@ -140,6 +144,7 @@ class ExchangeJudge {
   SteadyTime started{};
   uint64_t bytes_up = 0;  ///< of bodies
   uint64_t bytes_down = 0;
+  uint16_t close_code = 0;  ///< of a WebSocket
 
  private:
   Fault CheckAuthority(std::string_view authority, bool* names_this) const;

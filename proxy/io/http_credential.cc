@@ -86,6 +86,7 @@ Task<std::optional<HttpSession::After>> HttpSession::CollectBody() {
 Fault HttpSession::ChangePiece(std::string_view data, BodyPart part) {
   ExchangeCredential& credential = *judge_.credential();
   judge_.bytes_up += data.size();
+  if (judge_.bytes_up > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
   changed_.clear();
   if (astray_ = credential.Body(data, &changed_); astray_) return {403, "a stand-in in the body"};
   const bool ended = part == BodyPart::kLast;

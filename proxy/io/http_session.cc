@@ -71,7 +71,10 @@ Fault HttpSession::ParseHead() {
   const auto framing = RequestFraming(judge_.request);
   if (!framing) return framing.error();
   judge_.framing = *framing;
-  return judge_.Understand();
+  if (framing->length > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
+  if (const Fault fault = judge_.Understand()) return fault;
+  if (judge_.upgrade == policy::Upgrade::kWebSocket) return ReadWebSocketRequest(&judge_.request, judge_.framing, &offer_);
+  return {};
 }
 
 Task<HttpSession::After> HttpSession::HandleRequest() {

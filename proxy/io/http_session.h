@@ -15,6 +15,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 
@@ -75,6 +76,7 @@ class HttpSession {
   Fault MoveChangedBody();
   void BeginExchange();
   Task<After> Carry();
+  [[nodiscard]] Fault TimedOut(const Waits& waits, bool waiting_for_client, bool in_head) const;
   Pump PumpRequest(Waits* waits);
   Pump PumpResponse(Waits* waits);
   Fault MoveRequestBody();
@@ -84,6 +86,11 @@ class HttpSession {
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
   After FinishExchange();
+
+  // WebSocket (http_websocket.cc).
+  void AskForWebSocket(std::string_view target);
+  Fault TakeSwitch(size_t size);
+  Task<After> CarryWebSocket();
 
   FlowContext& flow_;
   ExchangeJudge judge_;
@@ -109,6 +116,7 @@ class HttpSession {
   uint64_t request_left_ = 0;
   uint64_t response_left_ = 0;
   size_t response_resume_ = 0;
+  std::optional<SteadyTime> response_head_since_;  ///< when the first byte of a head was seen that is not whole
   unsigned interims_ = 0;
   bool body_read_ = false;     ///< the client's body has been read to its end
   bool held_pending_ = false;  ///< the judge holds the beginning of the body, which is not yet in up_out_
@@ -125,6 +133,12 @@ class HttpSession {
   std::optional<CredentialFailure> astray_;  ///< a stand-in in the body, where it must not be
   Framing request_out_;                      ///< as the request leaves
   Fault exchange_fault_;
+
+  // A WebSocket that is asked for, or agreed on.
+  WebSocketOffer offer_;
+  std::string websocket_key_;  ///< ours, toward the upstream
+  WebSocketCompression compression_ = WebSocketCompression::kNone;
+  bool switched_ = false;
   std::string_view failure_;  ///< static; why the exchange ended early
 };
 
