@@ -22,15 +22,11 @@ bool FromAuthority(const policy::Authority& authority, ProxyTarget* target) {
   return true;
 }
 
-// A port left out of Host is let pass: what was asked for stands in the request line.
-Fault CheckHost(const RequestHead& head, const ProxyTarget& target) {
+Fault CheckHost(const RequestHead& head) {
   if (head.hosts == 0) return {};
   const auto authority = policy::ParseAuthority(head.host);
   ProxyTarget named;
   if (!authority || !FromAuthority(*authority, &named)) return {400, "a malformed Host"};
-  if (named.host != target.host || (named.host.empty() && named.literal != target.literal) ||
-      (authority->port && *authority->port != target.port))
-    return {400, "a Host that is not what the request line asks for"};
   return {};
 }
 
@@ -57,7 +53,7 @@ std::expected<ProxyTarget, Fault> ParseConnectRequest(const RequestHead& head) {
     return std::unexpected(Fault{400, "a CONNECT to something other than a name and a port"});
   if (!authority->port || *authority->port == 0) return std::unexpected(Fault{400, "a CONNECT without a port"});
   target.port = *authority->port;
-  if (const Fault fault = CheckHost(head, target)) return std::unexpected(fault);
+  if (const Fault fault = CheckHost(head)) return std::unexpected(fault);
   const auto framing = RequestFraming(head);
   if (!framing) return std::unexpected(framing.error());
   if (framing->kind == BodyKind::kChunked || framing->length != 0) return std::unexpected(Fault{400, "a CONNECT with a body"});
@@ -81,7 +77,8 @@ std::expected<AbsoluteTarget, Fault> ParseAbsoluteRequest(const RequestHead& hea
   if (!authority || !FromAuthority(*authority, &absolute.place)) return std::unexpected(Fault{400, "a malformed authority"});
   absolute.place.port = authority->port.value_or(kHttpPort);
   if (absolute.place.port == 0) return std::unexpected(Fault{400, "a malformed authority"});
-  if (const Fault fault = CheckHost(head, absolute.place)) return std::unexpected(fault);
+  if (const Fault fault = CheckHost(head)) return std::unexpected(fault);
+  absolute.authority = rest.substr(0, end);
   absolute.path = rest.substr(end);
   return absolute;
 }

@@ -26,17 +26,20 @@ struct ProxyTarget {
 };
 
 /// The target of a CONNECT. Refuses (400): no port or port 0, userinfo, a URI, odd spellings of addresses, names that are not in
-/// canonical letters, a Host that names another place, and a body.
+/// canonical letters, a malformed Host, and a body. A Host that names another place is not looked at (RFC 9112 section 3.2): some
+/// clients name the proxy there, and nothing of it goes anywhere.
 [[nodiscard]] std::expected<ProxyTarget, Fault> ParseConnectRequest(const RequestHead& head);
 
 /// The parts of "http://a.test:8080/x?q". The path points into the target, and is empty where none was written.
 struct AbsoluteTarget {
   ProxyTarget place;
+  std::string_view authority;  ///< as written
   std::string_view path;
 };
 
-/// The target of any other request. Refuses (400) other schemes than http, userinfo, a Host that names another place; a target
-/// that is only a path asks this proxy itself for something, which has nothing to give (403).
+/// The target of any other request. Refuses (400) other schemes than http, userinfo, a malformed Host; what a Host names that is
+/// not the URI's place gives way to it (RFC 9112 section 3.2.2). A target that is only a path asks this proxy itself for
+/// something, which has nothing to give (403).
 [[nodiscard]] std::expected<AbsoluteTarget, Fault> ParseAbsoluteRequest(const RequestHead& head);
 
 /// A name or literal address as SOCKS and other binary protocols carry it, without a port. Refuses what has no canonical form.

@@ -29,6 +29,8 @@ policy::Reason ReasonFor(const Fault& fault) {
       return policy::Reason::kAuthorityMismatch;
     case 403:
       return policy::Reason::kUnsupported;
+    case 407:
+      return policy::Reason::kUnattributed;
     default:
       return policy::Reason::kProtocol;
   }
@@ -36,12 +38,13 @@ policy::Reason ReasonFor(const Fault& fault) {
 
 }  // namespace
 
-HttpSession::HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared)
+HttpSession::HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared, RequestGate* gate)
     : flow_(flow),
       scheme_(scheme),
       dial_(flow.dial_target()),
       pool_key_(PoolKey(scheme, dial_)),
       host_field_(HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme))),
+      gate_(gate),
       prepared_(std::move(prepared)) {}
 
 Task<> HttpSession::Run() {
@@ -93,8 +96,10 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
     }
     if (io.status != IoStatus::kWouldBlock) co_return HeadRead::kClosed;
     if (!begun) idle_since_ = worker.reactor().now();
+    between_ = !begun;
     const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, flow_.down.read_needs}, deadline);
     idle_since_.reset();
+    between_ = false;
     if (wake == Wake::kReady) continue;
     if (wake == Wake::kCancelled || !begun) co_return HeadRead::kClosed;
     head_fault_ = {408, "a request head that did not arrive in time"};
@@ -136,12 +141,28 @@ Fault HttpSession::UnderstandTarget(std::string_view* path) {
   return {};
 }
 
+Fault HttpSession::PassGate() {
+  std::optional<FlowTarget> elsewhere;
+  const Fault fault = gate_->Admit(&request_, flow_.target(), &elsewhere);
+  if (!elsewhere) return fault;
+  flow_.Retarget(*std::move(elsewhere));
+  dial_ = flow_.dial_target();
+  pool_key_ = PoolKey(scheme_, dial_);
+  host_field_ = HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme_));
+  // Both are connections to the place before.
+  prepared_.reset();
+  own_.reset();
+  return fault;
+}
+
 // Everything that can be wrong with a request before the policy is asked.
 Fault HttpSession::Understand() {
   if (const Fault fault = ParseRequestHead({head_bytes_.data(), head_bytes_.size()}, &request_)) return fault;
   const auto framing = RequestFraming(request_);
   if (!framing) return framing.error();
   framing_ = *framing;
+  if (gate_ != nullptr)
+    if (const Fault fault = PassGate()) return fault;
   if (request_.method == "CONNECT") return {400, "CONNECT inside a connection"};
   if (request_.method == "TRACE") return {405, "TRACE is never forwarded"};
   if (request_.method == "OPTIONS" && !request_.Find(FieldId::kMaxForwards).empty())

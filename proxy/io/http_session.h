@@ -14,13 +14,15 @@
 #include "proxy/forward.h"
 #include "proxy/http1.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/request_gate.h"
 
 namespace sluice::proxy {
 
 class HttpSession {
  public:
-  /// `prepared`: the connection that was made ahead, plain TCP, or null.
-  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared);
+  /// `prepared`: the connection that was made ahead, plain TCP, or null. `gate`: where each request goes; null: where the flow
+  /// does.
+  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared, RequestGate* gate = nullptr);
 
   /// Until the client leaves, an error ends the connection, or the flow's waiter is cancelled.
   [[nodiscard]] Task<> Run();
@@ -30,6 +32,9 @@ class HttpSession {
 
   /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
   [[nodiscard]] bool StillAllowed();
+
+  /// Waiting for a request of which nothing has come.
+  [[nodiscard]] bool idle() const { return between_; }
 
  private:
   enum class HeadRead : uint8_t { kGot, kFault, kClosed };
@@ -43,6 +48,7 @@ class HttpSession {
   // Requests (http_session.cc).
   Task<HeadRead> ReadHead();
   Task<After> HandleRequest();
+  Fault PassGate();
   Fault Understand();
   Fault UnderstandTarget(std::string_view* path);
   Fault CheckAuthority(std::string_view authority, bool* names_this);
@@ -77,9 +83,10 @@ class HttpSession {
 
   FlowContext& flow_;
   const policy::Scheme scheme_;
-  const DialTarget dial_;
-  const std::string pool_key_;
-  const std::string host_field_;
+  DialTarget dial_;
+  std::string pool_key_;
+  std::string host_field_;
+  RequestGate* const gate_;
   UpstreamPtr prepared_;
   UpstreamPtr own_;  ///< between requests: the connection that authenticated as this client, which no other may use
 
@@ -100,6 +107,8 @@ class HttpSession {
   uint64_t decided_generation_ = 0;
   SteadyTime started_{};
   std::optional<SteadyTime> idle_since_;  ///< waiting for a request of which nothing has come
+
+  bool between_ = false;  ///< the same, whether or not its buffers were given back
 
   // The exchange under way.
   UpstreamPtr upstream_;
