@@ -14,6 +14,7 @@
 #include "app/policy_tests.h"
 #include "app/preset.h"
 #include "app/prove.h"
+#include "prover/prove.h"
 
 namespace sluice::app {
 namespace {
@@ -33,6 +34,9 @@ Examples:
   sluice explain policy.yaml 'POST https://api.github.com/repos/octo/hello/issues'
   sluice explain policy.yaml 'git fetch-pack github.com/octo/hello' --by /usr/bin/git
   sluice explain policy.yaml 'connect db.internal:5432' --ip 10.1.0.7
+  sluice explain policy.yaml 'graphql mutation api.github.com/graphql' --field addStar
+  sluice explain policy.yaml 'mcp tools/call mcp.example/mcp' --tool search_code
+  sluice explain policy.yaml 'git receive-pack github.com/octo/hello' --ref refs/heads/main
   sluice explain policy.yaml 'dns api.github.com'
 
 Exit code: 0 allowed, 1 denied, 2 bad input.)";
@@ -59,8 +63,9 @@ Examples:
   sluice prove --never 'POST api.github.com/**' policy.yaml
   sluice prove --accept accepted.yaml old/ new/
 
-Two folders are compared file by file, by relative path; a new file counts against an empty policy. With one FILE and no
-base, its assertions alone are checked.
+A gain is what the new policy lets out and the old one does not; its witness is one such request, the shortest found. A loss
+is the other way round. Two folders are compared file by file, by relative path; a new file counts against an empty policy.
+With one FILE and no base, its assertions alone are checked: its own `assert:` list, --never and --always.
 
 Exit code: 0 equal or narrowed, 1 widened, incomparable or an assertion broken, 2 bad input, 3 unknown: a bound was
 reached before there was an answer, which is no pass.)";
@@ -129,12 +134,22 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   CLI::App* sub = app.add_subcommand("explain", "Say what a policy answers to one request, and why");
   sub->footer(kExplainExamples);
   sub->add_option("file", explain->file, "Policy file")->required()->type_name("FILE");
-  sub->add_option("request", explain->question,
-                  "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'connect HOST:PORT', 'dns NAME'")
+  sub->add_option(
+         "request", explain->question,
+         "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'graphql KIND HOST/PATH', 'mcp METHOD HOST/PATH', 'ws URL', "
+         "'grpc HOST CALL', 'connect HOST:PORT', 'dns NAME'")
       ->required()
       ->type_name("REQUEST");
   sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");
   sub->add_option("--ip", explain->ip, "Address the name resolves to")->type_name("ADDRESS");
+  sub->add_option("--field", explain->body.fields, "Root field of a graphql question, repeatable")->type_name("NAME");
+  sub->add_option("--operation", explain->body.operation, "Name of its operation")->type_name("NAME");
+  sub->add_option("--tool", explain->body.tool, "Tool of `mcp tools/call`")->type_name("NAME");
+  sub->add_option("--ref", explain->body.refs, "Ref of a push, in full, repeatable")->type_name("REF");
+  sub->add_option("--ref-change", explain->body.ref_change, "How it changes: create, update (default) or delete")
+      ->check(CLI::IsMember({"create", "update", "delete"}))
+      ->type_name("CHANGE");
+  sub->add_option("--json", explain->json, "Value in a JSON body or message, repeatable")->type_name("POINTER=VALUE");
   sub->add_option("--at", explain->at, "Time of asking, RFC 3339 (default: now)")->type_name("TIME");
   AddFormat(sub, &explain->format);
   return sub;
@@ -190,10 +205,15 @@ CLI::App* AddProve(CLI::App& app, ProveOptions* prove) {
   sub->add_option("--always", prove->always, "All of this must be reached; repeatable")
       ->type_name("RULE")
       ->allow_extra_args(false);
-  sub->add_option("--accept", prove->accept, "Regions accepted before, each with owner, reason and expiry")->type_name("FILE");
-  sub->add_option("--exe-manifest", prove->manifest, "The executables that exist where the policy runs")->type_name("FILE");
+  sub->add_option("--accept", prove->accept, "A list of accepted regions, each with owner, reason and expiry (docs/ci.md)")
+      ->type_name("FILE");
+  sub->add_option("--exe-manifest", prove->manifest,
+                  "The executables that exist where the policy runs, a path or LINK -> PATH a line")
+      ->type_name("FILE");
   sub->add_option("--at", prove->at, "Compare from this time on, RFC 3339 (default: now)")->type_name("TIME");
-  sub->add_option("--limit", prove->limit, "Steps of work before the answer is unknown")->type_name("STEPS");
+  sub->add_option("--limit", prove->limit,
+                  "Steps of work before the answer is unknown (default: " + std::to_string(prover::Options{}.limit) + ")")
+      ->type_name("STEPS");
   AddReportFormat(sub, &prove->format);
   return sub;
 }

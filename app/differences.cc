@@ -4,14 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/hex.h"
+
 namespace sluice::app {
 namespace {
-
-std::string Hex(const std::array<uint8_t, 32>& digest) {
-  std::string text;
-  for (const uint8_t byte : digest) text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 nlohmann::json ProcessJson(const prover::WitnessProcess& process) {
   switch (process.kind) {
@@ -115,7 +111,7 @@ Remark DifferenceRemark(const prover::Difference& difference, const policy::Snap
 nlohmann::json WitnessJson(const prover::Witness& witness) {
   nlohmann::json out{
       {"layer", prover::LayerText(witness.layer)}, {"process", ProcessJson(witness.process)}, {"text", witness.Text()}};
-  if (witness.process.sha256) out["process_sha256"] = Hex(*witness.process.sha256);
+  if (witness.process.sha256) out["process_sha256"] = HexText(*witness.process.sha256);
   if (!witness.process.ancestor.empty()) out["ancestor"] = witness.process.ancestor;
   if (witness.layer == prover::Layer::kUnix) {
     out["path"] = witness.path;

@@ -32,6 +32,13 @@ Result<Asker> ReadAsker(const ExplainOptions& options) {
     asker.address = IpAddress::Parse(options.ip);
     if (!asker.address) return Fail(Code::kInvalid, fmt::format("--ip: `{}` is not an address", options.ip));
   }
+  asker.body = options.body;
+  for (const std::string& pair : options.json) {
+    const size_t equals = pair.find('=');
+    if (equals == std::string::npos || (equals != 0 && pair[0] != '/'))
+      return Fail(Code::kInvalid, fmt::format("--json: `{}` is not POINTER=VALUE, as in /params/name=x", pair));
+    asker.body.json.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
   if (!options.by.empty()) {
     auto process = ProcessNamed(options.by, *asker.snapshot);
     if (!process) return Fail(Code::kInvalid, "--by takes an absolute path");

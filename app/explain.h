@@ -4,19 +4,24 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/lint.h"
+#include "app/operation_question.h"
 
 namespace sluice::app {
 
 struct ExplainOptions {
   std::string file;
-  /// "POST https://api.github.com/x", "https://a.test/" (a GET), "git fetch-pack github.com/octo/hello", "connect a.test:443",
-  /// "tcp a.test:443", "dns a.test [TYPE]", "unix /run/x.sock".
+  /// "POST https://api.github.com/x", "https://a.test/" (a GET), "git fetch-pack github.com/octo/hello", "ws a.test/s",
+  /// "grpc a.test pkg.Svc/Get", "graphql query a.test/graphql", "mcp tools/call a.test/mcp", "connect a.test:443", "tcp
+  /// a.test:443", "dns a.test [TYPE]", "unix /run/x.sock".
   std::string question;
   std::string by;  ///< executable that asks, as the kernel names it; empty: unknown
   std::string at;  ///< timestamp or date as `until` takes them; empty: now
   std::string ip;  ///< address that the name leads to; empty: not resolved
+  AskedBody body{};
+  std::vector<std::string> json{};  ///< "/pointer=value"
   OutputFormat format = OutputFormat::kText;
 };
 

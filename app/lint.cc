@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "app/assertions.h"
+#include "app/columns.h"
 #include "app/exit_code.h"
 #include "app/lint_codes.h"
 #include "app/lint_comments.h"
@@ -152,9 +153,12 @@ void Print(ReportFormat format, const std::vector<FileReport>& reports) {
     if (report.snapshot == nullptr) all.push_back(LoadRemark(report));
     std::ranges::copy(report.remarks, std::back_inserter(all));
   }
-  if (format == ReportFormat::kSarif) fmt::print("{}", SarifLog(all, LintCodes()));
-  if (format == ReportFormat::kGithub) fmt::print("{}", GithubCommands(all, LintCodes()));
-  if (format == ReportFormat::kMarkdown) fmt::print("{}", Markdown("Policy lint", Summary(all, reports.size()), all));
+  if (format == ReportFormat::kMarkdown) {
+    fmt::print("{}", Markdown("Policy lint", Summary(all, reports.size()), all));
+    return;
+  }
+  const std::vector<Remark> counted = WithCharacterColumns(std::move(all));
+  fmt::print("{}", format == ReportFormat::kSarif ? SarifLog(counted, LintCodes()) : GithubCommands(counted, LintCodes()));
 }
 
 }  // namespace

@@ -26,11 +26,13 @@ namespace {
 using policy::Node;
 using policy::NodeError;
 
-constexpr std::array<std::string_view, 9> kKeys = {"allow", "deny", "by", "under", "ip", "at", "rule", "reason", "note"};
+constexpr std::array<std::string_view, 15> kKeys = {"allow", "deny",  "by",        "under", "ip",  "at",         "rule", "reason",
+                                                    "note",  "field", "operation", "tool",  "ref", "ref-change", "json"};
 constexpr std::array<std::string_view, 3> kFileKeys = {"version", "policy", "tests"};
 // What a policy says of what it refuses.
-constexpr std::array<std::string_view, 12> kReasons = {"no_rule", "method", "path",       "query",     "header",  "binary",
-                                                       "port",    "dns",    "private_ip", "deny_rule", "expired", "protocol"};
+constexpr std::array<std::string_view, 13> kReasons = {"no_rule",   "method",  "path",    "query", "header",
+                                                       "operation", "binary",  "port",    "dns",   "private_ip",
+                                                       "deny_rule", "expired", "protocol"};
 
 // One question and what it should be answered.
 struct Test {
@@ -40,6 +42,7 @@ struct Test {
   std::string by{};
   std::vector<std::string> under{};
   std::optional<IpAddress> address{};
+  AskedBody body{};
   std::optional<WallTime> at{};
   std::string rule{};    ///< id of the rule that must decide; empty: any
   std::string reason{};  ///< code of the denial; empty: any
@@ -84,8 +87,31 @@ Result<void> ReadPaths(const Node& node, std::string_view key, std::vector<std::
   return {};
 }
 
+Result<void> ReadTexts(const Node& node, std::string_view key, std::vector<std::string>* out) {
+  for (const Node& item : node.kind == Node::Kind::kSequence ? node.items : std::vector<Node>{node}) {
+    auto text = policy::ReadText(item, key);
+    if (!text) return std::unexpected(text.error());
+    out->push_back(*std::move(text));
+  }
+  return {};
+}
+
+Result<void> ReadJson(const Node& node, AskedBody* body) {
+  if (node.kind != Node::Kind::kMapping) return NodeError(node, "`json` is a map, as in `{ /params/name: x }`");
+  for (const auto& [key, value] : node.members) {
+    if (value.kind != Node::Kind::kScalar) return NodeError(value, "a value of `json` is a text, a number, true, false or null");
+    if (!key.text.empty() && !key.text.starts_with('/'))
+      return NodeError(key, fmt::format("`{}` is not a JSON pointer", key.text));
+    body->json.emplace_back(key.text, value.text);
+  }
+  return {};
+}
+
 Result<void> ReadKey(const Node& key, const Node& value, Test* test) {
   const std::string& word = key.text;
+  if (word == "field") return ReadTexts(value, word, &test->body.fields);
+  if (word == "ref") return ReadTexts(value, word, &test->body.refs);
+  if (word == "json") return ReadJson(value, &test->body);
   if (word == "under") return ReadPaths(value, word, &test->under);
   if (word == "at") {
     const auto at = ParseInstant(value.text);
@@ -103,6 +129,9 @@ Result<void> ReadKey(const Node& key, const Node& value, Test* test) {
   if (word == "by" && !text->starts_with('/')) return NodeError(value, "`by` takes an absolute path");
   if (word == "reason" && std::ranges::find(kReasons, *text) == kReasons.end())
     return NodeError(value, fmt::format("no denial has the reason `{}`{}", *text, policy::DidYouMean(*text, kReasons)));
+  if (word == "operation") test->body.operation = *std::move(text);
+  if (word == "tool") test->body.tool = *std::move(text);
+  if (word == "ref-change") test->body.ref_change = *std::move(text);
   if (word == "by") test->by = *std::move(text);
   if (word == "rule") test->rule = *std::move(text);
   if (word == "reason") test->reason = *std::move(text);
@@ -201,6 +230,7 @@ Result<void> RunOne(const Test& test, FileResult* result) {
   asker.snapshot = result->snapshot;
   asker.now = test.at.value_or(SystemClock().Wall());
   asker.address = test.address;
+  asker.body = test.body;
   if (!test.by.empty()) {
     auto process = ProcessNamed(test.by, *asker.snapshot);
     if (!process) return std::unexpected(process.error());

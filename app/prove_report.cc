@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "app/columns.h"
 #include "app/differences.h"
 #include "app/lint_codes.h"
 
@@ -141,9 +142,9 @@ std::string RenderReport(ReportFormat format, const ProveReport& report, bool co
     case ReportFormat::kJson:
       return JsonReport(report, outcome);
     case ReportFormat::kSarif:
-      return SarifLog(open, ProveCodes());
+      return SarifLog(WithCharacterColumns(std::move(open)), ProveCodes());
     case ReportFormat::kGithub:
-      return GithubCommands(open, ProveCodes()) + summary + "\n";
+      return GithubCommands(WithCharacterColumns(std::move(open)), ProveCodes()) + summary + "\n";
     case ReportFormat::kMarkdown:
       return Markdown("Policy reach: " + std::string(prover::VerdictText(outcome.verdict)), summary, all);
   }

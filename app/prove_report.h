@@ -41,7 +41,7 @@ struct Outcome {
 /// "2 gains, 0 losses: widened; 1 of 3 assertions does not hold".
 [[nodiscard]] std::string Summary(const ProveReport& report, const Outcome& outcome);
 
-/// The whole text for standard output. Pure.
+/// The whole text for standard output. Reads the files named again where columns count characters (columns.h).
 [[nodiscard]] std::string RenderReport(ReportFormat format, const ProveReport& report, bool color);
 
 }  // namespace sluice::app

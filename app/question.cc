@@ -82,6 +82,20 @@ void NoteAddress(const Asker& asker, const Place& place, Answer* answer) {
     answer->note = "that rule holds where the name leads to its addresses only; --ip ADDRESS asks about one";
 }
 
+// What an answer hangs on where the body was not said.
+std::string OpenBody(policy::BodyKinds kinds) {
+  std::string ways;
+  const auto add = [&](policy::BodyKind kind, std::string_view way) {
+    if ((kinds & kind) != 0) ways += fmt::format("{}{}", ways.empty() ? "" : ", or ", way);
+  };
+  add(policy::kBodyGraphql, "`graphql KIND HOST/PATH` with --field");
+  add(policy::kBodyRpc, "`mcp METHOD HOST/PATH` or `jsonrpc METHOD HOST/PATH`");
+  add(policy::kBodyPush, "this with --ref");
+  add(policy::kBodyJson, "this with --json /POINTER=VALUE");
+  if (ways.empty()) return "the answer hangs on the body of the LFS batch";
+  return fmt::format("the answer hangs on the body; ask {}", ways);
+}
+
 Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Transport transport, uint16_t default_port = 0) {
   auto place = ReadPlace(asker, text, default_port);
   if (!place) return std::unexpected(place.error());
@@ -100,16 +114,24 @@ Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Tra
   return answer;
 }
 
+// What a request has beside method and URL.
+struct Parts {
+  std::span<const policy::HeaderView> headers{};
+  policy::Upgrade upgrade = policy::Upgrade::kNone;
+  const policy::RequestBody* body = nullptr;
+};
+
 Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::string_view method,
-                  const policy::CanonicalTarget& target, std::span<const policy::HeaderView> headers) {
+                  const policy::CanonicalTarget& target, const Parts& parts) {
   place.query.host = place.host;
   const bool cleartext = scheme == policy::Scheme::kHttp;
   const std::string port = place.query.port == (cleartext ? 80 : 443) ? "" : fmt::format(":{}", place.query.port);
   Answer answer;
   answer.asked =
       fmt::format("{} {}://{}{}{}", method, cleartext ? "http" : "https", PlaceText(place), port, target.ForUpstream());
-  const policy::RequestQuery request{place.query, scheme, method, &target, headers};
+  const policy::RequestQuery request{place.query, scheme, method, &target, parts.headers, parts.upgrade, parts.body};
   answer.decision = asker.snapshot->DecideRequest(request);
+  if (answer.decision.body_needed != 0) answer.note = OpenBody(answer.decision.body_needed);
   const auto connect = asker.snapshot->DecideConnect(place.query);
   if (answer.decision.allowed && connect.allowed()) {
     answer.carried = connect.verdict == ConnectVerdict::kInspect ? "inspected" : "opaque";
@@ -121,7 +143,7 @@ Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::s
   return answer;
 }
 
-Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_view url) {
+Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_view url, const Parts& parts) {
   if (auto known = policy::CheckMethod(method); !known) return std::unexpected(known.error());
   policy::Scheme scheme = policy::Scheme::kHttps;
   if (const size_t mark = url.find("://"); mark != std::string_view::npos) {
@@ -137,9 +159,21 @@ Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_v
   if (!raw.starts_with('/')) raw.insert(0, 1, '/');
   const auto target = policy::CanonicalizeTarget(raw);
   if (!target) return std::unexpected(target.error());
-  Answer answer = AskRequest(asker, std::move(*place), scheme, method, *target, {});
+  Answer answer = AskRequest(asker, std::move(*place), scheme, method, *target, parts);
   if (!policy::IsCommonMethod(method))
     answer.note = fmt::format("{} is not a usual method; methods are matched to the letter", method);
+  return answer;
+}
+
+// The request that an operation makes, in the operation's own words.
+Result<Answer> AskOperation(const Asker& asker, std::string_view verb, std::string_view rest) {
+  const auto operation = ReadOperation(verb, rest, asker.body);
+  if (!operation) return std::unexpected(operation.error());
+  const policy::RequestBody* body = operation->body ? &*operation->body : nullptr;
+  auto answer = AskUrl(asker, operation->method, operation->url, {operation->headers, operation->upgrade, body});
+  if (!answer) return answer;
+  answer->asked = fmt::format("{}{}", operation->asked, answer->asked.substr(answer->asked.find(' ')));
+  if (answer->note.empty()) answer->note = operation->note;
   return answer;
 }
 
@@ -165,7 +199,11 @@ Result<Answer> AskGit(const Asker& asker, std::string_view verb, std::string_vie
   const std::string type = fmt::format("application/x-{}-request", service);
   const std::vector<policy::HeaderView> headers{{"content-type", type}};
   Answer answer = AskRequest(asker, *place, policy::Scheme::kHttps, "GET", *refs, {});
-  if (answer.decision.allowed) answer = AskRequest(asker, *place, policy::Scheme::kHttps, "POST", *pack, headers);
+  const auto body = PushBody(asker.body);
+  if (!body) return std::unexpected(body.error());
+  if (answer.decision.allowed)
+    answer =
+        AskRequest(asker, *place, policy::Scheme::kHttps, "POST", *pack, {.headers = headers, .body = *body ? &**body : nullptr});
   answer.asked = fmt::format("git {} {}", verb, where);
   return answer;
 }
@@ -209,7 +247,8 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   const std::string_view first = NextWord(&rest);
   if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)
     return Fail(Code::kInvalid, fmt::format("`{}` of what? A question is `METHOD URL`", first));
-  if (rest.empty()) return AskUrl(asker, "GET", first);
+  if (rest.empty()) return AskUrl(asker, "GET", first, {});
+  if (IsOperationVerb(first)) return AskOperation(asker, first, rest);
   if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);
   if (first == "tls") return AskConnect(asker, rest, policy::Transport::kTcp, 443);
   if (first == "http") return Fail(Code::kInvalid, "`http` is every method; ask about one of them, as in `GET URL`");
@@ -222,7 +261,9 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   }
   if (const std::string_view near = policy::Nearest(first, kNotAVerb); !near.empty())
     return Fail(Code::kInvalid, fmt::format("unknown verb `{}`; did you mean `{}`?", first, near));
-  return AskUrl(asker, first, rest);
+  const auto body = JsonBody(asker.body);
+  static constexpr policy::HeaderView kJson[] = {{"content-type", "application/json"}};
+  return body ? AskUrl(asker, first, rest, {.headers = kJson, .body = &*body}) : AskUrl(asker, first, rest, {});
 }
 
 Result<policy::Process> ProcessNamed(const std::string& path, const policy::Snapshot& snapshot) {

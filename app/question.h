@@ -1,13 +1,15 @@
 #pragma once
 
 // Questions to a policy in words, as `explain` and policy unit tests ask them: "POST https://api.github.com/x",
-// "https://a.test/" (a GET), "git fetch-pack github.com/octo/hello", "connect a.test:443", "tcp a.test:443", "dns a.test [TYPE]",
+// "https://a.test/" (a GET), "git fetch-pack github.com/octo/hello", "ws a.test/s", "grpc a.test pkg.Svc/Get",
+// "graphql mutation a.test/graphql", "mcp tools/call a.test/mcp", "connect a.test:443", "tcp a.test:443", "dns a.test [TYPE]",
 // "unix /run/x.sock".
 
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "app/operation_question.h"
 #include "base/clock.h"
 #include "base/ip.h"
 #include "base/result.h"
@@ -21,6 +23,7 @@ struct Asker {
   WallTime now{};
   std::optional<policy::Process> process{};  ///< nothing: unknown
   std::optional<IpAddress> address{};        ///< where the name leads; nothing: not resolved
+  AskedBody body{};
 
   [[nodiscard]] const policy::Process* who() const { return process ? &*process : nullptr; }
 };

@@ -1,7 +1,6 @@
 #include "app/report.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "base/printable.h"
+#include "policy/io/executables.h"
 
 namespace sluice::app {
 namespace {
@@ -35,12 +35,7 @@ std::string RelativePath(const std::string& file) {
 
 std::string Fingerprint(const Remark& remark) {
   const std::string text = fmt::format("{}\n{}\n{}", remark.code, RelativePath(remark.span.file), remark.identity);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
-  std::string hex;
-  for (unsigned i = 0; i < size && i < 16; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
+  return policy::TextDigest(text).value_or("").substr(0, 32);
 }
 
 std::string Uri(const std::string& file) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "app/exit_code.h"
 #include "app/file.h"
@@ -72,11 +73,7 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   // As it was named, too: a link that the command may point elsewhere is refused.
   if (!options.policy.empty()) spec.protect.push_back(std::filesystem::absolute(options.policy, error).string());
   spec.protect.push_back(OwnExecutable());
-  if (!options.audit.empty()) {
-    // Creates it, for the launcher to protect, and refuses what is no file in its own words.
-    if (auto opened = audit::AuditFile::Open(options.audit); !opened) return std::unexpected(opened.error());
-    spec.protect.push_back(Absolute(options.audit));
-  }
+  if (!options.audit.empty()) spec.protect.push_back(Absolute(options.audit));
   auto sockets = FindHostSockets(snapshot.UnixPaths());
   if (!sockets) return std::unexpected(sockets.error());
   for (const auto& [path, named] : *sockets) spec.unix_sockets.push_back(path);
@@ -166,6 +163,7 @@ struct Plan {
   supervisor::LaunchSpec spec;
   Trust trust;
   SandboxOptions sandbox;
+  std::optional<audit::AuditFile> audit_file;
 };
 
 Result<Plan> MakePlan(const RunOptions& options) {
@@ -180,6 +178,12 @@ Result<Plan> MakePlan(const RunOptions& options) {
   auto spec = MakeSpec(options, *plan.snapshot, &host_sockets);
   if (!spec) return std::unexpected(spec.error());
   plan.spec = *std::move(spec);
+  if (!options.audit.empty()) {
+    // Before the launch, which protects the file and so needs it to be there.
+    auto opened = audit::AuditFile::Open(options.audit);
+    if (!opened) return std::unexpected(opened.error());
+    plan.audit_file.emplace(*std::move(opened));
+  }
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
   plan.sandbox.engine = *std::move(engine);
@@ -277,7 +281,8 @@ int Run(const RunOptions& options) {
 
   policy::CurrentPolicy policy(plan->snapshot);
   auto writer = audit::Writer::Start(
-      MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string()));
+      MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string()),
+      std::move(plan->audit_file));
   if (!writer) return Report(writer.error());
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return Report(sandbox.error());

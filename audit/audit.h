@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -27,10 +28,14 @@ struct Totals {
   uint64_t denied = 0;
 };
 
+class AuditFile;  // audit/io/audit_file.h
+
 class Writer : public policy::EventSink {
  public:
   /// Opens the file (0600, O_APPEND, O_NOFOLLOW) and starts the writer thread.
   static Result<std::unique_ptr<Writer>> Start(const Options& options);
+  /// The same with a file that is open already, so that what was checked is what is written; `options.file` is not looked at.
+  static Result<std::unique_ptr<Writer>> Start(const Options& options, std::optional<AuditFile> file);
   /// Writes what is queued to the file, joins. Lines for standard error may still be on their way (stderr_lines.h).
   ~Writer() override = default;
   /// Decisions so far; requests count once, and each refusal of a flood.

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "audit/text.h"
+#include "base/hex.h"
 
 namespace sluice::audit {
 namespace {
@@ -65,11 +66,7 @@ void AddProcess(Members* members, const policy::ProcessPtr& process) {
   members->Number("uid", process->uid);
   members->String("exe", process->exe.path);
   if (!process->exe.trusted) members->Raw("exe_trusted", "false");
-  if (process->exe.sha256) {
-    std::string hex;
-    for (const uint8_t byte : *process->exe.sha256) fmt::format_to(std::back_inserter(hex), "{:02x}", byte);
-    members->String("exe_sha256", hex);
-  }
+  if (process->exe.sha256) members->String("exe_sha256", HexText(*process->exe.sha256));
   members->String("comm", process->comm);
   std::string ancestors = "[";
   for (const policy::Executable& ancestor : process->ancestors) {

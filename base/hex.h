@@ -2,7 +2,23 @@
 
 // Hexadecimal digits.
 
+#include <cstdint>
+#include <span>
+#include <string>
+
 namespace sluice {
+
+/// Two digits an octet, lower case: a digest as people compare it.
+[[nodiscard]] inline std::string HexText(std::span<const uint8_t> octets) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(octets.size() * 2);
+  for (const uint8_t octet : octets) {
+    text += kDigits[octet >> 4];
+    text += kDigits[octet & 15];
+  }
+  return text;
+}
 
 /// 0 to 15, or -1 where `c` is no digit. Either case.
 [[nodiscard]] constexpr int HexValue(char c) {

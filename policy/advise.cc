@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/asked.h"
 #include "policy/index.h"
 #include "policy/rule_text.h"
 #include "policy/target.h"
@@ -64,9 +65,9 @@ std::string DenySentence(const Snapshot& snapshot, RuleRef ref, std::string_view
 
 // What the nearest rule lacks. Of the address the rest of the sentence speaks.
 std::string Lack(Misses misses) {
-  static constexpr std::pair<Misses, std::string_view> kWords[] = {{kMissBinary, "program"}, {kMissPort, "port"},
-                                                                   {kMissMethod, "method"},  {kMissPath, "path"},
-                                                                   {kMissQuery, "query"},    {kMissHeader, "header"}};
+  static constexpr std::pair<Misses, std::string_view> kWords[] = {
+      {kMissBinary, "program"}, {kMissPort, "port"},     {kMissMethod, "method"},      {kMissPath, "path"},
+      {kMissQuery, "query"},    {kMissHeader, "header"}, {kMissOperation, "operation"}};
   std::vector<std::string_view> lacks;
   for (const auto& [bit, word] : kWords)
     if ((misses & bit) != 0) lacks.push_back(word);
@@ -159,11 +160,19 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
   NearestRule nearest;
   ForEachCandidate(*compiled_, query, [&](uint32_t i) {
     const Rule& rule = compiled_->rules[i];
-    if (rule.allow && IsInner(rule.verb)) nearest.Offer(i, ConnectionMisses(rule, connection) | view.AllowMisses(rule));
+    if (!rule.allow || !IsInner(rule.verb)) return;
+    const Misses misses = ConnectionMisses(rule, connection) | view.AllowMisses(rule);
+    nearest.Offer(i, misses == 0 ? Misses{kMissOperation} : misses);
   });
   if (nearest.index != kNoIndex) advice.nearest = RuleRef{nearest.index};
+  const bool cleartext = request.scheme == Scheme::kHttp;
+  const std::string port = query.port == (cleartext ? 80 : 443) ? "" : fmt::format(":{}", query.port);
+  const AskedTarget place{host + port, RulePath(request.target->path), cleartext};
+  const Asked operation = AskedOf(*compiled_, request, advice.nearest, place);
   const auto git = ReadGitRequest(request);
-  const std::string asked = git ? fmt::format("{} of {}{}", VerbText(git->verb), host, Shown(git->repo)) : what;
+  const std::string asked = !operation.words.empty() ? operation.words
+                            : git                    ? fmt::format("{} of {}{}", VerbText(git->verb), host, Shown(git->repo))
+                                                     : what;
   if (denied.reason == Reason::kDenyRule) {
     advice.explanation = DenySentence(*this, denied.rule, asked);
     return advice;
@@ -173,6 +182,11 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
     return advice;
   }
   advice.explanation = fmt::format("no rule allows {}{}", asked, NearestText(*this, nearest));
+  if (!operation.fault.empty()) {
+    advice.explanation =
+        fmt::format("{}: its body cannot be judged ({}){}", asked, Shown(operation.fault), NearestText(*this, nearest));
+    return advice;
+  }
   if (connection.special) return advice;
   const CanonicalTarget& target = *request.target;
   if (target.has_hidden_dots) {
@@ -185,8 +199,15 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
                                                                                                      : "method-override");
     return advice;
   }
-  const bool cleartext = request.scheme == Scheme::kHttp;
-  const std::string port = query.port == (cleartext ? 80 : 443) ? "" : fmt::format(":{}", query.port);
+  if (!operation.words.empty()) {
+    advice.suggest = operation.suggest;
+    KeepIfRule(&advice.suggest);
+    if (!advice.suggest.empty() && !operation.key.empty())
+      advice.explanation += fmt::format("; a rule that has `{}` beside it allows no more than that", operation.key);
+    return advice;
+  }
+  // A body that no rule grants is not granted by another rule of its method alone.
+  if (denied.reason == Reason::kOperation) return advice;
   if (git && !cleartext) {
     std::string repo = RulePath(git->repo);
     if (repo.ends_with(".git")) repo.resize(repo.size() - 4);
@@ -194,7 +215,7 @@ Advice Snapshot::AdviseRequest(const RequestQuery& request, const Decision& deni
     KeepIfRule(&advice.suggest);
     return advice;
   }
-  const std::string path = RulePath(target.path);
+  const std::string& path = place.path;
   if (!path.empty()) advice.suggest = fmt::format("{} {}{}{}{}", request.method, cleartext ? "http://" : "", host, port, path);
   KeepIfRule(&advice.suggest);
   return advice;

@@ -60,9 +60,19 @@ void Index(Snapshot::Compiled* compiled, uint32_t index) {
 }  // namespace
 
 std::string DigestInput(const std::vector<Rule>& rules, Mode mode) {
+  PolicySource source;
+  source.rules = rules;
+  source.mode = mode;
+  return DigestInput(source);
+}
+
+std::string DigestInput(const PolicySource& source) {
   std::set<std::string> lines;
-  for (const Rule& rule : rules) lines.insert(CanonicalText(rule));
-  std::string text = mode == Mode::kAudit ? "mode audit\n" : "";
+  for (const Rule& rule : source.rules) lines.insert(CanonicalText(rule));
+  for (const Credential& credential : source.credentials) lines.insert(CanonicalText(credential));
+  for (const UpstreamProxy& proxy : source.proxies) lines.insert(CanonicalText(proxy));
+  std::string text = source.mode == Mode::kAudit ? "mode audit\n" : "";
+  if (!source.settings.via.empty()) text += "via " + source.settings.via + '\n';
   for (const std::string& line : lines) text += line + '\n';
   return text;
 }
@@ -75,6 +85,9 @@ SnapshotPtr Compile(PolicySource source) {
   compiled->name = std::move(source.name);
   compiled->mode = source.mode;
   compiled->settings = source.settings;
+  compiled->credentials = std::move(source.credentials);
+  compiled->proxies = std::move(source.proxies);
+  compiled->any_via = compiled->settings.proxy != kNoIndex16;
   compiled->files = std::move(source.files);
   compiled->digest = std::move(source.digest);
   compiled->origin = std::move(source.origin);
@@ -85,6 +98,7 @@ SnapshotPtr Compile(PolicySource source) {
     compiled->info.push_back(InfoOf(rule));
     for (const auto* list : {&rule.by, &rule.under})
       for (const ExecutablePattern& pattern : *list) compiled->needs_digests |= pattern.sha256.has_value();
+    compiled->any_via |= rule.allow && !IsInner(rule.verb) && rule.proxy != kNoIndex16;
     Index(compiled.get(), i);
   }
   for (const auto& [cidr, list] : compiled->prefixes) lengths.insert(cidr.length128());

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "policy/credential.h"
 #include "policy/finding.h"
 #include "policy/rule.h"
 #include "policy/snapshot.h"
@@ -50,6 +51,8 @@ struct Snapshot::Compiled {
   std::string name;
   Mode mode = Mode::kEnforce;
   Settings settings;
+  std::vector<Credential> credentials;
+  std::vector<UpstreamProxy> proxies;
   std::string digest;
   std::vector<std::string> files;
   bool needs_digests = false;
@@ -65,6 +68,7 @@ struct Snapshot::Compiled {
   RuleList opaque_prefixes;              ///< tcp and udp allows by prefix, for names not yet resolved
   RuleList sockets;                      ///< verb unix
   std::unordered_set<std::string, StringHash, std::equal_to<>> ancestors;  ///< proper suffixes of the names of allows
+  bool any_via = false;         ///< some allow of an opaque connection names an upstream proxy, or the settings do
   bool any_allow_name = false;  ///< some allow implies lookups, so the root and its like exist
 };
 
@@ -75,13 +79,17 @@ struct PolicySource {
   std::string name;
   Mode mode = Mode::kEnforce;
   Settings settings;
+  std::vector<Credential> credentials;
+  std::vector<UpstreamProxy> proxies;
   std::vector<std::string> files;
-  std::string digest;  ///< of DigestInput(rules, mode), made where there is a hash function
+  std::string digest;  ///< of DigestInput, made where there is a hash function
   std::string origin;
   std::vector<Finding> remarks;
 };
 
 /// The text whose SHA-256 is the digest.
+[[nodiscard]] std::string DigestInput(const PolicySource& source);
+/// The same of a policy that has rules alone.
 [[nodiscard]] std::string DigestInput(const std::vector<Rule>& rules, Mode mode);
 [[nodiscard]] SnapshotPtr Compile(PolicySource source);
 

@@ -85,4 +85,8 @@ struct UpstreamProxy {
   SourceSpan span{};
 };
 
+/// Everything that bears on the meaning, in one spelling: names and sources. For the digest.
+[[nodiscard]] std::string CanonicalText(const Credential& credential);
+[[nodiscard]] std::string CanonicalText(const UpstreamProxy& proxy);
+
 }  // namespace sluice::policy

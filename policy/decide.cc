@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "policy/body_rules.h"
 #include "policy/index.h"
 #include "policy/layers.h"
 #include "policy/target.h"
@@ -26,6 +27,8 @@ Reason ReasonOf(Misses misses) {
       return Reason::kPrivateAddress;
     case kMissExpired:
       return Reason::kExpired;
+    case kMissOperation:
+      return Reason::kOperation;
     default:
       return Reason::kNoRule;
   }
@@ -71,9 +74,64 @@ Reason WhyNoAllow(const Snapshot::Compiled& compiled, const ConnectionView& conn
   Closest closest;
   ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
     const Rule& rule = compiled.rules[i];
-    if (rule.allow && IsInner(rule.verb)) closest.Offer(ConnectionMisses(rule, connection) | request.AllowMisses(rule));
+    if (!rule.allow || !IsInner(rule.verb)) return;
+    const Misses misses = ConnectionMisses(rule, connection) | request.AllowMisses(rule);
+    // Whoever gets here by nothing but the body was refused for it.
+    closest.Offer(misses == 0 ? Misses{kMissOperation} : misses);
   });
   return closest.reason();
+}
+
+// A credential goes nowhere but where it is bound to.
+bool LiesInScope(const Credential& credential, const RequestQuery& request) {
+  const ConnectQuery& query = request.connection;
+  if (request.scheme != Scheme::kHttps) return false;
+  return std::any_of(credential.to.begin(), credential.to.end(), [&](const CredentialScope& scope) {
+    const bool host = query.host.empty() ? scope.host.kind == HostPattern::Kind::kAny ||
+                                               (scope.host.cidr && query.address && Holds(*scope.host.cidr, *query.address))
+                                         : HostMatchesName(scope.host, query.host, true);
+    return host &&
+           std::any_of(scope.ports.begin(), scope.ports.end(),
+                       [&](const PortRange& r) { return query.port >= r.first && query.port <= r.last; }) &&
+           (scope.paths.empty() || std::any_of(scope.paths.begin(), scope.paths.end(),
+                                               [&](const Glob& g) { return g.Matches(request.target->ForMatching()); }));
+  });
+}
+
+Decision Granted(const Snapshot::Compiled& compiled, const RequestQuery& request, const Grant& grant) {
+  // The loader refuses policies that could come to this.
+  if (grant.conflict) return {};
+  Decision decision{.allowed = true, .reason = Reason::kAllowed, .rule = RuleRef{grant.rule}};
+  if (grant.credential != kNoIndex16 && LiesInScope(compiled.credentials[grant.credential], request))
+    decision.credential = grant.credential;
+  decision.via = grant.Via(compiled);
+  decision.pinned_by = RuleRef{grant.pinned};
+  return decision;
+}
+
+// The upstream proxy of an opaque connection: what the allows say that let it pass. False where they say two things.
+bool RouteOpaque(const Snapshot::Compiled& compiled, const ConnectionView& connection, ConnectDecision* decision) {
+  Grant grant;
+  ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
+    const Rule& rule = compiled.rules[i];
+    if (rule.allow && (rule.verb == Verb::kTcp || rule.verb == Verb::kTls) && AllowCoversConnection(rule, connection))
+      grant.Add(compiled, i);
+  });
+  decision->decision.via = grant.Via(compiled);
+  return !grant.conflict;
+}
+
+Decision JudgeBody(const Snapshot::Compiled& compiled, const RequestQuery& request, const BodyRules& rules, Grant grant) {
+  if (request.body == nullptr) {
+    if (const BodyKinds needed = rules.Needed(grant); needed != 0)
+      return {.allowed = false, .reason = Reason::kOperation, .body_needed = needed};
+  } else {
+    if (const uint32_t deny = rules.Denying(*request.body); deny != kNoIndex)
+      return {.allowed = false, .reason = Reason::kDenyRule, .rule = RuleRef{deny}};
+    grant = rules.Granting(grant, *request.body);
+  }
+  if (grant.given()) return Granted(compiled, request, grant);
+  return {.allowed = false, .reason = Reason::kNoRule};
 }
 
 ConnectDecision Judge(const Layers& layers) {
@@ -118,6 +176,8 @@ ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcep
     }
   });
   ConnectDecision decision = Judge(layers);
+  const bool opaque = decision.verdict == ConnectVerdict::kOpaqueTcp || decision.verdict == ConnectVerdict::kOpaqueTls;
+  if (opaque && compiled_->any_via && !RouteOpaque(*compiled_, connection, &decision)) return Deny(Reason::kInternal);
   if (decision.decision.reason == Reason::kNoRule) decision.decision.reason = WhyNoAllow(*compiled_, connection);
   if (decision.allowed() || compiled_->mode == Mode::kEnforce) return decision;
   if (GuardRefuses(layers, connection)) {
@@ -129,6 +189,7 @@ ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcep
   decision.verdict = query.port == 443 || query.port == 80 ? ConnectVerdict::kInspect : ConnectVerdict::kOpaqueTcp;
   decision.decision.allowed = true;
   decision.decision.audit_only = true;
+  decision.decision.via = compiled_->settings.proxy;
   return decision;
 }
 
@@ -137,23 +198,41 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   if (query.port == 0 || request.target == nullptr || NeverForwarded(request.method))
     return {false, Reason::kProtocol, RuleRef::kNone, false};
   if (query.host.empty() && !query.address) return {};
-  for (const auto& header : request.headers)
-    if (header.first == "upgrade") return {false, Reason::kUnsupported, RuleRef::kNone, false};
+  if (request.upgrade == Upgrade::kNone)
+    for (const auto& header : request.headers)
+      if (header.first == "upgrade") return {false, Reason::kUnsupported, RuleRef::kNone, false};
   const ConnectionView connection(query);
   const RequestView view(request);
+  BodyRules by_body(*compiled_, request, connection, view);
   Layers layers;
-  uint32_t allow = kNoIndex;
+  Grant grant;  // by rules that look at no body
   uint32_t deny = kNoIndex;
+  const bool routed = compiled_->settings.proxy != kNoIndex16;
   ForEachCandidate(*compiled_, query, [&](uint32_t i) {
     const Rule& rule = compiled_->rules[i];
     if (!rule.allow) {
       AddDeny(rule, i, connection, &layers);
-      if (IsInner(rule.verb) && CoversPort(rule, query.port) && DenyCoversProcess(rule, query.process) &&
-          DenyCoversAddress(rule, connection) && view.DenyCovers(rule))
+      if (!IsInner(rule.verb) || !CoversPort(rule, query.port) || !DenyCoversProcess(rule, query.process) ||
+          !DenyCoversAddress(rule, connection))
+        return;
+      const auto reading = view.DenyReading(rule);
+      if (!reading) return;
+      if (*reading == 0) {
         Keep(&deny, i);
+      } else {
+        by_body.AddDeny(i, *reading);
+      }
       return;
     }
-    if (AddAllow(rule, i, connection, &layers) && IsInner(rule.verb) && i < allow && view.AllowCovers(rule)) allow = i;
+    if (!AddAllow(rule, i, connection, &layers) || !IsInner(rule.verb)) return;
+    // A second allow says nothing new, unless it lays down more than that it allows.
+    if (i > grant.rule && !routed && !rule.routes && !ReadsBody(rule)) return;
+    if (!view.AllowCovers(rule)) return;
+    if (const BodyKinds reading = ReadsBody(rule) ? view.AllowReading(rule) : BodyKinds{0}; reading != 0) {
+      by_body.AddAllow(i, reading);
+    } else {
+      grant.Add(*compiled_, i);
+    }
   });
   const bool tls = request.scheme == Scheme::kHttps;
   if (tls) Keep(&deny, layers.tls_deny);
@@ -166,16 +245,17 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
     decision = {true, Reason::kAllowed, RuleRef{opaque}, false};
   } else if (deny != kNoIndex) {
     decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
-  } else if (allow != kNoIndex) {
-    decision = {true, Reason::kAllowed, RuleRef{allow}, false};
   } else {
-    decision.reason = WhyNoAllow(*compiled_, connection, view);
+    decision = JudgeBody(*compiled_, request, by_body, grant);
+    if (decision.body_needed != 0) return decision;
+    if (decision.reason == Reason::kNoRule) decision.reason = WhyNoAllow(*compiled_, connection, view);
   }
   if (decision.allowed || compiled_->mode == Mode::kEnforce) return decision;
   if (GuardRefuses(layers, connection)) {
     decision.reason = Reason::kPrivateAddress;
   } else {
     decision.allowed = decision.audit_only = true;
+    decision.via = compiled_->settings.proxy;
   }
   return decision;
 }

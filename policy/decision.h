@@ -52,6 +52,8 @@ struct Decision {
   uint16_t credential = kNoIndex16;
   /// Index into Snapshot::proxies(): the upstream proxy to go through; none: directly.
   uint16_t via = kNoIndex16;
+  /// Index into Snapshot::rules() of an allow whose pins (Snapshot::pins) the upstream's key must be among; none: no pins.
+  RuleRef pinned_by = RuleRef::kNone;
 };
 
 /// What becomes of a connection.

@@ -7,16 +7,16 @@
 #include <cerrno>
 #include <set>
 
+#include "policy/credential_keys.h"
 #include "policy/rule_keys.h"
 #include "policy/rule_text.h"
 
 namespace sluice::policy {
 namespace {
 
-constexpr std::array<std::string_view, 8> kKeys = {"version",  "name",    "mode",  "include",
-                                                   "settings", "presets", "rules", "assert"};
-constexpr std::array<std::string_view, 1> kLaterKeys = {"credentials"};
-constexpr std::array<std::string_view, 2> kSettings = {"dns", "deny-errno"};
+constexpr std::array<std::string_view, 10> kKeys = {"version", "name",        "mode",    "include", "settings",
+                                                    "presets", "credentials", "proxies", "rules",   "assert"};
+constexpr std::array<std::string_view, 3> kSettings = {"dns", "deny-errno", "via"};
 
 template <size_t N>
 bool Contains(const std::array<std::string_view, N>& list, std::string_view word) {
@@ -55,6 +55,12 @@ Result<void> ReadSettings(const Node& node, Settings* settings) {
       const auto name = ReadWord(value, "deny-errno", kNames);
       if (!name) return std::unexpected(name.error());
       settings->deny_errno = *name == "EACCES" ? EACCES : ECONNREFUSED;
+    } else if (key.text == "via") {
+      auto name = ReadText(value, "via");
+      if (!name) return std::unexpected(name.error());
+      if (name->empty()) return NodeError(value, "`via` is empty");
+      settings->via = std::move(*name);
+      settings->via_at = value.span;
     } else {
       return NodeError(key, fmt::format("unknown setting `{}`{}", key.text, DidYouMean(key.text, kSettings)));
     }
@@ -122,7 +128,6 @@ class LineIds {
 
 Result<void> ReadMember(const Node& key, const Node& value, FileRole role, const std::string& label, Document* document) {
   const std::string& word = key.text;
-  if (Contains(kLaterKeys, word)) return NodeError(key, fmt::format("`{}` is not in this version", word));
   if (!Contains(kKeys, word)) return NodeError(key, fmt::format("unknown key `{}`{}", word, DidYouMean(word, kKeys)));
   if (role == FileRole::kIncluded && (word == "name" || word == "mode" || word == "settings"))
     return NodeError(key, fmt::format("`{}` is set in the top file only", word));
@@ -130,6 +135,18 @@ Result<void> ReadMember(const Node& key, const Node& value, FileRole role, const
   if (word == "settings") return ReadSettings(value, &document->settings);
   if (word == "include") return ReadIncludes(value, &document->includes);
   if (word == "presets") return ReadPresets(value, &document->presets);
+  if (word == "credentials") {
+    auto credentials = ReadCredentials(value);
+    if (!credentials) return std::unexpected(credentials.error());
+    document->credentials = std::move(*credentials);
+    return {};
+  }
+  if (word == "proxies") {
+    auto proxies = ReadProxies(value);
+    if (!proxies) return std::unexpected(proxies.error());
+    document->proxies = std::move(*proxies);
+    return {};
+  }
   if (word == "rules") return ReadRules(value, label, &document->rules);
   if (word == "assert") return ReadAssertions(value, label, &document->assertions);
   if (word == "mode") {

@@ -24,6 +24,8 @@ struct Document {
   std::string name;
   Mode mode = Mode::kEnforce;
   Settings settings;
+  std::vector<Credential> credentials;
+  std::vector<UpstreamProxy> proxies;
   std::vector<IncludeName> includes;
   std::vector<PresetUse> presets;
   std::vector<Rule> rules;  ///< in the order of the file; each has an id

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/hex.h"
+#include "policy/media_type.h"
 
 namespace sluice::policy {
 namespace {
@@ -12,6 +13,8 @@ constexpr size_t kMaxDecoded = 16 * 1024;  // as long as a request target may be
 constexpr std::string_view kInfoRefs = "/info/refs";
 constexpr std::string_view kUploadPack = "git-upload-pack";
 constexpr std::string_view kReceivePack = "git-receive-pack";
+constexpr std::string_view kLfs = "/info/lfs/";
+constexpr std::string_view kLfsBatch = "objects/batch";
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
 
@@ -117,6 +120,44 @@ bool DenyCoversQuery(const Rule& rule, std::string_view query) {
          (HasOtherReading(query) && DenyCoversReading(rule, query, kAmpersandOrSemicolon));
 }
 
+// Keys of the GET form, and those by which servers look up a query that they hold. In any case: some servers do not look at it.
+bool IsGraphqlKey(std::string_view key) {
+  static constexpr std::string_view kKeys[] = {"query", "operationname", "variables", "extensions"};
+  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](std::string_view k) { return EqualIgnoringCase(k, key); });
+}
+
+bool HasQueryKey(std::string_view query, std::string_view key) {
+  bool found = false;
+  for (const std::string_view separators : {kAmpersand, kAmpersandOrSemicolon})
+    ForEachPair(query, separators, [&](std::string_view k, std::string_view) {
+      found |= EqualIgnoringCase(k, key);
+      return !found;
+    });
+  return found;
+}
+
+bool HasGraphqlKey(std::string_view query) {
+  static constexpr std::string_view kStored[] = {"id", "doc_id", "documentid", "queryid"};
+  bool found = false;
+  for (const std::string_view separators : {kAmpersand, kAmpersandOrSemicolon})
+    ForEachPair(query, separators, [&](std::string_view key, std::string_view) {
+      found |= IsGraphqlKey(key) ||
+               std::any_of(std::begin(kStored), std::end(kStored), [&](std::string_view k) { return EqualIgnoringCase(k, key); });
+      return !found;
+    });
+  return found;
+}
+
+bool HasHeader(std::span<const HeaderView> headers, std::string_view name) {
+  return std::any_of(headers.begin(), headers.end(), [&](const HeaderView& h) { return h.first == name && !h.second.empty(); });
+}
+
+bool AcceptsEventStream(std::span<const HeaderView> headers) {
+  return std::any_of(headers.begin(), headers.end(), [](const HeaderView& h) {
+    return h.first == "accept" && h.second.find("text/event-stream") != std::string_view::npos;
+  });
+}
+
 bool AllowCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   for (const ValueMatcher& matcher : rule.headers) {
     bool present = false;
@@ -139,7 +180,7 @@ bool DenyCoversHeaders(const Rule& rule, std::span<const HeaderView> headers) {
   return true;
 }
 
-bool HasContentType(std::span<const HeaderView> headers, std::string_view service) {
+bool HasGitContentType(std::span<const HeaderView> headers, std::string_view service) {
   size_t seen = 0;
   bool good = false;
   for (const auto& [name, value] : headers) {
@@ -289,11 +330,90 @@ Misses RequestView::AllowMisses(const Rule& rule) const {
   if (target.has_hidden_dots || (target.has_encoded_slash && !rule.encoded_slash) ||
       (target.has_path_params && !rule.path_params))
     misses |= kMissPath;
+  // An upgrade is granted by `ws` alone.
+  if ((request_.upgrade == Upgrade::kWebSocket) != (rule.verb == Verb::kWs)) misses |= kMissMethod;
   if (IsGit(rule.verb)) return misses | GitMisses(rule);
-  if (!ListsMethod(rule, request_.method)) misses |= kMissMethod;
+  misses |= VerbMisses(rule);
+  if (!rule.json.empty() && rule.verb == Verb::kHttp && !IsJson(ContentTypeOf(request_.headers))) misses |= kMissHeader;
   if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) misses |= kMissPath;
   if (!AllowCoversQuery(rule, target.query)) misses |= kMissQuery;
   return misses;
+}
+
+// What the verb itself asks of method and content type.
+Misses RequestView::VerbMisses(const Rule& rule) const {
+  const bool post = request_.method == "POST";
+  switch (rule.verb) {
+    case Verb::kWs:
+      return request_.method == "GET" ? 0 : kMissMethod;
+    case Verb::kGrpc:
+      return (post ? 0u : Misses{kMissMethod}) | (IsGrpc(ContentTypeOf(request_.headers)) ? 0u : Misses{kMissHeader}) |
+             (request_.target->has_query ? Misses{kMissQuery} : 0u);
+    case Verb::kGraphql:
+      return GraphqlMisses(rule);
+    case Verb::kJsonRpc:
+      return (post ? 0u : Misses{kMissMethod}) | (IsJson(ContentTypeOf(request_.headers)) ? 0u : Misses{kMissHeader});
+    case Verb::kMcp:
+      return McpMisses(rule);
+    default:
+      return ListsMethod(rule, request_.method) ? 0 : kMissMethod;
+  }
+}
+
+// GraphQL over HTTP: POST, and GET of a query. Many servers take what the URL says for more than the body, so a POST has no query
+// unless the rule speaks of its keys, and never one of GraphQL's own.
+Misses RequestView::GraphqlMisses(const Rule& rule) const {
+  const std::string_view query = request_.target->query;
+  Misses misses = 0;
+  if (request_.method == "POST") {
+    if (!IsJson(ContentTypeOf(request_.headers))) misses |= kMissHeader;
+    if (request_.target->has_query && rule.query.empty() && !rule.query_keys) misses |= kMissQuery;
+    if (HasGraphqlKey(query)) misses |= kMissQuery;
+  } else if (request_.method == "GET") {
+    if (rule.graphql != GraphqlKind::kQuery) misses |= kMissMethod;
+    if (HasOtherReading(query)) misses |= kMissQuery;
+    ForEachPair(query, kAmpersand, [&](std::string_view key, std::string_view) {
+      const bool known = IsGraphqlKey(key) ||
+                         (rule.query_keys && std::any_of(rule.query_keys->begin(), rule.query_keys->end(),
+                                                         [&](const std::string& k) { return k == key; })) ||
+                         std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
+      if (!known) misses |= kMissQuery;
+      return known;
+    });
+  } else {
+    misses |= kMissMethod;
+  }
+  return misses;
+}
+
+// Streamable HTTP: calls are posted. Whoever may initialize has the session too: its event stream and its end.
+Misses RequestView::McpMisses(const Rule& rule) const {
+  if (request_.method == "POST") return IsJson(ContentTypeOf(request_.headers)) ? 0 : kMissHeader;
+  if (!HoldsMcpSession(rule)) return kMissMethod;
+  if (request_.method == "GET") return AcceptsEventStream(request_.headers) ? 0 : kMissHeader;
+  if (request_.method != "DELETE") return kMissMethod;
+  return HasHeader(request_.headers, "mcp-session-id") ? 0 : kMissHeader;
+}
+
+BodyKinds RequestView::AllowReading(const Rule& rule) const {
+  switch (rule.verb) {
+    case Verb::kGraphql:
+      return kBodyGraphql;
+    case Verb::kJsonRpc:
+      return kBodyRpc;
+    case Verb::kMcp:
+      return request_.method == "POST" ? kBodyRpc : 0;
+    case Verb::kHttp:
+      return rule.json.empty() ? 0 : kBodyJson;
+    case Verb::kGitFetchPack:
+    case Verb::kGitReceivePack: {
+      const std::string_view path = request_.target->ForMatching();
+      if (ReadsPush(rule) && path.ends_with(kReceivePack)) return kBodyPush;
+      return rule.lfs && path.ends_with(kLfsBatch) ? kBodyLfs : 0;
+    }
+    default:
+      return 0;
+  }
 }
 
 // Exactly the two requests of a smart HTTP exchange (gitprotocol-http(5)); anything else of the repository is not granted.
@@ -317,7 +437,10 @@ Misses RequestView::GitMisses(const Rule& rule) const {
     path.remove_suffix(service.size() + 1);
     if (request_.method != "POST") misses |= kMissMethod;
     if (target.has_query) misses |= kMissQuery;
-    if (!HasContentType(request_.headers, service)) misses |= kMissHeader;
+    if (!HasGitContentType(request_.headers, service)) misses |= kMissHeader;
+  } else if (const size_t lfs = path.rfind(kLfs); rule.lfs && lfs != std::string_view::npos) {
+    misses |= LfsMisses(rule, path.substr(lfs + kLfs.size()));
+    path = path.substr(0, lfs);
   } else if (const std::string_view other = service == kUploadPack ? kReceivePack : kUploadPack; service_path(other)) {
     path.remove_suffix(other.size() + 1);
     misses |= kMissMethod;
@@ -329,48 +452,116 @@ Misses RequestView::GitMisses(const Rule& rule) const {
   return misses;
 }
 
-bool RequestView::DenyCoversMethod(const Rule& rule) const {
-  if (ListsMethod(rule, request_.method)) return true;
-  if (!has_method_override_) return false;
-  // The server may act on the other method, so a deny of either holds.
-  for (const auto& [name, value] : request_.headers) {
-    if (!IsMethodOverrideHeader(name)) continue;
-    for (const std::string& listed : rule.methods)
-      if (EqualIgnoringCase(listed, value) || (listed == "GET" && EqualIgnoringCase("HEAD", value))) return true;
+// The calls of git LFS (its API documents, "batch", "basic transfers" and "locking"), below `info/lfs/` of the repository. What a
+// batch asks for is in its body; objects themselves may lie on another host, which is another rule's to name.
+Misses RequestView::LfsMisses(const Rule& rule, std::string_view call) const {
+  const std::string_view method = request_.method;
+  const bool writes = rule.verb == Verb::kGitReceivePack;
+  Misses misses = 0;
+  if (call == kLfsBatch) {
+    if (method != "POST") misses |= kMissMethod;
+    if (request_.target->has_query) misses |= kMissQuery;
+    if (!IsLfsJson(ContentTypeOf(request_.headers))) misses |= kMissHeader;
+    return misses;
   }
-  return false;
+  bool good = false;
+  if (call.starts_with("objects/") && call.size() > 8) {
+    const bool verify = call.ends_with("/verify");
+    good = writes ? (verify ? method == "POST" : method == "PUT") : !verify && (method == "GET" || method == "HEAD");
+  } else if (writes && call == "verify") {
+    good = method == "POST";
+  } else if (writes && (call == "locks" || call.starts_with("locks/"))) {
+    good = method == "POST" || (method == "GET" && call == "locks");
+  } else {
+    return kMissMethod | kMissPath;
+  }
+  return good ? misses : misses | kMissMethod;
 }
 
-bool RequestView::DenyCoversGit(const Rule& rule, std::string_view path) const {
+// Whether a server may act on the request as one of this method: by its own, or by an override.
+bool RequestView::MayActAs(std::string_view listed) const {
+  if (listed == request_.method || (listed == "GET" && request_.method == "HEAD")) return true;
+  if (!has_method_override_) return false;
+  return std::any_of(request_.headers.begin(), request_.headers.end(), [&](const HeaderView& h) {
+    return IsMethodOverrideHeader(h.first) &&
+           (EqualIgnoringCase(listed, h.second) || (listed == "GET" && EqualIgnoringCase("HEAD", h.second)));
+  });
+}
+
+bool RequestView::MayHaveBody() const {
+  const std::string_view method = request_.method;
+  if (method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "DELETE") return true;
+  return has_method_override_ || std::any_of(request_.headers.begin(), request_.headers.end(), [](const HeaderView& h) {
+           return (h.first == "content-length" && h.second != "0") || h.first == "transfer-encoding" || h.first == "content-type";
+         });
+}
+
+// Whether the method is one that a deny of the verb speaks of.
+bool RequestView::DenyCoversVerb(const Rule& rule) const {
+  switch (rule.verb) {
+    case Verb::kHttp:
+      if (!rule.json.empty() && !MayHaveBody()) return false;
+      return rule.methods.empty() ||
+             std::any_of(rule.methods.begin(), rule.methods.end(), [&](const std::string& m) { return MayActAs(m); });
+    case Verb::kWs:
+      return request_.upgrade == Upgrade::kWebSocket;
+    case Verb::kGrpc:
+      return MayActAs("POST");
+    case Verb::kGraphql:
+      return MayHaveBody() || HasGraphqlKey(request_.target->query);
+    case Verb::kJsonRpc:
+    case Verb::kMcp:
+      return MayHaveBody() || HasQueryKey(request_.target->query, "method");
+    default:
+      return true;
+  }
+}
+
+std::optional<BodyKinds> RequestView::DenyGitReading(const Rule& rule, std::string_view path) const {
   const std::string_view service = GitService(rule.verb);
   // Some servers take a final slash away before they route.
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  const auto of = [&](BodyKinds kinds) { return DenyCoversRepo(rule, path) ? std::optional(kinds) : std::nullopt; };
+  if (const size_t lfs = path.rfind(kLfs); rule.lfs && lfs != std::string_view::npos) {
+    const std::string_view call = path.substr(lfs + kLfs.size());
+    path = path.substr(0, lfs);
+    if (call == kLfsBatch) return of(kBodyLfs);
+    const bool writes = rule.verb == Verb::kGitReceivePack;
+    const bool asked = writes ? MayHaveBody() : MayActAs("GET");
+    return asked ? of(0) : std::nullopt;
+  }
   if (path.ends_with(kInfoRefs)) {
+    // Whoever may push some refs must see them all.
+    if (ReadsPush(rule)) return std::nullopt;
     path.remove_suffix(kInfoRefs.size());
     if (!AsksGitService(rule.verb, request_.target->query, kAmpersand) &&
         !AsksGitService(rule.verb, request_.target->query, kAmpersandOrSemicolon))
-      return false;
-    return DenyCoversRepo(rule, path);
+      return std::nullopt;
+    return of(0);
   }
-  if (!path.ends_with(service)) return false;
+  if (!path.ends_with(service)) return std::nullopt;
   path.remove_suffix(service.size());
-  if (path.empty() || path.back() != '/') return false;
+  if (path.empty() || path.back() != '/') return std::nullopt;
   path.remove_suffix(1);
-  return DenyCoversRepo(rule, path);
+  return of(ReadsPush(rule) ? BodyKinds{kBodyPush} : BodyKinds{0});
 }
 
-bool RequestView::DenyCoversPath(const Rule& rule, std::string_view path) const {
-  if (IsGit(rule.verb)) return DenyCoversGit(rule, path);
-  return rule.paths.empty() || AnyGlob(rule.paths, path);
+std::optional<BodyKinds> RequestView::DenyPathReading(const Rule& rule, std::string_view path) const {
+  if (IsGit(rule.verb)) return DenyGitReading(rule, path);
+  if (!rule.paths.empty() && !AnyGlob(rule.paths, path)) return std::nullopt;
+  if (rule.verb == Verb::kGraphql) return kBodyGraphql;
+  if (rule.verb == Verb::kJsonRpc || rule.verb == Verb::kMcp) return kBodyRpc;
+  return rule.json.empty() ? BodyKinds{0} : BodyKinds{kBodyJson};
 }
 
-bool RequestView::DenyCovers(const Rule& rule) const {
-  if (rule.scheme && *rule.scheme != request_.scheme) return false;
-  if (!IsGit(rule.verb) && !DenyCoversMethod(rule)) return false;
+std::optional<BodyKinds> RequestView::DenyReading(const Rule& rule) const {
+  if (rule.scheme && *rule.scheme != request_.scheme) return std::nullopt;
+  if (!DenyCoversVerb(rule)) return std::nullopt;
   const CanonicalTarget& target = *request_.target;
-  bool path = DenyCoversPath(rule, target.ForMatching());
-  for (size_t i = 0; !path && i < target.wide_readings.size(); ++i) path = DenyCoversPath(rule, target.wide_readings[i]);
-  return path && DenyCoversQuery(rule, target.query) && DenyCoversHeaders(rule, request_.headers);
+  auto reading = DenyPathReading(rule, target.ForMatching());
+  for (size_t i = 0; !reading && i < target.wide_readings.size(); ++i) reading = DenyPathReading(rule, target.wide_readings[i]);
+  if (!reading || !DenyCoversQuery(rule, target.query) || !DenyCoversHeaders(rule, request_.headers)) return std::nullopt;
+  return reading;
 }
 
 std::optional<GitRequest> ReadGitRequest(const RequestQuery& request) {

@@ -23,6 +23,7 @@ enum MissBit : Misses {
   kMissBinary = 1u << 5,
   kMissAddress = 1u << 6,
   kMissExpired = 1u << 7,
+  kMissOperation = 1u << 8,  ///< what the body asks for
 };
 
 /// A connection with what is worked out once: the special range that its address lies in.
@@ -54,18 +55,27 @@ class RequestView {
  public:
   explicit RequestView(const RequestQuery& request);
 
-  /// Scheme, method, path, query and headers of an inner allow.
+  /// Scheme, method, path, query and headers of an inner allow: all but the body.
   [[nodiscard]] bool AllowCovers(const Rule& rule) const;
   /// The same, with all that stands against it.
   [[nodiscard]] Misses AllowMisses(const Rule& rule) const;
-  [[nodiscard]] bool DenyCovers(const Rule& rule) const;
+  /// The reading of the body that an allow which covers the request has a say in; 0: it covers the request whatever the body.
+  [[nodiscard]] BodyKinds AllowReading(const Rule& rule) const;
+  /// The same of a deny; nothing where it does not cover the request, whatever the body.
+  [[nodiscard]] std::optional<BodyKinds> DenyReading(const Rule& rule) const;
   [[nodiscard]] bool has_method_override() const { return has_method_override_; }
 
  private:
+  [[nodiscard]] Misses VerbMisses(const Rule& rule) const;
   [[nodiscard]] Misses GitMisses(const Rule& rule) const;
-  [[nodiscard]] bool DenyCoversMethod(const Rule& rule) const;
-  [[nodiscard]] bool DenyCoversGit(const Rule& rule, std::string_view path) const;
-  [[nodiscard]] bool DenyCoversPath(const Rule& rule, std::string_view path) const;
+  [[nodiscard]] Misses LfsMisses(const Rule& rule, std::string_view call) const;
+  [[nodiscard]] Misses GraphqlMisses(const Rule& rule) const;
+  [[nodiscard]] Misses McpMisses(const Rule& rule) const;
+  [[nodiscard]] bool MayActAs(std::string_view listed) const;
+  [[nodiscard]] bool MayHaveBody() const;
+  [[nodiscard]] bool DenyCoversVerb(const Rule& rule) const;
+  [[nodiscard]] std::optional<BodyKinds> DenyGitReading(const Rule& rule, std::string_view path) const;
+  [[nodiscard]] std::optional<BodyKinds> DenyPathReading(const Rule& rule, std::string_view path) const;
 
   const RequestQuery& request_;
   bool has_method_override_ = false;

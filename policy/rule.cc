@@ -38,6 +38,22 @@ std::string HostText(const Rule& rule) {
   return rule.host.cidr->base().is_v4() ? text : fmt::format("[{}]", text);
 }
 
+// The verb with the kind, method or methods after it.
+std::string VerbWords(const Rule& rule) {
+  if (!rule.methods.empty()) return fmt::format("{}", fmt::join(rule.methods, ","));
+  if (rule.verb == Verb::kGraphql) return fmt::format("graphql {}", GraphqlKindText(rule.graphql));
+  if (rule.verb == Verb::kJsonRpc || rule.verb == Verb::kMcp) return fmt::format("{} {}", VerbText(rule.verb), rule.rpc.text());
+  return std::string(VerbText(rule.verb));
+}
+
+// "http://" where it is that; "https://" where a deny names it.
+std::string_view SchemeText(const Rule& rule) {
+  if (!IsInner(rule.verb) || !rule.scheme) return "";
+  const bool ws = rule.verb == Verb::kWs;
+  if (rule.scheme == Scheme::kHttp) return ws ? "ws://" : "http://";
+  return rule.allow ? "" : ws ? "wss://" : "https://";
+}
+
 void AppendList(std::string* out, std::string_view key, std::vector<std::string> values) {
   if (values.empty()) return;
   std::sort(values.begin(), values.end());
@@ -63,6 +79,21 @@ std::vector<std::string> MatcherTexts(const std::vector<ValueMatcher>& matchers)
   return out;
 }
 
+void AppendOperation(std::string* out, const Rule& rule) {
+  const auto text = [](const Glob& g) { return g.text(); };
+  if (rule.verb == Verb::kJsonRpc || rule.verb == Verb::kMcp) AppendList(out, "rpc", {rule.rpc.text()});
+  AppendList(out, "operation", Texts(rule.operation, text));
+  AppendList(out, "field", Texts(rule.fields, text));
+  AppendList(out, "tool", Texts(rule.tool, text));
+  AppendList(out, "json", MatcherTexts(rule.json));
+  AppendList(out, "ref", Texts(rule.refs, text));
+  if (ReadsPush(rule)) *out += fmt::format(" ref-changes={}", RefChangesOf(rule));
+  if (rule.lfs) *out += " lfs";
+  if (!rule.with.empty()) AppendList(out, "with", {rule.with});
+  if (!rule.via.empty()) AppendList(out, "via", {rule.via});
+  AppendList(out, "pin", Texts(rule.pins, [](const Pin& pin) { return fmt::format("{:02x}", fmt::join(pin, "")); }));
+}
+
 }  // namespace
 
 std::string_view VerbText(Verb verb) {
@@ -73,6 +104,16 @@ std::string_view VerbText(Verb verb) {
       return "git fetch-pack";
     case Verb::kGitReceivePack:
       return "git receive-pack";
+    case Verb::kWs:
+      return "ws";
+    case Verb::kGrpc:
+      return "grpc";
+    case Verb::kGraphql:
+      return "graphql";
+    case Verb::kJsonRpc:
+      return "jsonrpc";
+    case Verb::kMcp:
+      return "mcp";
     case Verb::kTls:
       return "tls";
     case Verb::kTcp:
@@ -85,6 +126,18 @@ std::string_view VerbText(Verb verb) {
       return "unix";
   }
   return "";
+}
+
+std::string_view GraphqlKindText(GraphqlKind kind) {
+  switch (kind) {
+    case GraphqlKind::kQuery:
+      return "query";
+    case GraphqlKind::kMutation:
+      return "mutation";
+    case GraphqlKind::kSubscription:
+      break;
+  }
+  return "subscription";
 }
 
 uint16_t DnsTypeNumber(std::string_view text) {
@@ -125,11 +178,10 @@ std::string CompactText(const Rule& rule) {
   if (rule.verb == Verb::kUnix)
     return fmt::format("unix {}", paths.size() == 1 ? paths[0] : fmt::format("[{}]", fmt::join(paths, ", ")));
   if (rule.verb == Verb::kDns) return fmt::format("dns {}", rule.host.text);
-  std::string verb(VerbText(rule.verb));
-  if (!rule.methods.empty()) verb = fmt::format("{}", fmt::join(rule.methods, ","));
-  const bool cleartext = IsInner(rule.verb) && rule.scheme == Scheme::kHttp;
-  const bool https_only = !rule.allow && IsInner(rule.verb) && rule.scheme == Scheme::kHttps;
-  std::string text = fmt::format("{} {}{}{}", verb, cleartext ? "http://" : https_only ? "https://" : "", HostText(rule), ports);
+  if (rule.verb == Verb::kGrpc)
+    for (std::string& path : paths) path.replace(0, 1, paths.size() == 1 ? " " : "");
+  std::string text = fmt::format("{} {}{}{}", VerbWords(rule), SchemeText(rule), HostText(rule), ports);
+  if (paths.size() > 1 && rule.verb == Verb::kGrpc) text += ' ';
   if (paths.size() == 1) text += paths[0];
   if (paths.size() > 1) text += fmt::format("[{}]", fmt::join(paths, ", "));
   return text;
@@ -138,6 +190,7 @@ std::string CompactText(const Rule& rule) {
 std::string CanonicalText(const Rule& rule) {
   std::string out = rule.allow ? "allow" : "deny";
   out += fmt::format(" {}", VerbText(rule.verb));
+  if (rule.verb == Verb::kGraphql) out += fmt::format(" {}", GraphqlKindText(rule.graphql));
   AppendList(&out, "method", rule.methods);
   if (rule.scheme) out += *rule.scheme == Scheme::kHttps ? " https" : " http";
   if (rule.verb != Verb::kUnix) out += fmt::format(" host={}", HostText(rule));
@@ -154,6 +207,7 @@ std::string CanonicalText(const Rule& rule) {
   }
   AppendList(&out, "type", Texts(rule.types, DnsTypeText));
   if (rule.until) out += fmt::format(" until={}", rule.until->time_since_epoch().count());
+  AppendOperation(&out, rule);
   if (rule.encoded_slash) out += " encoded-slash";
   if (rule.path_params) out += " path-params";
   if (rule.method_override) out += " method-override";

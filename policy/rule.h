@@ -18,10 +18,25 @@
 
 namespace sluice::policy {
 
-enum class Verb : uint8_t { kHttp, kGitFetchPack, kGitReceivePack, kTls, kTcp, kUdp, kDns, kUnix };
+enum class Verb : uint8_t {
+  kHttp,
+  kGitFetchPack,
+  kGitReceivePack,
+  kWs,
+  kGrpc,
+  kGraphql,
+  kJsonRpc,
+  kMcp,
+  kTls,
+  kTcp,
+  kUdp,
+  kDns,
+  kUnix,
+};
+/// The first word or words: "git fetch-pack", "graphql", "mcp". The kind or method after it is the rule's.
 [[nodiscard]] std::string_view VerbText(Verb verb);
 /// HTTP and what travels in it: judged request by request.
-[[nodiscard]] constexpr bool IsInner(Verb verb) { return verb <= Verb::kGitReceivePack; }
+[[nodiscard]] constexpr bool IsInner(Verb verb) { return verb <= Verb::kMcp; }
 [[nodiscard]] constexpr bool IsGit(Verb verb) { return verb == Verb::kGitFetchPack || verb == Verb::kGitReceivePack; }
 
 struct PortRange {
@@ -64,6 +79,9 @@ struct ValueMatcher {
   std::vector<Glob> values;
 };
 
+/// SHA-256 of a certificate's SubjectPublicKeyInfo (RFC 7469 section 2.4).
+using Pin = std::array<uint8_t, 32>;
+
 struct Rule {
   bool allow = false;
   Verb verb = Verb::kHttp;
@@ -71,7 +89,8 @@ struct Rule {
   std::optional<Scheme> scheme{};      ///< inner verbs; nothing is both
   HostPattern host{};
   std::vector<PortRange> ports{};  ///< sorted, apart; empty is every port
-  std::vector<Glob> paths{};       ///< path, repo (lower-case, without ".git") or socket; empty is every one
+  std::vector<Glob>
+      paths{};  ///< path, repo (lower-case, without ".git"), "/package.Service/Method" or socket; empty is every one
   std::vector<ExecutablePattern> by{};
   std::vector<ExecutablePattern> under{};
   std::vector<Cidr> ip{};
@@ -80,6 +99,27 @@ struct Rule {
   std::optional<std::vector<std::string>> query_keys{};
   std::vector<uint16_t> types{};    ///< kDns; empty is every type
   std::optional<WallTime> until{};  ///< first instant at which it no longer holds
+
+  // What the body asks for. See ReadingOf.
+  GraphqlKind graphql = GraphqlKind::kQuery;  ///< kGraphql
+  std::vector<Glob> operation{};              ///< kGraphql; empty is every name and none
+  std::vector<Glob> fields{};                 ///< kGraphql: root fields; empty is every one
+  Glob rpc{};                                 ///< kJsonRpc, kMcp: the method
+  std::vector<Glob> tool{};                   ///< kMcp with "tools/call"; empty is every one
+  std::vector<ValueMatcher> json{};           ///< kHttp, kJsonRpc, kMcp: keys are pointers (RFC 6901)
+  std::vector<Glob> refs{};                   ///< kGitReceivePack; empty is every one
+  std::optional<RefChanges> ref_changes{};    ///< kGitReceivePack
+  bool lfs = false;                           ///< git: the LFS calls of the repository too
+
+  std::string with{};  ///< the credential's name; empty: none
+  std::string via{};   ///< the upstream proxy's name; empty: what the settings say
+  SourceSpan with_at{};
+  SourceSpan via_at{};
+  uint16_t credential = kNoIndex16;  ///< `with`, resolved: an index into Snapshot::credentials()
+  uint16_t proxy = kNoIndex16;       ///< `via`, resolved: an index into Snapshot::proxies()
+  std::vector<Pin> pins{};           ///< sorted; empty: any key that the roots vouch for
+  bool routes = false;               ///< has a credential, a proxy or pins
+
   bool encoded_slash = false;
   bool path_params = false;
   bool method_override = false;
@@ -88,6 +128,25 @@ struct Rule {
   SourceSpan span{};
   SourceSpan origin{};  ///< as RuleInfo's
 };
+
+/// Whether a git rule looks at the commands of a push.
+[[nodiscard]] inline bool ReadsPush(const Rule& rule) { return !rule.refs.empty() || rule.ref_changes.has_value(); }
+/// What a rule that reads pushes speaks of: an allow that names none means creation and update.
+[[nodiscard]] inline RefChanges RefChangesOf(const Rule& rule) {
+  constexpr RefChanges kWritten = kRefCreate | kRefUpdate;
+  return rule.ref_changes.value_or(rule.allow ? kWritten : RefChanges{kWritten | kRefDelete});
+}
+/// Whether the body, in some reading, bears on what the rule says of a request.
+[[nodiscard]] inline bool ReadsBody(const Rule& rule) {
+  return rule.verb == Verb::kGraphql || rule.verb == Verb::kJsonRpc || rule.verb == Verb::kMcp || !rule.json.empty() ||
+         rule.lfs || ReadsPush(rule);
+}
+/// Whether an allow of `mcp` has the method `initialize`, and with it the session: its event stream, its end, pings,
+/// notifications and the answers that the client posts.
+[[nodiscard]] inline bool HoldsMcpSession(const Rule& rule) {
+  return rule.verb == Verb::kMcp && rule.json.empty() && rule.tool.empty() && rule.rpc.Matches("initialize");
+}
+[[nodiscard]] std::string_view GraphqlKindText(GraphqlKind kind);
 
 /// An entry of `assert:`: what must hold in every version of a policy. The enforcer does not read it; `prove` and `lint` check
 /// it.

@@ -11,15 +11,25 @@
 namespace sluice::policy {
 namespace {
 
-constexpr std::array<std::string_view, 15> kKeys = {"allow", "deny",          "by",          "under",           "ip",
-                                                    "query", "query-keys",    "headers",     "until",           "note",
-                                                    "id",    "encoded-slash", "path-params", "method-override", "types"};
-// What does not apply to an assertion is `until`: it holds in every version of the file.
-constexpr std::array<std::string_view, 14> kAssertionKeys = {"never", "always",        "by",          "under",          "ip",
-                                                             "query", "query-keys",    "headers",     "types",          "note",
-                                                             "id",    "encoded-slash", "path-params", "method-override"};
-constexpr std::array<std::string_view, 6> kLaterKeys = {"with", "via", "refs", "fields", "operation", "tool"};
-constexpr std::array<std::string_view, 7> kTargetKeys = {"verb", "methods", "scheme", "host", "ports", "path", "repo"};
+constexpr std::array<std::string_view, 25> kKeys = {"allow",       "deny",
+                                                    "by",          "under",
+                                                    "ip",          "query",
+                                                    "query-keys",  "headers",
+                                                    "until",       "note",
+                                                    "id",          "encoded-slash",
+                                                    "path-params", "method-override",
+                                                    "types",       "refs",
+                                                    "ref-changes", "lfs",
+                                                    "fields",      "operation",
+                                                    "tool",        "json",
+                                                    "with",        "via",
+                                                    "pins"};
+// What does not apply to an assertion is `until`, since it holds in every version of the file, and how a request travels.
+constexpr std::array<std::string_view, 21> kAssertionKeys = {
+    "never", "always", "by",        "under",         "ip",          "query",           "query-keys", "headers",
+    "types", "note",   "id",        "encoded-slash", "path-params", "method-override", "refs",       "ref-changes",
+    "lfs",   "fields", "operation", "tool",          "json"};
+constexpr std::array<std::string_view, 8> kTargetKeys = {"verb", "methods", "scheme", "host", "ports", "path", "repo", "rpc"};
 
 constexpr size_t kMaxList = 1024;  // entries of one list in a rule
 
@@ -145,15 +155,15 @@ Result<RulePieces> ReadLong(const Node& node) {
       auto text = JoinedPorts(value);
       if (!text) return std::unexpected(text.error());
       pieces.ports = Piece{std::move(*text), 1};
-    } else if (word == "path" || word == "repo") {
-      if (!pieces.paths.empty()) return NodeError(key, "a rule has `path` or `repo`, not both");
+    } else if (word == "path" || word == "repo" || word == "rpc") {
+      if (!pieces.paths.empty()) return NodeError(key, "a rule has one of `path`, `repo` and `rpc`");
       auto read = ReadList(value, word, &pieces.paths, [](std::string text) { return Result<Piece>(Piece{std::move(text), 1}); });
       if (!read) return std::unexpected(read.error());
     } else if (word == "host" || word == "scheme") {
       if (value.kind != Node::Kind::kScalar) return NodeError(value, fmt::format("`{}` is a text", word));
       (word == "host" ? pieces.host : pieces.scheme) = Piece{value.text, 1};
-    } else if (Contains(kLaterKeys, word)) {
-      return NodeError(key, fmt::format("`{}` is not in this version", word));
+    } else if (Contains(kKeys, word) && word != "allow" && word != "deny") {
+      return NodeError(key, fmt::format("`{}` stands beside the target, not in it", word));
     } else {
       return NodeError(key, fmt::format("unknown key `{}` in a target{}", word, DidYouMean(word, kTargetKeys)));
     }
@@ -183,7 +193,16 @@ Result<Rule> ReadTarget(const Node& key, const Node& value) {
 
 // Whether a key means something beside the verb; nothing is ever ignored.
 bool Applies(std::string_view key, const Rule& rule) {
-  if (key == "query" || key == "query-keys") return rule.verb == Verb::kHttp;
+  const Verb verb = rule.verb;
+  const bool rpc = verb == Verb::kJsonRpc || verb == Verb::kMcp;
+  if (key == "query" || key == "query-keys") return IsInner(verb) && !IsGit(verb) && verb != Verb::kGrpc;
+  if (key == "refs" || key == "ref-changes") return verb == Verb::kGitReceivePack;
+  if (key == "lfs") return IsGit(verb);
+  if (key == "fields" || key == "operation") return verb == Verb::kGraphql;
+  if (key == "tool") return verb == Verb::kMcp && rule.rpc.text() == "tools/call";
+  if (key == "json") return verb == Verb::kHttp || rpc;
+  if (key == "with" || key == "pins") return IsInner(verb);
+  if (key == "via") return IsInner(verb) || verb == Verb::kTls || verb == Verb::kTcp;
   if (key == "headers" || key == "encoded-slash" || key == "path-params" || key == "method-override") return IsInner(rule.verb);
   if (key == "ip") return rule.verb != Verb::kDns && rule.verb != Verb::kUnix;
   if (key == "types") return rule.verb == Verb::kDns;
@@ -196,6 +215,8 @@ Result<void> RefuseInDeny(const Node& key, const Rule& rule, std::string_view ef
   const std::string& word = key.text;
   const std::string_view opposite = effect == "deny" ? "an allow" : "an always";
   if (word == "until") return NodeError(key, "`until` in a deny: time only narrows, so a deny has no end");
+  if (word == "with" || word == "via" || word == "pins")
+    return NodeError(key, fmt::format("`{}` says how what is allowed travels; a deny has nothing to send", word));
   if (word == "under")
     return NodeError(key, fmt::format("`under` in a {0}: a process could shed its ancestors, so a {0} takes `by` alone", effect));
   if (word == "query-keys")
@@ -210,14 +231,112 @@ Result<void> ReadFlagKey(const Node& key, const Node& value, Rule* rule) {
   if (!flag) return std::unexpected(flag.error());
   (key.text == "encoded-slash" ? rule->encoded_slash
    : key.text == "path-params" ? rule->path_params
+   : key.text == "lfs"         ? rule->lfs
                                : rule->method_override) = *flag;
   return {};
 }
 
+// A pointer into a JSON text (RFC 6901).
+bool IsPointer(std::string_view text) {
+  if (!text.empty() && text[0] != '/') return false;
+  for (size_t at = text.find('~'); at != std::string_view::npos; at = text.find('~', at + 1))
+    if (at + 1 == text.size() || (text[at + 1] != '0' && text[at + 1] != '1')) return false;
+  return true;
+}
+
+Result<void> ReadJson(const Node& node, Rule* rule) {
+  if (auto read = ReadMatchers(node, "json", &rule->json); !read) return read;
+  for (const auto& [key, value] : node.members)
+    if (!IsPointer(key.text))
+      return NodeError(
+          key, fmt::format("`{}` is not a JSON pointer, as in `/params/name`; in one `~0` is `~` and `~1` is `/`", key.text));
+  return {};
+}
+
+Result<void> ReadRefChanges(const Node& node, Rule* rule) {
+  static constexpr std::array<std::string_view, 3> kWords = {"create", "update", "delete"};
+  std::vector<RefChange> changes;
+  auto read = ReadList(node, "ref-changes", &changes, [](const std::string& text) -> Result<RefChange> {
+    if (text == "create") return kRefCreate;
+    if (text == "update") return kRefUpdate;
+    if (text == "delete") return kRefDelete;
+    if (text == "force")
+      return TextError("`force` cannot be told from `update`: the commands of a push do not say whether history is lost", text);
+    return TextError(fmt::format("`ref-changes` lists create, update and delete, not `{}`{}", text, DidYouMean(text, kWords)),
+                     text);
+  });
+  if (!read) return read;
+  rule->ref_changes = 0;
+  for (const RefChange change : changes) *rule->ref_changes |= change;
+  return {};
+}
+
+Result<Glob> ParseRef(const std::string& text) {
+  if (!text.starts_with("refs/") && !text.starts_with('*'))
+    return TextError(fmt::format("a ref is written in full: `refs/heads/{0}` for a branch, `refs/tags/{0}` for a tag", text),
+                     text);
+  return Glob::Text(text);
+}
+
+// "sha256//" and the digest in base64, as curl and HPKP write it.
+Result<Pin> ParsePin(const std::string& text) {
+  constexpr std::string_view kPrefix = "sha256//";
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const auto bad = [&] {
+    return TextError("a pin is `sha256//` and the SHA-256 of the key (SubjectPublicKeyInfo) in base64, 44 characters", text);
+  };
+  if (!text.starts_with(kPrefix) || text.size() != kPrefix.size() + 44 || !text.ends_with('=')) return bad();
+  Pin pin{};
+  uint32_t bits = 0;
+  size_t filled = 0;
+  size_t have = 0;
+  for (const char c : std::string_view(text).substr(kPrefix.size(), 43)) {
+    const size_t value = kDigits.find(c);
+    if (value == std::string_view::npos) return bad();
+    bits = (bits << 6) | static_cast<uint32_t>(value);
+    have += 6;
+    if (have < 8) continue;
+    have -= 8;
+    pin[filled++] = static_cast<uint8_t>(bits >> have);
+  }
+  if ((bits & 3) != 0) return bad();  // another spelling of the same digest
+  return pin;
+}
+
+// What the body asks for, and how the request travels. Nothing where the key is another.
+std::optional<Result<void>> ReadOperationKey(const Node& key, const Node& value, Rule* rule) {
+  const std::string& word = key.text;
+  const auto glob = [](const std::string& text) { return Glob::Text(text); };
+  if (word == "operation") return ReadList(value, word, &rule->operation, glob);
+  if (word == "fields") return ReadList(value, word, &rule->fields, glob);
+  if (word == "tool") return ReadList(value, word, &rule->tool, glob);
+  if (word == "refs") return ReadList(value, word, &rule->refs, ParseRef);
+  if (word == "ref-changes") return ReadRefChanges(value, rule);
+  if (word == "json") return ReadJson(value, rule);
+  if (word == "pins") {
+    auto read = ReadList(value, word, &rule->pins, ParsePin);
+    std::sort(rule->pins.begin(), rule->pins.end());
+    return read;
+  }
+  if (word == "with" || word == "via") {
+    auto text = ReadText(value, word);
+    if (!text) return Result<void>(std::unexpected(text.error()));
+    if (text->empty()) return Result<void>(NodeError(value, fmt::format("`{}` is empty", word)));
+    (word == "with" ? rule->with : rule->via) = std::move(*text);
+    (word == "with" ? rule->with_at : rule->via_at) = value.span;
+    return Result<void>{};
+  }
+  return std::nullopt;
+}
+
 Result<void> ReadKey(const Node& key, const Node& value, std::string_view effect, Rule* rule) {
   const std::string& word = key.text;
-  if (!Applies(word, *rule)) return NodeError(key, fmt::format("`{}` does not apply to `{}`", word, VerbText(rule->verb)));
+  if (!Applies(word, *rule)) {
+    if (word == "tool" && rule->verb == Verb::kMcp) return NodeError(key, "`tool` belongs to `mcp tools/call`");
+    return NodeError(key, fmt::format("`{}` does not apply to `{}`", word, VerbText(rule->verb)));
+  }
   if (auto good = RefuseInDeny(key, *rule, effect); !good) return good;
+  if (auto read = ReadOperationKey(key, value, rule)) return *read;
   if (word == "by") return ReadList(value, word, &rule->by, ParseExecutable);
   if (word == "under") return ReadList(value, word, &rule->under, ParseExecutable);
   if (word == "ip") return ReadList(value, word, &rule->ip, ParseIp);
@@ -230,7 +349,8 @@ Result<void> ReadKey(const Node& key, const Node& value, std::string_view effect
     rule->types.clear();
     return ReadList(value, word, &rule->types, ParseType);
   }
-  if (word == "encoded-slash" || word == "path-params" || word == "method-override") return ReadFlagKey(key, value, rule);
+  if (word == "encoded-slash" || word == "path-params" || word == "method-override" || word == "lfs")
+    return ReadFlagKey(key, value, rule);
   if (word == "until") {
     if (value.kind != Node::Kind::kScalar) return NodeError(value, "`until` is a date or a timestamp");
     const auto until = ParseUntil(value.text);
@@ -271,7 +391,6 @@ Result<const Member*> FindTarget(const Node& node, const EntryKind& kind) {
   const Member* target = nullptr;
   for (const auto& member : node.members) {
     const std::string& word = member.key.text;
-    if (Contains(kLaterKeys, word)) return NodeError(member.key, fmt::format("`{}` is not in this version", word));
     if (std::find(kind.keys.begin(), kind.keys.end(), word) == kind.keys.end())
       return NodeError(member.key, fmt::format("unknown key `{}` in {}{}", word, kind.name, Hint(word, kind)));
     if (word != kind.granting && word != kind.refusing) continue;

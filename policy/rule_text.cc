@@ -12,8 +12,10 @@
 namespace sluice::policy {
 namespace {
 
-constexpr std::string_view kVerbs[] = {"http", "git", "tls", "tcp", "udp", "dns", "unix"};
-constexpr std::string_view kLaterVerbs[] = {"ws", "grpc", "graphql", "jsonrpc", "mcp"};
+constexpr std::string_view kVerbs[] = {"http", "git", "ws",  "grpc", "graphql", "jsonrpc",
+                                       "mcp",  "tls", "tcp", "udp",  "dns",     "unix"};
+constexpr std::string_view kPairs[] = {"git", "graphql", "jsonrpc", "mcp"};  // with a second word
+constexpr std::string_view kKinds[] = {"query", "mutation", "subscription"};
 // Of the IANA registry, and of what caches and stores use beside it. The usual ones first: of two that are equally near, the
 // first is the spelling that was probably meant.
 constexpr std::string_view kMethods[] = {"GET",     "HEAD",    "POST",     "PUT",        "DELETE",     "PATCH",  "OPTIONS",
@@ -62,15 +64,12 @@ bool HasLower(std::string_view text) {
 }
 
 std::unexpected<Error> UnknownVerb(std::string_view word, size_t column) {
-  if (Contains(kLaterVerbs, word))
-    return TextError(fmt::format("the verb `{}` is not in this version", word), column, word.size());
   std::string hint;
   if (const std::string upper = Upper(word); upper == "ANY" || upper == "ALL" || upper == "*") {
     hint = "; every method is the verb `http`";
   } else if (Contains(kMethods, upper)) {
     hint = fmt::format("; methods are upper-case: `{}`", Upper(word));
-  } else if (const std::string lower = LowerCase(word);
-             lower != word && (Contains(kVerbs, lower) || Contains(kLaterVerbs, lower))) {
+  } else if (const std::string lower = LowerCase(word); lower != word && Contains(kVerbs, lower)) {
     hint = fmt::format("; verbs are lower-case: `{}`", lower);
   } else {
     hint = DidYouMean(word, kVerbs);
@@ -99,12 +98,44 @@ Result<void> ReadMethods(Effect effect, const Piece& verb, Rule* rule) {
   return {};
 }
 
+Result<void> ReadKind(std::string_view kind, const Piece& piece, Rule* rule) {
+  rule->verb = Verb::kGraphql;
+  for (const GraphqlKind known : {GraphqlKind::kQuery, GraphqlKind::kMutation, GraphqlKind::kSubscription}) {
+    if (kind != GraphqlKindText(known)) continue;
+    rule->graphql = known;
+    return {};
+  }
+  return TextError(
+      fmt::format("after `graphql` stands query, mutation or subscription, not `{}`{}", kind, DidYouMean(kind, kKinds)),
+      piece.column, piece.text.size());
+}
+
+// A JSON-RPC method, or a glob over them.
+Result<void> ReadRpcMethod(std::string_view method, const Piece& piece, Rule* rule) {
+  rule->verb = piece.text.starts_with("mcp ") ? Verb::kMcp : Verb::kJsonRpc;
+  const bool good = !method.empty() && std::all_of(method.begin(), method.end(), [](char c) {
+    return static_cast<unsigned char>(c) > 0x20 && static_cast<unsigned char>(c) < 0x7f &&
+           std::string_view("\"\\?[]{}").find(c) == std::string_view::npos;
+  });
+  if (!good)
+    return TextError(fmt::format("after `{0}` stands a method, as in `{0} {1} a.example/mcp`", VerbText(rule->verb),
+                                 rule->verb == Verb::kMcp ? "tools/call" : "eth_call"),
+                     piece.column, piece.text.size());
+  auto glob = Glob::Text(method);
+  if (!glob) return Shifted(glob.error(), piece.column + static_cast<uint32_t>(piece.text.size() - method.size()));
+  rule->rpc = std::move(*glob);
+  return {};
+}
+
 Result<void> ReadVerb(Effect effect, const Piece& piece, Rule* rule) {
   const std::string_view verb = piece.text;
   const size_t space = verb.find(' ');
   const std::string_view word = verb.substr(0, space);
+  const std::string_view second = space == std::string_view::npos ? std::string_view{} : verb.substr(space + 1);
+  if (word == "graphql") return ReadKind(second, piece, rule);
+  if (word == "jsonrpc" || word == "mcp") return ReadRpcMethod(second, piece, rule);
   if (word == "git") {
-    const std::string_view sub = space == std::string_view::npos ? std::string_view{} : verb.substr(space + 1);
+    const std::string_view sub = second;
     if (sub == "fetch-pack" || sub == "upload-pack") {
       rule->verb = Verb::kGitFetchPack;
     } else if (sub == "receive-pack") {
@@ -119,7 +150,7 @@ Result<void> ReadVerb(Effect effect, const Piece& piece, Rule* rule) {
     return {};
   }
   if (word == verb) {
-    for (const Verb known : {Verb::kHttp, Verb::kTls, Verb::kTcp, Verb::kUdp, Verb::kDns, Verb::kUnix}) {
+    for (const Verb known : {Verb::kHttp, Verb::kWs, Verb::kGrpc, Verb::kTls, Verb::kTcp, Verb::kUdp, Verb::kDns, Verb::kUnix}) {
       if (verb != VerbText(known)) continue;
       rule->verb = known;
       return {};
@@ -193,8 +224,24 @@ Result<Glob> FileGlob(std::string_view text, std::string_view what) {
   return Glob::Path(text);
 }
 
+// "package.Service/Method", as the path that it is.
+Result<Glob> RpcGlob(std::string_view text) {
+  constexpr std::string_view kForm = "a call of gRPC is `package.Service/Method`, with `*` for any name and `**` for any of both";
+  const bool clean = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._*/").find(c) != std::string_view::npos;
+  });
+  const auto slashes = std::count(text.begin(), text.end(), '/');
+  const bool any = text.find("**") != std::string_view::npos;
+  if (!clean || text.starts_with('/') || text.ends_with('/') || text.find("//") != std::string_view::npos ||
+      (any ? slashes > 1 : slashes != 1))
+    return TextError(std::string(kForm), 1, text.size());
+  return Glob::Path(fmt::format("/{}", text));
+}
+
 Result<Glob> ReadPath(const Rule& rule, std::string_view text) {
   if (rule.verb == Verb::kUnix) return FileGlob(text, "a socket");
+  if (rule.verb == Verb::kGrpc) return RpcGlob(text);
   auto canonical = CanonicalizePathGlob(text);
   if (!canonical) return std::unexpected(canonical.error());
   if (!IsGit(rule.verb)) return Glob::Path(canonical->text);
@@ -245,6 +292,9 @@ Result<void> ReadPathPieces(const RulePieces& pieces, Rule* rule) {
   if (!pieces.paths.empty() && !TakesPaths(rule->verb))
     return TextError(fmt::format("`{}` takes no path", VerbText(rule->verb)), pieces.paths[0].column,
                      pieces.paths[0].text.size());
+  if (rule->verb == Verb::kGrpc && pieces.paths.empty())
+    return TextError("`grpc` needs a call after the host, as in `grpc a.example package.Service/Method`", pieces.verb.column,
+                     pieces.verb.text.size());
   if (rule->verb == Verb::kUnix && pieces.paths.empty())
     return TextError("`unix` needs a path", pieces.verb.column, pieces.verb.text.size());
   for (const Piece& piece : pieces.paths) {
@@ -265,12 +315,15 @@ Result<void> ReadScheme(const RulePieces& pieces, Effect effect, Rule* rule) {
   if (IsInner(rule->verb) && effect == Effect::kAllow) rule->scheme = Scheme::kHttps;
   if (!pieces.scheme) return {};
   const Piece& piece = *pieces.scheme;
-  if (rule->verb != Verb::kHttp)
+  if (!IsInner(rule->verb) || IsGit(rule->verb))
     return TextError(fmt::format("`{}` takes no scheme", VerbText(rule->verb)), piece.column, piece.text.size());
-  if (piece.text == "http") {
+  const bool ws = rule->verb == Verb::kWs;
+  if (piece.text == "http" || (ws && piece.text == "ws")) {
     rule->scheme = Scheme::kHttp;
-  } else if (piece.text == "https") {
+  } else if (piece.text == "https" || (ws && piece.text == "wss")) {
     rule->scheme = Scheme::kHttps;
+  } else if (piece.text == "ws" || piece.text == "wss") {
+    return TextError(fmt::format("the scheme `{}` belongs to the verb `ws`", piece.text), piece.column, piece.text.size());
   } else {
     return TextError(fmt::format("unknown scheme `{}`; it is https (the default) or http", piece.text), piece.column,
                      piece.text.size());
@@ -304,8 +357,7 @@ Result<void> CheckMethod(std::string_view method) {
   if (!IsToken(method) || HasLower(method) || !HasUpper(method)) return UnknownVerb(method, 1);
   if (IsCommonMethod(method)) return {};
   const std::string lower = LowerCase(method);
-  if (lower == "any" || lower == "all" || Contains(kVerbs, lower) || Contains(kLaterVerbs, lower) ||
-      !Nearest(method, kMethods).empty())
+  if (lower == "any" || lower == "all" || Contains(kVerbs, lower) || !Nearest(method, kMethods).empty())
     return UnknownVerb(method, 1);
   return {};
 }
@@ -313,7 +365,7 @@ Result<void> CheckMethod(std::string_view method) {
 Result<RulePieces> CutCompact(std::string_view text) {
   RulePieces pieces;
   size_t space = text.find(' ');
-  if (text.starts_with("git ")) space = text.find(' ', 4);
+  if (Contains(kPairs, text.substr(0, space)) && space != std::string_view::npos) space = text.find(' ', space + 1);
   const std::string_view verb = text.substr(0, space);
   pieces.verb = {std::string(verb), 1};
   Rule probe;
@@ -332,9 +384,13 @@ Result<RulePieces> CutCompact(std::string_view text) {
     pieces.paths.push_back({std::string(target), column(0)});
     return pieces;
   }
-  if (const size_t gap = target.find(' '); gap != std::string_view::npos)
+  if (const size_t gap = target.find(' '); probe.verb == Verb::kGrpc && gap != std::string_view::npos) {
+    pieces.paths.push_back({std::string(target.substr(gap + 1)), column(gap + 1)});
+    target = target.substr(0, gap);
+  } else if (gap != std::string_view::npos) {
     return TextError(fmt::format("one target a rule, after one space; `{}` is too much", target.substr(gap)), column(gap),
                      target.size() - gap);
+  }
   if (const size_t mark = target.find("://"); mark != std::string_view::npos && mark < target.find('/')) {
     pieces.scheme = Piece{std::string(target.substr(0, mark)), column(0)};
     at += mark + 3;
@@ -379,7 +435,44 @@ Result<Rule> ParseCompact(Effect effect, std::string_view text) {
   return rule;
 }
 
+namespace {
+
+// Where an upstream proxy looks the name up, the address cannot be checked.
+Result<void> CheckRoute(const Rule& rule) {
+  if (!rule.via.empty() && !rule.ip.empty())
+    return TextError("`via` with `ip`: the upstream proxy looks the name up, so the address that is dialled cannot be checked", 1,
+                     1);
+  if (!rule.via.empty() && rule.verb == Verb::kTcp && rule.host.cidr)
+    return TextError(
+        "`via` with an address as the target: the upstream proxy looks names up, so which lead there cannot be checked; "
+        "write the name",
+        1, 1);
+  if (rule.scheme == Scheme::kHttp && !rule.with.empty())
+    return TextError("`with` on a rule of http://: a credential is never sent in the clear", 1, 1);
+  if (rule.scheme == Scheme::kHttp && !rule.pins.empty()) return TextError("`pins` on a rule of http://, which has no key", 1, 1);
+  return {};
+}
+
+// GraphQL servers take their own keys of a URL for more than the body.
+Result<void> CheckGraphqlKeys(const Rule& rule) {
+  static constexpr std::string_view kOwn[] = {"query", "operationName", "variables", "extensions"};
+  if (!rule.allow || rule.verb != Verb::kGraphql) return {};
+  for (const std::string_view key : kOwn) {
+    const bool matched = std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
+    const bool listed =
+        rule.query_keys && std::find(rule.query_keys->begin(), rule.query_keys->end(), key) != rule.query_keys->end();
+    if (matched || listed)
+      return TextError(
+          fmt::format("`{}` in a URL is a GraphQL request by itself: it is read as one, and no key of the rule", key), 1, 1);
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> CheckRule(const Rule& rule) {
+  if (auto checked = CheckRoute(rule); !checked) return checked;
+  if (auto checked = CheckGraphqlKeys(rule); !checked) return checked;
   if (!rule.allow || !IsInner(rule.verb)) return {};
   for (const Glob& path : rule.paths) {
     const std::string& text = path.text();

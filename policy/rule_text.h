@@ -23,7 +23,7 @@ struct RulePieces {
   std::optional<Piece> scheme{};
   std::optional<Piece> host{};
   std::optional<Piece> ports{};
-  std::vector<Piece> paths{};
+  std::vector<Piece> paths{};  ///< of `grpc` package.Service/Method
 };
 
 /// "GET api.github.com/repos/**".

@@ -49,6 +49,15 @@ const std::vector<Assertion>& Snapshot::assertions() const { return compiled_->a
 const std::string& Snapshot::name() const { return compiled_->name; }
 Mode Snapshot::mode() const { return compiled_->mode; }
 const Settings& Snapshot::settings() const { return compiled_->settings; }
+const std::vector<Credential>& Snapshot::credentials() const { return compiled_->credentials; }
+const std::vector<UpstreamProxy>& Snapshot::proxies() const { return compiled_->proxies; }
+
+std::span<const Pin> Snapshot::pins(RuleRef ref) const {
+  const auto index = static_cast<size_t>(ref);
+  if (index >= compiled_->rules.size()) return {};
+  return compiled_->rules[index].pins;
+}
+
 const std::string& Snapshot::digest() const { return compiled_->digest; }
 bool Snapshot::NeedsDigests() const { return compiled_->needs_digests; }
 std::span<const std::string> Snapshot::files() const { return compiled_->files; }

@@ -8,6 +8,7 @@
 //   auto d = (*snapshot)->DecideConnect({.process = &p, .host = "api.github.com", .port = 443, .now = now});
 //   if (d.verdict == policy::ConnectVerdict::kInspect) …judge each request with DecideRequest…
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,9 @@ enum class DnsMode : uint8_t { kSynthetic, kReal };
 struct Settings {
   DnsMode dns = DnsMode::kSynthetic;
   int deny_errno = 13;  ///< EACCES, or ECONNREFUSED
+  std::string via{};    ///< the upstream proxy of every allow that names none and no address; empty: none
+  SourceSpan via_at{};
+  uint16_t proxy = kNoIndex16;  ///< `via`, resolved
 };
 
 /// What people and records need to know of a rule.
@@ -42,7 +46,9 @@ struct RuleInfo {
 /// "policy.yaml:7", or "npm@1:3, from policy.yaml:7" for a preset's rule.
 [[nodiscard]] std::string PlaceText(const SourceSpan& span, const SourceSpan& origin);
 
-struct Assertion;  // rule.h
+struct Assertion;      // rule.h
+struct Credential;     // credential.h
+struct UpstreamProxy;  // credential.h
 
 class Snapshot {
  public:
@@ -76,6 +82,11 @@ class Snapshot {
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] Mode mode() const;
   [[nodiscard]] const Settings& settings() const;
+  /// What Decision::credential and Decision::via count into. Names and sources, never a secret.
+  [[nodiscard]] const std::vector<Credential>& credentials() const;
+  [[nodiscard]] const std::vector<UpstreamProxy>& proxies() const;
+  /// Keys that the upstream of the rule must have one of (SHA-256 of its SubjectPublicKeyInfo); empty for none.
+  [[nodiscard]] std::span<const std::array<uint8_t, 32>> pins(RuleRef ref) const;
   /// Lower-case hexadecimal SHA-256 over the canonical form of every rule, sorted; equal meaning as written, equal digest.
   [[nodiscard]] const std::string& digest() const;
   /// Whether some rule names an executable by digest, so that Process::exe.sha256 must be filled.

@@ -10,6 +10,7 @@
 
 #include "policy/compiled.h"
 #include "policy/overlap.h"
+#include "prover/modelled.h"
 #include "prover/prove.h"
 
 namespace sluice::prover {
@@ -19,7 +20,7 @@ using policy::Finding;
 using policy::Rule;
 using policy::Verb;
 
-constexpr uint64_t kMaxLintSteps = 20'000'000;     // of the prover, over the whole policy
+constexpr uint64_t kMaxLintSteps = 10'000'000;     // of the prover, over the whole policy
 constexpr size_t kMaxLintComparisons = 4'000'000;  // of two rules' hosts, over the whole policy
 
 class ReachLinter {
@@ -191,6 +192,15 @@ class ReachLinter {
 
 }  // namespace
 
-std::vector<Finding> LintReach(const policy::Snapshot& snapshot, WallTime now) { return ReachLinter(snapshot, now).Run(); }
+std::vector<Finding> LintReach(const policy::Snapshot& snapshot, WallTime now) {
+  if (std::string why = WhyNotModelled(snapshot); !why.empty())
+    return {{Finding::Severity::kNote,
+             "not-compared",
+             fmt::format("what the rules add to each other is not looked into: {}", why),
+             SourceSpan{snapshot.files().empty() ? snapshot.name() : snapshot.files()[0], 1, 1, 0},
+             {},
+             {}}};
+  return ReachLinter(snapshot, now).Run();
+}
 
 }  // namespace sluice::prover

@@ -30,21 +30,21 @@ struct Reader {
   bool operator==(const Reader&) const = default;
 };
 
-// The path as it stands, with %2F as a slash, without ";x", and with both.
+// The path as it stands, with %2F as a slash, without ";x", and with both: two bits.
 constexpr size_t kReadings = 4;
 constexpr size_t kAsItStands = 0;
 constexpr size_t kSlashesDecoded = 1;
 constexpr size_t kParamsDropped = 2;
-constexpr size_t kBoth = 3;
-bool DecodesSlashes(size_t reading) { return reading == kSlashesDecoded || reading == kBoth; }
-bool DropsParams(size_t reading) { return reading == kParamsDropped || reading == kBoth; }
+bool DecodesSlashes(size_t reading) { return (reading & kSlashesDecoded) != 0; }
+bool DropsParams(size_t reading) { return (reading & kParamsDropped) != 0; }
 
 struct Place {
   bool begun = false;
+  size_t told_apart = 0;  ///< the bits in which readings differ by now: each from its first symbol on
   std::array<Reader, kReadings> readers{};
   bool operator==(const Place&) const = default;
   [[nodiscard]] uint64_t Packed() const {
-    uint64_t packed = begun ? 1 : 0;
+    uint64_t packed = told_apart << 1 | (begun ? 1 : 0);
     for (const Reader& reader : readers)
       packed = packed << 4 | static_cast<uint64_t>(reader.segment) << 2 | (reader.skipping ? 2u : 0u) | (reader.open ? 1u : 0u);
     return packed;
@@ -53,6 +53,14 @@ struct Place {
 
 bool IsDots(const Reader& reader) {
   return reader.segment == Reader::Segment::kDot || reader.segment == Reader::Segment::kDotDot;
+}
+
+// What tells readings apart from here on that were one before.
+size_t Parts(const Place& from, const Symbol& symbol) {
+  const size_t bit = symbol.kind == Symbol::Kind::kEncodedSlash ? kSlashesDecoded
+                     : symbol.kind == Symbol::Kind::kSemicolon  ? kParamsDropped
+                                                                : 0;
+  return bit & ~from.told_apart;
 }
 
 // One symbol in one reading: false where the reading then has a dot segment, which no allow matches. `emitted` is what the
@@ -199,16 +207,15 @@ class Search {
     return takes_all && OutsideNode(item).absorbs;
   }
 
+  // All readings are one until a symbol tells them apart, so only that one is followed until then.
   void Start() {
     Open first;
     for (size_t p = 0; p < question_.outside.size(); ++p)
-      for (size_t r = 0; r < (ReadsWide(*question_.outside[p]) ? kReadings : 1); ++r)
-        for (const NodeId node : question_.outside[p]->nfa.start) first.outside.push_back(Pack(p, r, node));
+      for (const NodeId node : question_.outside[p]->nfa.start) first.outside.push_back(Pack(p, kAsItStands, node));
     std::vector<Items> choices;
     for (size_t p = 0; p < question_.inside.size(); ++p) {
       choices.emplace_back();
-      for (size_t r = 0; r < (ReadsWide(*question_.inside[p]) ? kReadings : 1); ++r)
-        for (const NodeId node : question_.inside[p]->nfa.start) choices.back().push_back(Pack(p, r, node));
+      for (const NodeId node : question_.inside[p]->nfa.start) choices.back().push_back(Pack(p, kAsItStands, node));
     }
     AddEach(first, choices, 0);
   }
@@ -271,6 +278,7 @@ class Search {
     if (!from.begun && symbol.kind != Symbol::Kind::kSlash) return false;
     if (from.begun && symbol.kind == Symbol::Kind::kSlash && from.readers[kAsItStands].open) return false;
     to->begun = true;
+    to->told_apart |= Parts(from, symbol);
     const size_t readings = question_.universe == Universe::kRequestPath ? kReadings : 1;
     for (size_t r = 0; r < readings; ++r)
       if (!Advance(&to->readers[r], r, symbol, &(*emitted)[r])) return false;
@@ -300,6 +308,16 @@ class Search {
            (pattern.path_params || symbol.kind != Symbol::Kind::kSemicolon);
   }
 
+  // One node, in the reading that it stands for and, where `parts` tells another apart from that, in the other.
+  void Step(const PathPattern& pattern, Item item, const Symbol& symbol, size_t parts,
+            const std::array<std::string_view, kReadings>& emitted, Items* out) const {
+    if (!Takes(pattern, symbol)) return;
+    StepNode(pattern, item, emitted[ReadingOf(item)], out);
+    if (parts == 0 || !ReadsWide(pattern)) return;
+    const Item other = item | Pack(0, parts, 0);
+    StepNode(pattern, other, emitted[ReadingOf(other)], out);
+  }
+
   void Expand(uint32_t at, size_t length) {
     for (uint32_t s = 0; s < symbols_.size(); ++s) {
       if (!budget_->Spend(1 + open_[at].outside.size() / 4)) return;
@@ -307,18 +325,17 @@ class Search {
       Open next;
       std::array<std::string_view, kReadings> emitted;
       if (!Next(open_[at].place, symbol, &next.place, &emitted)) continue;
+      const size_t parts = Parts(open_[at].place, symbol);
       std::vector<Items> choices;
       bool alive = true;
       for (const Item item : open_[at].inside) {
         choices.emplace_back();
-        if (Takes(InsideOf(item), symbol)) StepNode(InsideOf(item), item, emitted[ReadingOf(item)], &choices.back());
+        Step(InsideOf(item), item, symbol, parts, emitted, &choices.back());
         alive = alive && !choices.back().empty();
       }
       if (!alive) continue;
-      for (const Item item : open_[at].outside) {
-        const PathPattern& pattern = *question_.outside[PatternOf(item)];
-        if (Takes(pattern, symbol)) StepNode(pattern, item, emitted[ReadingOf(item)], &next.outside);
-      }
+      for (const Item item : open_[at].outside)
+        Step(*question_.outside[PatternOf(item)], item, symbol, parts, emitted, &next.outside);
       std::sort(next.outside.begin(), next.outside.end());
       next.outside.erase(std::unique(next.outside.begin(), next.outside.end()), next.outside.end());
       if (std::any_of(next.outside.begin(), next.outside.end(), [&](Item item) { return Absorbs(item); })) continue;

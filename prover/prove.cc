@@ -1,9 +1,11 @@
 #include "prover/prove.h"
 
+#include <initializer_list>
 #include <map>
 
 #include "policy/compiled.h"
 #include "policy/rule_text.h"
+#include "prover/modelled.h"
 #include "prover/walk.h"
 
 namespace sluice::prover {
@@ -48,33 +50,74 @@ class Meant {
   const policy::Snapshot& policy_;
 };
 
-// The verdict of what was found, or why there is none.
-void Conclude(Proof* proof, const Budget& budget, bool replay_failed) {
-  proof->steps = budget.used();
-  proof->replay_failed = replay_failed;
-  if (replay_failed) {
-    proof->why_unknown = "a witness did not hold when it was replayed: a fault of the prover";
-  } else if (budget.exhausted()) {
-    proof->why_unknown = budget.why();
-  } else if (proof->gains.empty()) {
-    proof->verdict = proof->losses.empty() ? Verdict::kEqual : Verdict::kNarrowed;
-  } else {
-    proof->verdict = proof->losses.empty() ? Verdict::kWidened : Verdict::kIncomparable;
+// What every question works with, and how its answer is taken.
+class Workbench {
+ public:
+  explicit Workbench(const Options& options) : options_(options), budget_(options.limit), requests_(&budget_) {}
+
+  [[nodiscard]] Side MakeSide(const policy::Snapshot& policy, SideKind kind) {
+    return classes_.MakeSide(policy, kind, &requests_.rules());
   }
+  /// Either of the findings may be null: it is not asked for.
+  void Run(const Side& base, const Side& head, const Side* accepted, Findings* gains, Findings* losses) {
+    Walk(base, head, accepted, options_, &requests_, &budget_).Run(gains, losses);
+  }
+  [[nodiscard]] Proof Conclude(Findings* gains, Findings* losses) const;
+
+ private:
+  const Options& options_;
+  Budget budget_;
+  Requests requests_;
+  Classes classes_;
+};
+
+// The verdict of what was found, or why there is none.
+Proof Workbench::Conclude(Findings* gains, Findings* losses) const {
+  Proof proof;
+  for (const auto& [found, list] : {std::pair(gains, &proof.gains), std::pair(losses, &proof.losses)}) {
+    if (found == nullptr) continue;
+    proof.replay_failed |= found->replay_failed();
+    *list = found->Take();
+  }
+  proof.steps = budget_.used();
+  if (proof.replay_failed) {
+    proof.why_unknown = "a witness did not hold when it was replayed: a fault of the prover";
+  } else if (budget_.exhausted()) {
+    proof.why_unknown = budget_.why();
+  } else if (proof.gains.empty()) {
+    proof.verdict = proof.losses.empty() ? Verdict::kEqual : Verdict::kNarrowed;
+  } else {
+    proof.verdict = proof.losses.empty() ? Verdict::kWidened : Verdict::kIncomparable;
+  }
+  return proof;
+}
+
+Proof Unknown(std::string why) {
+  Proof proof;
+  proof.why_unknown = std::move(why);
+  return proof;
+}
+
+// The first of them that has no model; empty where each has.
+std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies, const std::vector<policy::Rule>& rules) {
+  for (const policy::Snapshot* policy : policies)
+    if (std::string why = WhyNotModelled(*policy); !why.empty()) return why;
+  for (const policy::Rule& rule : rules)
+    if (std::string why = WhyNotModelled(rule); !why.empty()) return why;
+  return "";
 }
 
 // An accepted region is of use where the head reaches something in it that the base does not.
-std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Options& options, Classes* classes,
-                                   Requests* requests, Budget* budget) {
+std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Options& options, Workbench* bench) {
   std::vector<size_t> unused;
   for (size_t i = 0; i < options.accepted.size(); ++i) {
     policy::Rule region = options.accepted[i];
     region.allow = false;
     const policy::SnapshotPtr except = SnapshotOf({std::move(region)});
-    const Side all_but = classes->MakeSide(*except, SideKind::kAllBut, &requests->rules());
+    const Side all_but = bench->MakeSide(*except, SideKind::kAllBut);
     Findings inside(*head.snapshot, *except, base.snapshot);
     inside.LoserIsAllBut();
-    Walk(all_but, head, &base, options, requests, budget).Run(&inside, nullptr);
+    bench->Run(all_but, head, &base, &inside, nullptr);
     if (inside.empty()) unused.push_back(i);
   }
   return unused;
@@ -83,62 +126,50 @@ std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Opt
 }  // namespace
 
 Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& head_as_written, const Options& options) {
+  if (std::string why = WhyNotCompared({&base_as_written, &head_as_written}, options.accepted); !why.empty())
+    return Unknown(std::move(why));
   const Meant base(base_as_written, options);
   const Meant head(head_as_written, options);
-  Budget budget(options.limit);
-  Requests requests(&budget);
-  Classes classes;
-  const Side base_side = classes.MakeSide(*base, SideKind::kPolicy, &requests.rules());
-  const Side head_side = classes.MakeSide(*head, SideKind::kPolicy, &requests.rules());
+  Workbench bench(options);
+  const Side base_side = bench.MakeSide(*base, SideKind::kPolicy);
+  const Side head_side = bench.MakeSide(*head, SideKind::kPolicy);
   const policy::SnapshotPtr accepted = options.accepted.empty() ? nullptr : SnapshotOf(options.accepted);
   std::optional<Side> accepted_side;
-  if (accepted) accepted_side = classes.MakeSide(*accepted, SideKind::kPolicy, &requests.rules());
+  if (accepted) accepted_side = bench.MakeSide(*accepted, SideKind::kPolicy);
   Findings gains(*head, *base, accepted.get());
   Findings losses(*base, *head, nullptr);
-  Walk(base_side, head_side, accepted_side ? &*accepted_side : nullptr, options, &requests, &budget).Run(&gains, &losses);
-  Proof proof;
-  proof.gains = gains.Take();
-  proof.losses = losses.Take();
-  proof.unused_accepted = UnusedAccepted(base_side, head_side, options, &classes, &requests, &budget);
-  Conclude(&proof, budget, gains.replay_failed() || losses.replay_failed());
+  bench.Run(base_side, head_side, accepted_side ? &*accepted_side : nullptr, &gains, &losses);
+  std::vector<size_t> unused = UnusedAccepted(base_side, head_side, options, &bench);
+  Proof proof = bench.Conclude(&gains, &losses);
+  proof.unused_accepted = std::move(unused);
   return proof;
 }
 
 Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, const Options& options) {
-  const Meant meant(as_written, options);
-  const policy::Snapshot& policy = *meant;
-  Budget budget(options.limit);
-  Requests requests(&budget);
-  Classes classes;
+  if (std::string why = WhyNotCompared({&as_written}, {never}); !why.empty()) return Unknown(std::move(why));
+  const Meant policy(as_written, options);
+  Workbench bench(options);
   policy::Rule deny = never;
   deny.allow = false;
   const policy::SnapshotPtr except = SnapshotOf({std::move(deny)});
-  const Side all_but = classes.MakeSide(*except, SideKind::kAllBut, &requests.rules());
-  const Side side = classes.MakeSide(policy, SideKind::kPolicy, &requests.rules());
-  Findings gains(policy, *except, nullptr);
+  const Side all_but = bench.MakeSide(*except, SideKind::kAllBut);
+  const Side side = bench.MakeSide(*policy, SideKind::kPolicy);
+  Findings gains(*policy, *except, nullptr);
   gains.LoserIsAllBut();
-  Walk(all_but, side, nullptr, options, &requests, &budget).Run(&gains, nullptr);
-  Proof proof;
-  proof.gains = gains.Take();
-  Conclude(&proof, budget, gains.replay_failed());
-  return proof;
+  bench.Run(all_but, side, nullptr, &gains, nullptr);
+  return bench.Conclude(&gains, nullptr);
 }
 
 Proof CheckAlways(const policy::Snapshot& as_written, const policy::Rule& always, const Options& options) {
-  const Meant meant(as_written, options);
-  const policy::Snapshot& policy = *meant;
-  Budget budget(options.limit);
-  Requests requests(&budget);
-  Classes classes;
+  if (std::string why = WhyNotCompared({&as_written}, {always}); !why.empty()) return Unknown(std::move(why));
+  const Meant policy(as_written, options);
+  Workbench bench(options);
   const policy::SnapshotPtr wanted = SnapshotOf({always});
-  const Side base = classes.MakeSide(*wanted, SideKind::kPolicy, &requests.rules());
-  const Side head = classes.MakeSide(policy, SideKind::kPolicy, &requests.rules());
-  Findings losses(*wanted, policy, nullptr);
-  Walk(base, head, nullptr, options, &requests, &budget).Run(nullptr, &losses);
-  Proof proof;
-  proof.losses = losses.Take();
-  Conclude(&proof, budget, losses.replay_failed());
-  return proof;
+  const Side base = bench.MakeSide(*wanted, SideKind::kPolicy);
+  const Side head = bench.MakeSide(*policy, SideKind::kPolicy);
+  Findings losses(*wanted, *policy, nullptr);
+  bench.Run(base, head, nullptr, nullptr, &losses);
+  return bench.Conclude(nullptr, &losses);
 }
 
 }  // namespace sluice::prover

@@ -114,7 +114,7 @@ struct ManifestEntry {
 
 struct Options {
   WallTime at{};                                            ///< the interval of time begins here (exact point 17)
-  uint64_t limit = 20'000'000;                              ///< steps before the answer is kUnknown
+  uint64_t limit = 10'000'000;                              ///< steps before the answer is kUnknown
   std::vector<policy::Rule> accepted{};                     ///< allows: regions taken out of the gains before they are judged
   std::optional<std::vector<ManifestEntry>> executables{};  ///< nothing: any path may exist
 };

@@ -55,7 +55,7 @@ class Asked {
 
 Answer Of(bool reached, const Decision& decision) {
   // Bytes on a connection that is inspected are no HTTP: the connection is allowed, they are not.
-  const bool inspected = !reached && decision.reason == policy::Reason::kAllowed;
+  const bool inspected = !reached && decision.allowed;
   return {reached, inspected ? policy::Reason::kProtocol : decision.reason, inspected ? policy::RuleRef::kNone : decision.rule};
 }
 
@@ -72,15 +72,13 @@ Answer Replay(const Snapshot& snapshot, const Witness& witness) {
     return Of(decision.allowed, decision);
   }
   const auto connect = snapshot.DecideConnect(asked.Connection());
-  const bool audit = snapshot.mode() == policy::Mode::kAudit && connect.allowed();
   switch (witness.layer) {
     case Layer::kUdp:
       return Of(connect.allowed(), connect.decision);
     case Layer::kTcp:
-      return Of(audit || connect.verdict == ConnectVerdict::kOpaqueTcp, connect.decision);
+      return Of(connect.verdict == ConnectVerdict::kOpaqueTcp, connect.decision);
     case Layer::kTls:
-      return Of(audit || connect.verdict == ConnectVerdict::kOpaqueTcp || connect.verdict == ConnectVerdict::kOpaqueTls,
-                connect.decision);
+      return Of(connect.verdict == ConnectVerdict::kOpaqueTcp || connect.verdict == ConnectVerdict::kOpaqueTls, connect.decision);
     default:
       break;
   }

@@ -55,11 +55,14 @@ CellReach PolicyReach(const Side& side, const RuleNumbers& alive, const Connecti
   reach.audit = side.audit() && !policy::GuardRefuses(layers, connection);
   if (open && layers.OpaqueTcp() != kNoIndex) reach.tcp_rules = AllowsOf(side, alive, Verb::kTcp);
   if (open && layers.OpaqueTls() != kNoIndex) reach.tls_rules = AllowsOf(side, alive, Verb::kTls);
-  reach.tcp = reach.audit || !reach.tcp_rules.empty();
+  // In audit mode the enforcer says where bytes pass: a connection that is inspected, as all at 80 and 443 are that no rule
+  // opens, carries requests alone. What else is sent there is a fault of protocol (exact point 19).
+  const auto passed = reach.audit ? side.snapshot->DecideConnect(connection.query).verdict : policy::ConnectVerdict::kDeny;
+  reach.tcp = passed == policy::ConnectVerdict::kOpaqueTcp || !reach.tcp_rules.empty();
   reach.tls = reach.tcp || !reach.tls_rules.empty();
   for (const Scheme scheme : {Scheme::kHttps, Scheme::kHttp}) {
     SchemeReach& inside = reach.schemes[static_cast<size_t>(scheme)];
-    if (scheme == Scheme::kHttps ? reach.tls : reach.tcp) {
+    if (reach.audit || (scheme == Scheme::kHttps ? reach.tls : reach.tcp)) {
       inside.kind = SchemeReach::Kind::kEverything;
     } else if (open && (scheme == Scheme::kHttp || layers.tls_deny == kNoIndex)) {
       AddRules(side, alive, scheme, &inside);

@@ -51,7 +51,7 @@ struct CellReach {
   bool tcp = false;  ///< opaque bytes
   bool tls = false;  ///< opaque TLS; tcp implies it
   bool udp = false;
-  bool audit = false;       ///< everything, by `mode: audit`
+  bool audit = false;       ///< every request, by `mode: audit`; bytes where `tcp` or `tls` says so
   RuleNumbers tcp_rules{};  ///< the allows that open it
   RuleNumbers tls_rules{};
   RuleNumbers udp_rules{};

@@ -331,7 +331,8 @@ void Walk::RequestGains(const Alive& alive, const Cell& cell, const std::array<C
   RequestProblem problem;
   if (mine.kind == Kind::kEverything) {
     // Of an opaque connection the bytes were reported; a request is of interest where the other side judges requests.
-    if (everything_by.empty() && (!reach[winner].audit || other.kind == Kind::kNothing)) return;
+    const bool bytes = scheme == Scheme::kHttps ? reach[winner].tls : reach[winner].tcp;
+    if (everything_by.empty() && (!reach[winner].audit || (bytes && other.kind == Kind::kNothing))) return;
     problem.head_allows = {kUniversal};
   } else {
     problem.head_allows = mine.allows;

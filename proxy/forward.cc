@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace sluice::proxy {
@@ -32,6 +33,12 @@ void AppendForwardedFields(Buffer* out, const Head& head) {
     if (field.forward) AppendField(out, field.name, field.value);
 }
 
+void AppendEditedFields(Buffer* out, const Head& head, const HeadEdits& edits) {
+  for (const Field& field : head.fields)
+    if (field.forward && !edits.Removes(field)) AppendField(out, field.name, field.value);
+  for (const auto& [name, value] : edits.added) AppendField(out, name, value);
+}
+
 void AppendFraming(Buffer* out, const Head& head, const Framing& framing) {
   if (framing.kind == BodyKind::kLength) {
     out->Append("content-length: ");
@@ -60,13 +67,19 @@ std::string HostField(std::string_view name, const IpAddress& literal, uint16_t 
   return host;
 }
 
+bool HeadEdits::Removes(const Field& field) const { return std::ranges::find(removed, field.name) != removed.end(); }
+
 void AppendRequestHead(Buffer* out, const RequestHead& head, const RequestForward& forward) {
   out->Append(head.method);
   out->Append(" ");
   out->Append(forward.target);
   out->Append(" HTTP/1.1\r\n");
   AppendField(out, "host", forward.host);
-  AppendForwardedFields(out, head);
+  if (forward.edits == nullptr || (forward.edits->removed.empty() && forward.edits->added.empty())) {
+    AppendForwardedFields(out, head);
+  } else {
+    AppendEditedFields(out, head, *forward.edits);
+  }
   // A client that takes trailers is told apart from one that does not; we ourselves always do.
   if (head.te_trailers) out->Append("te: trailers\r\nconnection: te\r\n");
   Framing framing = forward.framing;

@@ -4,8 +4,11 @@
 // fields and those that Connection names are gone, and an upstream cannot forge Sluice's own fields.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/ip.h"
 #include "proxy/buffer.h"
@@ -16,10 +19,25 @@ namespace sluice::proxy {
 /// What a rebuilt Host says: "a.test", "a.test:8443", "[::1]:8080". `default_port` is 443 or 80 by scheme.
 [[nodiscard]] std::string HostField(std::string_view name, const IpAddress& literal, uint16_t port, uint16_t default_port);
 
+/// What is changed in a request's head between the judgement and the wire, in HTTP/1.1 and HTTP/2 alike: credentials. Neither
+/// framing nor hop-by-hop fields can be added.
+struct HeadEdits {
+  std::vector<std::string> removed;                        ///< names in lower case: the client's own fields that do not leave
+  std::vector<std::pair<std::string, std::string>> added;  ///< names in lower case
+  std::optional<std::string> query;                        ///< takes the place of the query, without '?'
+  [[nodiscard]] bool Removes(const Field& field) const;
+  void Clear() {
+    removed.clear();
+    added.clear();
+    query.reset();
+  }
+};
+
 struct RequestForward {
   std::string_view target;  ///< CanonicalTarget::ForUpstream()
   std::string_view host;    ///< HostField
   Framing framing;
+  const HeadEdits* edits = nullptr;  ///< but for the query, which is in `target`
 };
 void AppendRequestHead(Buffer* out, const RequestHead& head, const RequestForward& forward);
 

@@ -1,5 +1,6 @@
 #include "proxy/http1.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -132,6 +133,15 @@ Fault ParseLine(char* line, size_t size, NameCase name_case, uint16_t status, Fi
   field->id = Classify(field->name);
   field->forward = true;
   return {};
+}
+
+bool NamesConnectionScheme(std::string_view value) {
+  bool found = false;
+  ForEachListItem(value, [&](std::string_view item) {
+    const std::string_view scheme = item.substr(0, item.find(' '));
+    found |= EqualsLower(scheme, "ntlm") || EqualsLower(scheme, "negotiate");
+  });
+  return found;
 }
 
 Fault NoteConnection(std::string_view value, uint16_t status, Head* head) {
@@ -328,6 +338,11 @@ std::string_view Head::Find(FieldId id) const {
   return {};
 }
 
+bool BindsConnection(const Head& head, std::string_view lower_name) {
+  return std::ranges::any_of(
+      head.fields, [&](const Field& field) { return EqualsLower(field.name, lower_name) && NamesConnectionScheme(field.value); });
+}
+
 bool EqualsLower(std::string_view text, std::string_view lower) {
   if (text.size() != lower.size()) return false;
   for (size_t i = 0; i < text.size(); ++i)
@@ -399,6 +414,24 @@ std::expected<Framing, Fault> ResponseFraming(const ResponseHead& head, std::str
   if (bodiless) return Framing{};
   if (framing->kind == BodyKind::kNone) return Framing{BodyKind::kUntilClose, 0};
   return framing;
+}
+
+bool IsTokenByte(char c) { return TokenLower(c) != 0; }
+
+Fault AddField(std::string_view lower_name, std::string_view value, uint16_t status, Head* head) {
+  if (head->fields.size() == kMaxFields) return {status == 400 ? uint16_t{431} : status, "too many header fields"};
+  if (lower_name.empty()) return {status, "an empty header name"};
+  for (const char c : lower_name)
+    if (c == 0 || TokenLower(c) != c) return {status, "an invalid byte in a header name"};
+  if (status == 400 && IsKnownWithUnderscores(lower_name)) return {status, "a header name with an underscore in place of a dash"};
+  if (Trim(value).size() != value.size()) return {status, "white space around a header value"};
+  if (!IsFieldValue(value.data(), value.size())) return {status, "a control character in a header value"};
+  Field field{lower_name, value, Classify(lower_name), true};
+  if (field.id != FieldId::kOther) {
+    if (const Fault fault = Note(&field, status, head)) return fault;
+  }
+  head->fields.push_back(field);
+  return {};
 }
 
 std::expected<Field, Fault> ParseFieldLine(std::span<char> line) {

@@ -58,7 +58,7 @@ struct Field {
   bool forward = true;  ///< false: hop-by-hop, named by Connection, or rebuilt by the serialiser
 };
 
-enum class Version : uint8_t { k10, k11 };
+enum class Version : uint8_t { k10, k11, k2 };
 
 /// What both kinds of head have. Reused from message to message: parsing clears it and keeps the memory.
 struct Head {
@@ -111,6 +111,10 @@ Fault ParseResponseHead(std::span<char> bytes, ResponseHead* head);
 [[nodiscard]] std::expected<Framing, Fault> RequestFraming(const RequestHead& head);
 [[nodiscard]] std::expected<Framing, Fault> ResponseFraming(const ResponseHead& head, std::string_view request_method);
 
+/// NTLM and Negotiate (RFC 4559) prove who asks once for a whole connection: what follows on it is that user's. `lower_name` is
+/// "authorization" or "www-authenticate".
+[[nodiscard]] bool BindsConnection(const Head& head, std::string_view lower_name);
+
 /// Name comparison without regard to ASCII case; `lower` is already lower.
 [[nodiscard]] bool EqualsLower(std::string_view text, std::string_view lower);
 
@@ -128,6 +132,13 @@ void ForEachListItem(std::string_view list, Visit visit) {
     at = comma + 1;
   }
 }
+
+/// Whether a byte may stand in a token (RFC 9110 section 5.6.2), letters of either case.
+[[nodiscard]] bool IsTokenByte(char c);
+
+/// One field of a head that came in another form than lines (HTTP/2), held to the same rules; its name must be in lower case. The
+/// views are kept. Faults have this status, or 431 where 400 was given and there are too many.
+Fault AddField(std::string_view lower_name, std::string_view value, uint16_t status, Head* head);
 
 /// One "name: value" line without its line end, for trailers. Names are lower-cased in place.
 [[nodiscard]] std::expected<Field, Fault> ParseFieldLine(std::span<char> line);

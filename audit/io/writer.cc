@@ -202,6 +202,10 @@ Result<std::unique_ptr<Writer>> Writer::Start(const Options& options) {
     if (!opened) return std::unexpected(opened.error());
     file.emplace(*std::move(opened));
   }
+  return Start(options, std::move(file));
+}
+
+Result<std::unique_ptr<Writer>> Writer::Start(const Options& options, std::optional<AuditFile> file) {
   if (options.queue == 0) return Fail(Code::kInvalid, "the audit queue needs room for a record");
   return std::make_unique<Running>(options, std::move(file));
 }

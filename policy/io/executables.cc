@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "base/hex.h"
 #include "base/unique_fd.h"
 #include "policy/rule_text.h"
 
@@ -96,6 +97,13 @@ void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks)
       }
     }
   }
+}
+
+Result<std::string> TextDigest(std::string_view text) {
+  std::array<uint8_t, 32> digest{};
+  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1)
+    return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+  return HexText(digest);
 }
 
 Result<std::array<uint8_t, 32>> FileDigest(const std::string& path) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policy/finding.h"
@@ -19,6 +20,9 @@ namespace sluice::policy {
 /// For policies of other tools, whose authors write links: replaces each by the file it leads to and says so. What is a script
 /// is told too; no process is one.
 void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks);
+
+/// SHA-256 of a text, as 64 digits: what names a policy or a finding.
+[[nodiscard]] Result<std::string> TextDigest(std::string_view text);
 
 /// SHA-256 of a file's content, for the question "would this program be allowed". At most 1 GiB.
 [[nodiscard]] Result<std::array<uint8_t, 32>> FileDigest(const std::string& path);

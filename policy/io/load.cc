@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -19,9 +17,10 @@
 #include "policy/document.h"
 #include "policy/import/import.h"
 #include "policy/io/executables.h"
-#include "policy/io/preset_store.h"
 #include "policy/io/foreign.h"
+#include "policy/io/preset_store.h"
 #include "policy/io/yaml.h"
+#include "policy/routes.h"
 #include "policy/rule_text.h"
 
 namespace sluice::policy {
@@ -62,15 +61,6 @@ std::string RealPath(const std::string& path) {
   std::string result(real);
   std::free(real);
   return result;
-}
-
-std::string Sha256(const std::string& text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return "";
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
 }
 
 // Reads the top file and what it includes, each once, depth first.
@@ -114,6 +104,8 @@ class Loader {
       source_.mode = document->mode;
       source_.settings = document->settings;
     }
+    if (auto added = AddNamed(std::move(document->credentials), "credential", &source_.credentials); !added) return added;
+    if (auto added = AddNamed(std::move(document->proxies), "proxy", &source_.proxies); !added) return added;
     for (const PresetUse& use : document->presets) {
       if (auto added = AddPreset(use, VersionNeed::kWritten); !added) return added;
     }
@@ -184,8 +176,10 @@ class Loader {
       for (const Assertion& assertion : source_.assertions) asserted.push_back(assertion.rule);
       if (auto good = CheckExecutables(asserted); !good) return std::unexpected(good.error());
     }
-    source_.digest = Sha256(DigestInput(source_.rules, source_.mode));
-    if (source_.digest.empty()) return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
+    if (auto resolved = ResolveRoutes(&source_); !resolved) return std::unexpected(resolved.error());
+    auto digest = TextDigest(DigestInput(source_));
+    if (!digest) return std::unexpected(digest.error());
+    source_.digest = *std::move(digest);
     return Compile(std::move(source_));
   }
 
@@ -202,6 +196,21 @@ class Loader {
     if (!rules) return std::unexpected(rules.error());
     for (Rule& rule : *rules) {
       if (auto added = AddRule(std::move(rule)); !added) return added;
+    }
+    return {};
+  }
+
+  // Names are those of the whole composition.
+  template <class T>
+  static Result<void> AddNamed(std::vector<T> items, std::string_view what, std::vector<T>* all) {
+    for (T& item : items) {
+      for (const T& other : *all)
+        if (other.name == item.name)
+          return std::unexpected(
+              Error{Code::kInvalid,
+                    fmt::format("the {} `{}` is already defined at {}:{}", what, item.name, other.span.file, other.span.line), 0,
+                    item.span});
+      all->push_back(std::move(item));
     }
     return {};
   }

@@ -3,56 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "proxy/io/http_session.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
-namespace {
-
-bool IsIdempotent(std::string_view method) {
-  static constexpr std::array<std::string_view, 5> kMethods = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
-  return std::ranges::find(kMethods, method) != kMethods.end();
-}
-
-// NTLM and Negotiate (RFC 4559) prove who asks once for a whole connection: what follows on it is that user's.
-bool NamesConnectionScheme(std::string_view value) {
-  bool found = false;
-  ForEachListItem(value, [&](std::string_view item) {
-    const std::string_view scheme = item.substr(0, item.find(' '));
-    found |= EqualsLower(scheme, "ntlm") || EqualsLower(scheme, "negotiate");
-  });
-  return found;
-}
-
-bool BindsConnection(const Head& head, std::string_view lower_name) {
-  return std::ranges::any_of(
-      head.fields, [&](const Field& field) { return EqualsLower(field.name, lower_name) && NamesConnectionScheme(field.value); });
-}
-
-}  // namespace
-
 bool HttpSession::MayRetry() const {
-  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_ && !RequestHasBody() &&
-         IsIdempotent(request_.method) && !flow_.waiter.cancelled();
+  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_ && judge_.may_repeat() && !flow_.waiter.cancelled();
 }
 
-Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
-  decision_ = decision;
+Task<HttpSession::After> HttpSession::Forward() {
   for (bool fresh = false;; fresh = true) {
     // A pooled connection that turns out dead is replaced by a new one, once.
-    if (fresh) flow_.worker().pool().Drop(pool_key_);
+    if (fresh) flow_.worker().pool().Drop(judge_.pool_key());
+    judge_.upstream_address.reset();
     std::optional<DialFailure> failure = co_await Obtain();
     if (failure) {
       if (flow_.waiter.cancelled()) {
-        RecordExchange("closed meanwhile", 0);
+        judge_.RecordExchange("closed meanwhile", 0);
         co_return After::kClosed;
       }
       co_return co_await RefuseUpstream(std::move(*failure));
     }
-    flow_.dialled = upstream_->address;
+    flow_.dialled = judge_.upstream_address = upstream_->address;
     BeginExchange();
     const After after = co_await Carry();
     if (failure_.empty()) co_return FinishExchange();
@@ -61,7 +35,7 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
       continue;
     }
     if (after != After::kNextRequest || response_started_) {
-      RecordExchange(failure_, response_started_ ? response_.status : 0);
+      judge_.RecordExchange(failure_, response_started_ ? response_.status : 0);
       flow_.down.Close(Stream::How::kReset);
       co_return After::kClosed;
     }
@@ -72,19 +46,15 @@ Task<HttpSession::After> HttpSession::Forward(policy::Decision decision) {
                        : exchange_fault_               ? "http_protocol_error"
                                                        : "connection_terminated";
     lost.detail =
-        exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", host_field_, failure_);
-    request_.close = true;
+        exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", judge_.host_field(), failure_);
+    judge_.request.close = true;
     co_return co_await RefuseUpstream(std::move(lost));
   }
 }
 
 Task<std::optional<DialFailure>> HttpSession::Obtain() {
   UpstreamPool& pool = flow_.worker().pool();
-  const auto usable = [this](const IpAddress& address) {
-    if (!flow_.AddressApproved(address)) return false;
-    if (decided_for_ == address && decided_generation_ == flow_.worker().generation()) return true;
-    return Decide(address).allowed;
-  };
+  const auto usable = [this](const IpAddress& address) { return judge_.Usable(address); };
   if (UpstreamPtr own = std::move(own_); own != nullptr && IsIdle(*own) && usable(own->address)) {
     upstream_ = std::move(own);
     upstream_->reused = true;
@@ -92,46 +62,41 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
   }
   if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
   if (prepared_ == nullptr) {
-    const Upstream* idle = pool.Peek(pool_key_);
+    const Upstream* idle = pool.Peek(judge_.pool_key());
     if (idle != nullptr && usable(idle->address)) {
-      upstream_ = pool.Take(pool_key_);
+      upstream_ = pool.Take(judge_.pool_key());
       co_return std::nullopt;
     }
   }
   upstream_ = std::move(prepared_);
   if (upstream_ == nullptr) {
-    AddressJudge judge = [this](const IpAddress& address) {
-      const auto connect = flow_.JudgeConnect(address);
-      if (connect.allowed()) return Decide(address);
-      policy::Decision refused = connect.decision;
-      refused.allowed = false;
-      return refused;
-    };
-    DialTarget target = dial_;
+    AddressJudge judge = judge_.ForDialling();
+    DialTarget target = judge_.dial();
     auto dialled = co_await Dial(flow_.worker(), flow_.waiter, std::move(target), std::move(judge));
     if (!dialled) co_return std::move(dialled.error());
     upstream_ = std::move(*dialled);
   }
-  if (scheme_ == policy::Scheme::kHttp) co_return std::nullopt;
-  DialTarget target = dial_;
+  if (judge_.scheme() == policy::Scheme::kHttp || upstream_->stream.tls()) co_return std::nullopt;
+  DialTarget target = judge_.dial();
   auto failure = co_await SecureUpstream(flow_.worker(), flow_.waiter, *upstream_, std::move(target));
   if (failure) upstream_.reset();
   co_return failure;
 }
 
 void HttpSession::BeginExchange() {
-  const std::string target = target_.ForUpstream();
+  const std::string target = judge_.ForUpstream();
   up_out_.Clear();
-  AppendRequestHead(&up_out_, request_, {target, host_field_, framing_});
-  upstream_->bound |= BindsConnection(request_, "authorization");
+  AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), judge_.framing, &judge_.edits});
+  upstream_->bound |= BindsConnection(judge_.request, "authorization");
   request_chunks_.Reset();
   response_chunks_.Reset();
   response_trailer_.clear();
-  request_left_ = framing_.length;
-  response_left_ = bytes_up_ = bytes_down_ = 0;
+  request_left_ = judge_.framing.length;
+  judge_.bytes_up = judge_.bytes_down = 0;
+  response_left_ = 0;
   response_resume_ = 0;
   interims_ = 0;
-  body_read_ = !RequestHasBody();
+  body_read_ = !judge_.has_body();
   request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
   upstream_reusable_ = keep_ = false;
   exchange_fault_ = {};
@@ -162,7 +127,7 @@ Task<HttpSession::After> HttpSession::Carry() {
                       : waiting_for_client ? deadlines.request_body_idle
                       : half_closed        ? std::chrono::milliseconds(kHalfClosedIdle)
                                            : std::chrono::milliseconds(kResponseIdle);
-    const SteadyTime deadline = std::min<SteadyTime>(now + idle, started_ + deadlines.exchange);
+    const SteadyTime deadline = std::min<SteadyTime>(now + idle, judge_.started + deadlines.exchange);
     Wake wake = Wake::kReady;
     if (up == Pump::kMore || answer == Pump::kMore) {
       wake = co_await flow_.waiter.Yield(deadline);
@@ -179,24 +144,24 @@ Task<HttpSession::After> HttpSession::Carry() {
 
 Fault HttpSession::MoveRequestBody() {
   while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
-    if (framing_.kind == BodyKind::kLength) {
+    if (judge_.framing.kind == BodyKind::kLength) {
       const size_t n = std::min<uint64_t>(request_left_, in_.size());
       // What fits beside the head rides with it; the rest is written from where it lies.
       if (up_out_.empty() || up_out_.size() + n > kReadPiece) return {};
       up_out_.Append(in_.view().substr(0, n));
       in_.Consume(n);
       request_left_ -= n;
-      bytes_up_ += n;
+      judge_.bytes_up += n;
       body_read_ = request_left_ == 0;
       continue;
     }
     const auto step = request_chunks_.Next(in_.view());
     if (!step) return step.error();
     AppendChunk(&up_out_, step->data);
-    bytes_up_ += step->data.size();
+    judge_.bytes_up += step->data.size();
     in_.Consume(step->consumed);
     if (!request_chunks_.done()) continue;
-    AppendLastChunk(&up_out_, request_chunks_.trailers(), request_.trailer);
+    AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
     body_read_ = true;
   }
   return {};
@@ -230,7 +195,7 @@ HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
       }
       in_.Consume(io.n);
       request_left_ -= io.n;
-      bytes_up_ += io.n;
+      judge_.bytes_up += io.n;
       body_read_ = request_left_ == 0;
       continue;
     }
@@ -256,25 +221,25 @@ Fault HttpSession::TakeResponseHead(size_t size) {
   Buffer& in = upstream_->in;
   response_bytes_seen_ = true;
   if (const Fault fault = ParseResponseHead(in.span().first(size), &response_)) return fault;
-  const auto framing = ResponseFraming(response_, request_.method);
+  const auto framing = ResponseFraming(response_, judge_.request.method);
   if (!framing) return framing.error();
   if (response_.status < 200) {
     if (response_.status == 101) return {502, "a switch of protocols that was not asked for"};
     if (++interims_ > kMaxInterimResponses) return {502, "too many interim responses"};
-    const bool wanted = response_.status != 100 || request_.expect_continue;
-    if (request_.version == Version::k11 && wanted) AppendInterimHead(&out_, response_);
+    const bool wanted = response_.status != 100 || judge_.request.expect_continue;
+    if (judge_.request.version == Version::k11 && wanted) AppendInterimHead(&out_, response_);
     in.Consume(size);
     return {};
   }
   upstream_->bound |= BindsConnection(response_, "www-authenticate");
   response_framing_ = *framing;
   const bool measured = framing->kind == BodyKind::kNone || framing->kind == BodyKind::kLength;
-  response_out_ = measured ? framing->kind : request_.version == Version::k11 ? BodyKind::kChunked : BodyKind::kUntilClose;
+  response_out_ = measured ? framing->kind : judge_.request.version == Version::k11 ? BodyKind::kChunked : BodyKind::kUntilClose;
   upstream_reusable_ = response_.persistent() && framing->kind != BodyKind::kUntilClose;
-  keep_ = request_.persistent() && response_out_ != BodyKind::kUntilClose && !upload_broken_;
+  keep_ = judge_.request.persistent() && response_out_ != BodyKind::kUntilClose && !upload_broken_;
   if (framing->kind == BodyKind::kChunked) response_trailer_ = response_.trailer;
   AppendResponseHead(&out_, response_,
-                     {{response_out_, framing->length}, request_.version, keep_ ? Keep::kKeepAlive : Keep::kClose});
+                     {{response_out_, framing->length}, judge_.request.version, keep_ ? Keep::kKeepAlive : Keep::kClose});
   in.Consume(size);
   response_started_ = true;
   response_left_ = framing->length;
@@ -311,7 +276,7 @@ Fault HttpSession::MoveResponse() {
       data = step->data;
       consumed = step->consumed;
     }
-    bytes_down_ += data.size();
+    judge_.bytes_down += data.size();
     if (response_out_ == BodyKind::kChunked) {
       AppendChunk(&out_, data);
     } else {
@@ -363,7 +328,7 @@ HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
       }
       in.Consume(io.n);
       response_left_ -= io.n;
-      bytes_down_ += io.n;
+      judge_.bytes_down += io.n;
       response_read_ = response_left_ == 0;
       continue;
     }
@@ -384,14 +349,14 @@ HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
 }
 
 HttpSession::After HttpSession::FinishExchange() {
-  RecordExchange({}, response_.status);
+  judge_.RecordExchange({}, response_.status);
   const bool complete = body_read_ && request_sent_ && !upload_broken_;
   // Bytes after the response belong to nothing: such a connection is not trusted with another request.
   if (upstream_reusable_ && complete && upstream_->in.empty()) {
     if (upstream_->bound) {
       own_ = std::move(upstream_);
     } else {
-      flow_.worker().pool().Give(pool_key_, std::move(upstream_), flow_.worker().reactor().now());
+      flow_.worker().pool().Give(judge_.pool_key(), std::move(upstream_), flow_.worker().reactor().now());
     }
   }
   upstream_.reset();

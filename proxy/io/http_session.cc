@@ -8,60 +8,21 @@
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
-namespace {
-
-std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? "https" : "http"; }
-
-uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
-
-bool IsWebSocket(std::string_view upgrade) {
-  bool found = false;
-  ForEachListItem(upgrade, [&](std::string_view item) { found |= EqualsLower(item.substr(0, item.find('/')), "websocket"); });
-  return found;
-}
-
-policy::Reason ReasonFor(const Fault& fault) {
-  switch (fault.status) {
-    case 414:
-    case 431:
-      return policy::Reason::kLimit;
-    case 421:
-      return policy::Reason::kAuthorityMismatch;
-    case 403:
-      return policy::Reason::kUnsupported;
-    case 407:
-      return policy::Reason::kUnattributed;
-    default:
-      return policy::Reason::kProtocol;
-  }
-}
-
-}  // namespace
-
 HttpSession::HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared, RequestGate* gate)
-    : flow_(flow),
-      scheme_(scheme),
-      dial_(flow.dial_target()),
-      pool_key_(PoolKey(scheme, dial_)),
-      host_field_(HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme))),
-      gate_(gate),
-      prepared_(std::move(prepared)) {}
+    : flow_(flow), judge_(flow, scheme), gate_(gate), prepared_(std::move(prepared)) {}
 
 Task<> HttpSession::Run() {
   for (;;) {
     const HeadRead read = co_await ReadHead();
     if (read == HeadRead::kClosed) co_return;
-    ++number_;
-    started_ = flow_.worker().reactor().now();
+    judge_.Begin(++number_);
     After after = After::kLinger;
     if (read == HeadRead::kFault) {
-      understood_ = false;
-      request_ = RequestHead{};
+      judge_.request = RequestHead{};
       after = co_await RefuseFault(head_fault_);
     } else {
       after = co_await HandleRequest();
     }
-    running_ = false;
     if (after == After::kNextRequest) continue;
     if (after == After::kLinger) co_await Linger();
     co_return;
@@ -107,217 +68,56 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
   }
 }
 
-Fault HttpSession::CheckAuthority(std::string_view authority, bool* names_this) {
-  const auto parsed = policy::ParseAuthority(authority);
-  if (!parsed) return {400, "a malformed authority"};
-  const bool same_host = parsed->address ? dial_.name.empty() && *parsed->address == dial_.literal
-                                         : !dial_.name.empty() && policy::CanonicalName(parsed->name) == dial_.name;
-  // A port left out of Host is let pass: the field is rebuilt, and the connection's own port is the one that counts.
-  *names_this = same_host && (!parsed->port || *parsed->port == dial_.port);
-  return {};
-}
-
-Fault HttpSession::UnderstandTarget(std::string_view* path) {
-  const std::string_view target = request_.target;
-  bool host_agrees = true;
-  if (request_.hosts != 0) {
-    if (const Fault fault = CheckAuthority(request_.host, &host_agrees)) return fault;
-  }
-  if (target.front() == '/') {
-    *path = target;
-    if (!host_agrees) return {421, "a Host that is not the name this connection was made to"};
-    return {};
-  }
-  if (target == "*") return {405, "a request for * is never forwarded"};
-  const size_t colon = target.find("://");
-  if (colon == std::string_view::npos) return {400, "a request target that is neither a path nor a URI"};
-  if (!EqualsLower(target.substr(0, colon), SchemeText(scheme_))) return {400, "an absolute URI of another scheme"};
-  const std::string_view rest = target.substr(colon + 3);
-  const size_t slash = std::min(rest.find_first_of("/?#\\"), rest.size());
-  bool uri_agrees = false;
-  if (const Fault fault = CheckAuthority(rest.substr(0, slash), &uri_agrees)) return fault;
-  if (!uri_agrees || !host_agrees) return {400, "an absolute URI that disagrees with Host or with the connection"};
-  *path = rest.substr(slash);
-  return {};
-}
-
 Fault HttpSession::PassGate() {
   std::optional<FlowTarget> elsewhere;
-  const Fault fault = gate_->Admit(&request_, flow_.target(), &elsewhere);
+  const Fault fault = gate_->Admit(&judge_.request, flow_.target(), &elsewhere);
   if (!elsewhere) return fault;
   flow_.Retarget(*std::move(elsewhere));
-  dial_ = flow_.dial_target();
-  pool_key_ = PoolKey(scheme_, dial_);
-  host_field_ = HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme_));
+  judge_.Retarget();
   // Both are connections to the place before.
   prepared_.reset();
   own_.reset();
   return fault;
 }
 
-// Everything that can be wrong with a request before the policy is asked.
-Fault HttpSession::Understand() {
-  if (const Fault fault = ParseRequestHead({head_bytes_.data(), head_bytes_.size()}, &request_)) return fault;
-  const auto framing = RequestFraming(request_);
+Fault HttpSession::ParseHead() {
+  if (const Fault fault = ParseRequestHead({head_bytes_.data(), head_bytes_.size()}, &judge_.request)) return fault;
+  const auto framing = RequestFraming(judge_.request);
   if (!framing) return framing.error();
-  framing_ = *framing;
+  judge_.framing = *framing;
   if (gate_ != nullptr)
     if (const Fault fault = PassGate()) return fault;
-  if (request_.method == "CONNECT") return {400, "CONNECT inside a connection"};
-  if (request_.method == "TRACE") return {405, "TRACE is never forwarded"};
-  if (request_.method == "OPTIONS" && !request_.Find(FieldId::kMaxForwards).empty())
-    return {405, "Max-Forwards is not answered here"};
-  std::string_view path;
-  if (const Fault fault = UnderstandTarget(&path)) return fault;
-  std::string with_root;
-  if (path.empty() || path.front() == '?') {
-    with_root = fmt::format("/{}", path);
-    path = with_root;
-  }
-  auto canonical = policy::CanonicalizeTarget(path);
-  if (!canonical) return {400, "a path that could be read in more than one way"};
-  target_ = std::move(*canonical);
-  views_.clear();
-  for (const Field& field : request_.fields)
-    if (field.forward) views_.emplace_back(field.name, field.value);
-  understood_ = true;
-  if (IsWebSocket(request_.upgrade)) return {403, "an upgrade to WebSocket, which no rule of this policy can grant"};
-  return {};
-}
-
-policy::RequestQuery HttpSession::Query(std::optional<IpAddress> address) const {
-  policy::RequestQuery query;
-  query.connection = flow_.Query(address);
-  query.scheme = scheme_;
-  query.method = request_.method;
-  query.target = &target_;
-  query.headers = views_;
-  return query;
-}
-
-policy::Decision HttpSession::Decide(std::optional<IpAddress> address) {
-  return flow_.worker().snapshot()->DecideRequest(Query(address));
+  return judge_.Understand();
 }
 
 Task<HttpSession::After> HttpSession::HandleRequest() {
-  understood_ = false;
-  framing_ = {};
-  if (const Fault fault = Understand()) co_return co_await RefuseFault(fault);
-  // With the address of the connection that would be used, so that `ip` keys are judged on what is dialled.
+  if (const Fault fault = ParseHead()) co_return co_await RefuseFault(fault);
   const Upstream* candidate = own_ != nullptr        ? own_.get()
                               : prepared_ != nullptr ? prepared_.get()
-                                                     : flow_.worker().pool().Peek(pool_key_);
-  decided_for_ = candidate != nullptr ? std::optional(candidate->address) : std::nullopt;
-  policy::Decision decision = Decide(decided_for_);
-  if (!decision.allowed && candidate != nullptr) {
-    decided_for_.reset();
-    decision = Decide(std::nullopt);
-  }
-  decision_ = decision;
-  decided_generation_ = flow_.worker().generation();
-  if (!decision.allowed) {
-    Denial denial;
-    denial.decision = decision;
-    denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(std::nullopt), decision);
-    co_return co_await Refuse(std::move(denial));
-  }
-  if (!RecordRequest(decision, nullptr, {})) {
-    Denial denial;
-    denial.status = 503;
-    denial.decision = {false, policy::Reason::kLimit, decision.rule, false};
-    denial.detail = "audit queue full";
-    denial.proxy_error = "proxy_internal_error";
-    co_return co_await Refuse(std::move(denial));
-  }
-  running_ = true;
-  co_return co_await Forward(decision);
-}
-
-bool HttpSession::RecordRequest(const policy::Decision& decision, const Denial* denial, std::string_view detail) {
-  policy::DecisionEvent event;
-  event.time = SystemClock().Wall();
-  event.connection = flow_.id();
-  event.request = number_;
-  event.layer = policy::EventLayer::kRequest;
-  event.target = flow_.EventTargetFor(std::nullopt);
-  event.target.scheme = SchemeText(scheme_);
-  event.target.method = request_.method;
-  if (understood_) {
-    event.target.path = target_.path;
-    event.target.query = QueryKeys(target_.query);
-  }
-  event.process = flow_.target().process;
-  event.decision = decision;
-  event.snapshot = flow_.worker().snapshot();
-  event.detail = detail;
-  if (denial != nullptr) {
-    event.advice = denial->advice;
-    event.denial_id = denial->id;
-  } else if (decision.audit_only) {
-    event.advice = event.snapshot->AdviseRequest(Query(std::nullopt), decision);
-    event.denial_id = flow_.worker().shared().sink().NextDenialId();
-  }
-  return flow_.worker().shared().sink().Record(std::move(event));
-}
-
-void HttpSession::RecordExchange(std::string_view error, int status) {
-  policy::ExchangeEvent event;
-  event.time = SystemClock().Wall();
-  event.connection = flow_.id();
-  event.request = number_;
-  event.target = flow_.EventTargetFor(upstream_ != nullptr ? std::optional(upstream_->address) : std::nullopt);
-  event.target.scheme = SchemeText(scheme_);
-  event.target.method = request_.method;
-  event.target.path = target_.path;
-  event.target.query = QueryKeys(target_.query);
-  event.process = flow_.target().process;
-  event.rule = decision_.rule;
-  event.snapshot = flow_.worker().snapshot();
-  event.status = status;
-  event.bytes_up = bytes_up_;
-  event.bytes_down = bytes_down_;
-  event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started_);
-  event.error = error;
-  // A finished exchange cannot be refused any more; the sink counts what it could not keep.
-  (void)flow_.worker().shared().sink().Record(std::move(event));
+                                                     : flow_.worker().pool().Peek(judge_.pool_key());
+  const auto verdict = judge_.Decide(candidate != nullptr ? std::optional(candidate->address) : std::nullopt);
+  if (verdict != ExchangeJudge::Verdict::kForward) co_return co_await Refuse(judge_.Refusal());
+  co_return co_await Forward();
 }
 
 Task<HttpSession::After> HttpSession::RefuseFault(Fault fault) {
-  Denial denial;
-  denial.status = fault.status;
-  denial.decision = {false, ReasonFor(fault), policy::RuleRef::kNone, false};
-  denial.detail = fault.why;
-  denial.proxy_error = fault.status == 403 || fault.status == 421 ? "http_request_denied" : "http_request_error";
   // After a malformed message nothing that follows can be trusted to begin where it seems to.
-  request_.close = true;
-  co_return co_await Refuse(std::move(denial));
+  judge_.request.close = true;
+  co_return co_await Refuse(judge_.DenialFor(fault));
 }
 
 Task<HttpSession::After> HttpSession::RefuseUpstream(DialFailure failure) {
-  Denial denial;
-  denial.status = failure.status;
-  const policy::Reason reason = failure.refused ? failure.refused->reason : policy::Reason::kUpstream;
-  denial.decision = {false, reason, failure.refused ? failure.refused->rule : decision_.rule, false};
-  if (failure.refused && reason != policy::Reason::kLimit)
-    denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
-  denial.detail = std::move(failure.detail);
-  denial.proxy_error = failure.proxy_error;
-  RecordExchange(denial.detail, denial.status);
+  Denial denial = judge_.DenialFor(std::move(failure));
   upstream_.reset();
   co_return co_await Refuse(std::move(denial));
 }
 
 Task<HttpSession::After> HttpSession::Refuse(Denial denial) {
-  running_ = false;
-  denial.target = flow_.EventTargetFor(std::nullopt);
-  denial.target.scheme = SchemeText(scheme_);
-  denial.target.method = request_.method;
-  if (understood_) denial.target.path = target_.path;
-  flow_.Fill(&denial);
-  (void)RecordRequest(denial.decision, &denial, denial.detail);
+  judge_.RecordDenial(&denial);
   // A body that was not read stands between this response and the next request.
-  const bool keep = request_.persistent() && !RequestHasBody() && understood_ && !flow_.waiter.cancelled();
-  AppendDenial(&out_, denial, FormFor(request_), keep ? Keep::kKeepAlive : Keep::kClose, request_.method);
+  const RequestHead& request = judge_.request;
+  const bool keep = request.persistent() && !judge_.has_body() && judge_.understood() && !flow_.waiter.cancelled();
+  AppendDenial(&out_, denial, FormFor(request), keep ? Keep::kKeepAlive : Keep::kClose, request.method);
   const SteadyTime deadline = flow_.worker().reactor().now() + kWriteStuck;
   if (!co_await Flush(deadline)) co_return After::kClosed;
   co_return keep ? After::kNextRequest : After::kLinger;
@@ -369,10 +169,7 @@ void HttpSession::Trim(SteadyTime now) {
 }
 
 bool HttpSession::StillAllowed() {
-  const auto connect = flow_.JudgeConnect(upstream_ != nullptr ? std::optional(upstream_->address) : std::nullopt);
-  if (!connect.allowed()) return false;
-  if (!understood_) return true;
-  return Decide(upstream_ != nullptr ? std::optional(upstream_->address) : std::nullopt).allowed;
+  return judge_.StillAllowed(upstream_ != nullptr ? std::optional(upstream_->address) : std::nullopt);
 }
 
 }  // namespace sluice::proxy

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/target.h"
 #include "proxy/buffer.h"
 #include "proxy/chunked.h"
 #include "proxy/forward.h"
 #include "proxy/http1.h"
+#include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
 #include "proxy/io/request_gate.h"
 
@@ -48,15 +48,8 @@ class HttpSession {
   // Requests (http_session.cc).
   Task<HeadRead> ReadHead();
   Task<After> HandleRequest();
+  Fault ParseHead();
   Fault PassGate();
-  Fault Understand();
-  Fault UnderstandTarget(std::string_view* path);
-  Fault CheckAuthority(std::string_view authority, bool* names_this);
-  [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
-  policy::Decision Decide(std::optional<IpAddress> address);
-  [[nodiscard]] bool RecordRequest(const policy::Decision& decision, const Denial* denial, std::string_view detail);
-  /// `status`: what the client was sent, 0 for nothing.
-  void RecordExchange(std::string_view error, int status);
   Task<After> Refuse(Denial denial);
   Task<After> RefuseFault(Fault fault);
   Task<After> RefuseUpstream(DialFailure failure);
@@ -64,7 +57,7 @@ class HttpSession {
   Task<> Linger();
 
   // The upstream side (http_exchange.cc).
-  Task<After> Forward(policy::Decision decision);
+  Task<After> Forward();
   Task<std::optional<DialFailure>> Obtain();
   void BeginExchange();
   Task<After> Carry();
@@ -76,16 +69,10 @@ class HttpSession {
   void FinishResponseBody();
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
-  [[nodiscard]] bool RequestHasBody() const {
-    return framing_.kind == BodyKind::kChunked || (framing_.kind == BodyKind::kLength && framing_.length != 0);
-  }
   After FinishExchange();
 
   FlowContext& flow_;
-  const policy::Scheme scheme_;
-  DialTarget dial_;
-  std::string pool_key_;
-  std::string host_field_;
+  ExchangeJudge judge_;
   RequestGate* const gate_;
   UpstreamPtr prepared_;
   UpstreamPtr own_;  ///< between requests: the connection that authenticated as this client, which no other may use
@@ -93,19 +80,9 @@ class HttpSession {
   Buffer in_;               ///< from the client
   Buffer out_;              ///< to the client
   Buffer up_out_;           ///< to the upstream
-  std::string head_bytes_;  ///< the present or last request's head, which the views below point into
-  RequestHead request_;
-  Framing framing_;
-  policy::CanonicalTarget target_;
-  std::vector<policy::HeaderView> views_;
-  uint64_t number_ = 0;      ///< of the request on this connection
-  bool understood_ = false;  ///< request_ and target_ are complete: the policy can be asked again
-  bool running_ = false;     ///< between the decision and the end of the exchange
+  std::string head_bytes_;  ///< the present or last request's head, which the judge's views point into
+  uint64_t number_ = 0;     ///< of the request on this connection
   Fault head_fault_;
-  policy::Decision decision_;
-  std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
-  uint64_t decided_generation_ = 0;
-  SteadyTime started_{};
   std::optional<SteadyTime> idle_since_;  ///< waiting for a request of which nothing has come
 
   bool between_ = false;  ///< the same, whether or not its buffers were given back
@@ -120,8 +97,6 @@ class HttpSession {
   std::string response_trailer_;  ///< the announced names
   uint64_t request_left_ = 0;
   uint64_t response_left_ = 0;
-  uint64_t bytes_up_ = 0;
-  uint64_t bytes_down_ = 0;
   size_t response_resume_ = 0;
   unsigned interims_ = 0;
   bool body_read_ = false;     ///< the client's body has been read to its end

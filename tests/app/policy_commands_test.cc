@@ -7,6 +7,7 @@
 #include "app/explain.h"
 #include "app/import.h"
 #include "app/lint.h"
+#include "tests/app/command_capture.h"
 
 namespace sluice::app {
 namespace {
@@ -16,36 +17,8 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-class PolicyCommands : public ::testing::Test {
+class PolicyCommands : public InFolder {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "commands-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ + "/" + name;
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-  }
-  template <class F>
-  Outcome Capture(F run) {
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    Outcome outcome;
-    outcome.code = run();
-    outcome.out = ::testing::internal::GetCapturedStdout();
-    outcome.err = ::testing::internal::GetCapturedStderr();
-    return outcome;
-  }
   Outcome LintOf(std::vector<std::string> files, ReportFormat format = ReportFormat::kText) {
     return Capture([&] {
       LintOptions options;
@@ -65,7 +38,6 @@ class PolicyCommands : public ::testing::Test {
     options.question = question;
     return Capture([&] { return RunExplain(options); });
   }
-  std::string folder_;
 };
 
 TEST_F(PolicyCommands, LintSaysOkWithRulesAndDigest) {
@@ -182,12 +154,12 @@ TEST_F(PolicyCommands, ExplainSaysWhatIsWrongWithAQuestion) {
     EXPECT_EQ(o.out, "") << question;
     return o.err;
   };
-  EXPECT_THAT(said("frob x"), HasSubstr("unknown verb `frob`; a verb is http, git, tls, tcp, udp, dns, unix, or an HTTP method"));
+  EXPECT_THAT(said("frob x"), HasSubstr("unknown verb `frob`; a verb is http, git, ws, grpc, graphql, jsonrpc, mcp, tls, tcp, "
+                                        "udp, dns, unix, or an HTTP method"));
   EXPECT_THAT(said("PSOT a.test"), HasSubstr("did you mean `POST`?"));
   EXPECT_THAT(said("get a.test"), HasSubstr("methods are upper-case: `GET`"));
   EXPECT_THAT(said("conect a.test:1"), HasSubstr("did you mean `connect`?"));
   EXPECT_THAT(said("http a.test"), HasSubstr("every method; ask about one"));
-  EXPECT_THAT(said("ws a.test"), HasSubstr("not in this version"));
   EXPECT_THAT(said("git push github.com/octo/hello"), HasSubstr("did you mean `git receive-pack`?"));
   EXPECT_THAT(said("git clone github.com/octo/hello"), HasSubstr("did you mean `git fetch-pack`?"));
   EXPECT_THAT(said("connect a.test"), HasSubstr("needs a port, as in `connect a.test:443`"));

@@ -1,13 +1,11 @@
 // `sluice preset list` and `show`, and the two places that other commands name.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/explain.h"
 #include "app/preset.h"
+#include "tests/app/command_capture.h"
 
 namespace sluice::app {
 namespace {
@@ -16,23 +14,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-struct Outcome {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-template <class F>
-Outcome Capture(F run) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.code = run();
-  outcome.out = ::testing::internal::GetCapturedStdout();
-  outcome.err = ::testing::internal::GetCapturedStderr();
-  return outcome;
-}
 
 Outcome Show(const std::string& name, std::vector<std::string> sets = {}, OutputFormat format = OutputFormat::kText) {
   return Capture([&] { return RunPresetShow({name, std::move(sets), format}); });
@@ -76,18 +57,16 @@ TEST(PresetCommands, RefuseWhatIsNotUnderstood) {
   }
 }
 
-TEST(PresetCommands, ExplainNamesThePresetsLineAndTheOneThatUsesIt) {
-  std::string folder = (std::filesystem::temp_directory_path() / "presets-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+class PresetCommandsOnFiles : public InFolder {};
+
+TEST_F(PresetCommandsOnFiles, ExplainNamesThePresetsLineAndTheOneThatUsesIt) {
   ExplainOptions options;
-  options.file = folder + "/policy.yaml";
+  options.file = Write("policy.yaml", "version: 1\npresets:\n  - npm@1: { host: registry.corp.example }\n");
   options.question = "GET https://registry.corp.example/left-pad";
-  std::ofstream(options.file) << "version: 1\npresets:\n  - npm@1: { host: registry.corp.example }\n";
   const Outcome text = Capture([&] { return RunExplain(options); });
   options.format = OutputFormat::kJson;
   const auto json = nlohmann::json::parse(Capture([&] { return RunExplain(options); }).out);
-  std::filesystem::remove_all(folder);
-  EXPECT_THAT(text.out, HasSubstr("npm@1:9, from " + folder + "/policy.yaml:3"));
+  EXPECT_THAT(text.out, HasSubstr("npm@1:9, from " + folder_ + "/policy.yaml:3"));
   EXPECT_EQ(json.at("rule").at("line"), 3);
   EXPECT_EQ(json.at("rule").at("origin"), (nlohmann::json{{"file", "preset:npm@1"}, {"line", 9}}));
 }

@@ -51,6 +51,11 @@ WIDENED = {
         shell('host: db.corp, port: 443, allowed_ips: ["10.1.2.3/32"], access: read-only, ' + ENFORCED),
         shell('host: db.corp, port: 443, allowed_ips: ["10.0.0.0/8"], access: read-only, ' + ENFORCED)),
     "one host and port twice with unlike access": (shell(GET), shell(GET, API + ", access: full")),
+    "a query matcher dropped": (
+        shell(API + ', rules: [{ allow: { method: GET, path: "/s", query: { q: "ok-*" } } }]'), shell(allowing("GET", "/s"))),
+    "a prefix without a host": (shell(GET), shell(GET, 'port: 443, allowed_ips: ["10.0.0.0/8"]')),
+    "read-only becomes read-write": (shell(GET), shell(WRITE)),
+    "another endpoint of the same host, all of its path": (shell(GET), shell(GET, allowing("DELETE", "/admin/**"))),
     "native to OpenShell": (native("allow: GET api.github.com"), shell(API + ", access: full")),
     "OpenShell to native": (shell(GET), native("allow: http api.github.com")),
 }
@@ -66,13 +71,23 @@ SILENT = {
 }
 
 
+def two_blocks(first, second):
+    """Two blocks of OpenShell that show the same name."""
+    lines = "".join(f"  {key}:\n    name: same\n    endpoints:\n      - {{ {e} }}\n    binaries:\n      - {{ path: /usr/bin/curl }}\n"
+                    for key, e in (first, second))
+    return "version: 1\nnetwork_policies:\n" + lines
+
+
 class Across(unittest.TestCase):
-    def prove(self, base, head):
+    def run_prove(self, base, head):
         with tempfile.TemporaryDirectory(prefix="sluice-prove-") as folder:
             for name, text in (("base.yaml", base), ("head.yaml", head)):
                 (pathlib.Path(folder) / name).write_text(text)
-            done = subprocess.run([BINARY, "prove", "--format", "json", "base.yaml", "head.yaml"], cwd=folder,
-                                  capture_output=True, text=True, timeout=60)
+            return subprocess.run([BINARY, "prove", "--format", "json", "base.yaml", "head.yaml"], cwd=folder,
+                                  capture_output=True, text=True, timeout=60, check=False)
+
+    def prove(self, base, head):
+        done = self.run_prove(base, head)
         self.assertIn(done.returncode, (0, 1), done.stdout + done.stderr)
         return done.returncode, json.loads(done.stdout)
 
@@ -90,6 +105,14 @@ class Across(unittest.TestCase):
             with self.subTest(what):
                 code, report = self.prove(base, head)
                 self.assertEqual((code, report["gains"]), (0, []))
+
+    def test_equal_names_are_two_blocks_and_equal_keys_are_an_error_with_both_lines(self):
+        other = API.replace("api.", "raw.") + ", access: full"
+        self.assertEqual(self.prove(two_blocks(("a", GET), ("b", other)), two_blocks(("b", other), ("a", GET)))[1]["verdict"], "equal")
+        done = self.run_prove(NOTHING, two_blocks(("a", GET), ("a", other)))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("head.yaml:9:3: ", done.stderr)
+        self.assertIn("line 3", done.stderr)
 
 
 if __name__ == "__main__":

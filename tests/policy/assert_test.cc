@@ -76,7 +76,7 @@ TEST(Assert, RefusesWhatItCannotMean) {
            Case{ASSERT_LIST "never: GET a.test\n    encoded-slash: true\n", "p.yaml:4:5: error: `encoded-slash` opens an always"},
            Case{ASSERT_LIST "always: GET a.test\n    until: 2027-01-01\n",
                 "p.yaml:4:5: error: unknown key `until` in an assertion; it holds in every version"},
-           Case{ASSERT_LIST "never: GET a.test\n    with: x\n", "p.yaml:4:5: error: `with` is not in this version"},
+           Case{ASSERT_LIST "never: GET a.test\n    with: x\n", "p.yaml:4:5: error: unknown key `with` in an assertion"},
            Case{ASSERT_LIST "always: tcp a.test\n", "p.yaml:3:17: error: `tcp` needs ports"},
            Case{"version: 1\nrules:\n  - never: GET a.test\n",
                 "p.yaml:3:5: error: unknown key `never` in a rule; it stands under `assert`"},

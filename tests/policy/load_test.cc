@@ -104,10 +104,10 @@ INSTANTIATE_TEST_SUITE_P(
             "p.yaml:3:12: error: after `git` stands fetch-pack or receive-pack, not `push`; did you mean `git receive-pack`?"},
         BadPolicy{RULE "get a.test\n", "p.yaml:3:12: error: unknown verb `get`; methods are upper-case: `GET`"},
         BadPolicy{RULE "TCP a.test:1\n", "p.yaml:3:12: error: unknown verb `TCP`; verbs are lower-case: `tcp`"},
-        BadPolicy{
-            RULE "frob a.test\n",
-            "p.yaml:3:12: error: unknown verb `frob`; a verb is http, git, tls, tcp, udp, dns, unix, or an HTTP method such as "
-            "GET or GET,POST"},
+        BadPolicy{RULE "frob a.test\n",
+                  "p.yaml:3:12: error: unknown verb `frob`; a verb is http, git, ws, grpc, graphql, jsonrpc, mcp, tls, tcp, udp, "
+                  "dns, unix, or an "
+                  "HTTP method such as GET or GET,POST"},
         BadPolicy{RULE "ANY a.test\n", "p.yaml:3:12: error: unknown verb `ANY`; every method is the verb `http`"},
         BadPolicy{RULE "all a.test\n", "p.yaml:3:12: error: unknown verb `all`; every method is the verb `http`"},
         BadPolicy{RULE "psot a.test\n", "p.yaml:3:12: error: unknown verb `psot`; did you mean `POST`?"},
@@ -182,19 +182,114 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{"version: 1\ninclude: [other.yaml]\n", "p.yaml:2:11: error: a policy that is not a file cannot include one"}));
 
 INSTANTIATE_TEST_SUITE_P(
-    LaterIssues, BadPolicies,
-    ::testing::Values(BadPolicy{RULE "ws a.test/x\n", "p.yaml:3:12: error: the verb `ws` is not in this version"},
-                      BadPolicy{RULE "grpc a.test p.S/M\n", "p.yaml:3:12: error: the verb `grpc` is not in this version"},
-                      BadPolicy{RULE "graphql query a.test/q\n", "p.yaml:3:12: error: the verb `graphql` is not in this version"},
-                      BadPolicy{RULE "jsonrpc m a.test/q\n", "p.yaml:3:12: error: the verb `jsonrpc` is not in this version"},
-                      BadPolicy{RULE "mcp tools/call a.test/q\n", "p.yaml:3:12: error: the verb `mcp` is not in this version"},
-                      BadPolicy{RULE "GET a.test\n    with: github\n", "p.yaml:4:5: error: `with` is not in this version"},
-                      BadPolicy{RULE "GET a.test\n    via: proxy\n", "p.yaml:4:5: error: `via` is not in this version"},
-                      BadPolicy{RULE "git receive-pack a.test/r\n    refs: [refs/heads/a]\n",
-                                "p.yaml:4:5: error: `refs` is not in this version"},
-                      BadPolicy{"version: 1\ncredentials: {}\n", "p.yaml:2:1: error: `credentials` is not in this version"},
-                      BadPolicy{"version: 1\nsettings: { dns: real }\n",
-                                "p.yaml:2:18: error: `dns: real` is not in this version"}));
+    Operations, BadPolicies,
+    ::testing::Values(
+        BadPolicy{"version: 1\nsettings: { dns: real }\n", "p.yaml:2:18: error: `dns: real` is not in this version"},
+        BadPolicy{RULE "grpc a.test\n", "p.yaml:3:12: error: `grpc` needs a call after the host"},
+        BadPolicy{RULE "grpc a.test /p.S/M\n", "p.yaml:3:24: error: a call of gRPC is `package.Service/Method`"},
+        BadPolicy{RULE "grpc a.test p.S\n", "p.yaml:3:24: error: a call of gRPC is"},
+        BadPolicy{RULE "grpc a.test p.S/M x\n", "p.yaml:3:24: error: a call of gRPC is"},
+        BadPolicy{
+            RULE "graphql querry a.test/q\n",
+            "p.yaml:3:12: error: after `graphql` stands query, mutation or subscription, not `querry`; did you mean `query`?"},
+        BadPolicy{RULE "graphql a.test/q\n", "p.yaml:3:12: error: "},
+        BadPolicy{RULE "mcp tools/[ab] a.test/q\n", "p.yaml:3:12: error: after `mcp` stands a method"},
+        BadPolicy{RULE "GET wss://a.test/q\n", "p.yaml:3:16: error: the scheme `wss` belongs to the verb `ws`"},
+        BadPolicy{RULE "ws ftp://a.test/q\n", "p.yaml:3:15: error: unknown scheme `ftp`"},
+        BadPolicy{RULE "git fetch-pack a.test/r\n    refs: [refs/heads/a]\n",
+                  "p.yaml:4:5: error: `refs` does not apply to `git fetch-pack`"},
+        BadPolicy{RULE "git receive-pack a.test/r\n    refs: [main]\n",
+                  "p.yaml:4:12: error: a ref is written in full: `refs/heads/main`"},
+        BadPolicy{RULE "git receive-pack a.test/r\n    ref-changes: [force]\n",
+                  "p.yaml:4:19: error: `force` cannot be told from `update`"},
+        BadPolicy{RULE "git receive-pack a.test/r\n    ref-changes: [creat]\n", "p.yaml:4:19: error: `ref-changes` lists create"},
+        BadPolicy{RULE "mcp tools/list a.test/m\n    tool: [x]\n", "p.yaml:4:5: error: `tool` belongs to `mcp tools/call`"},
+        BadPolicy{RULE "jsonrpc m a.test/m\n    tool: [x]\n", "p.yaml:4:5: error: `tool` does not apply to `jsonrpc`"},
+        BadPolicy{RULE "POST a.test/m\n    fields: [x]\n", "p.yaml:4:5: error: `fields` does not apply to `http`"},
+        BadPolicy{RULE "POST a.test/m\n    json: { name: x }\n", "p.yaml:4:13: error: `name` is not a JSON pointer"},
+        BadPolicy{RULE "POST a.test/m\n    json: { /a~2: x }\n", "p.yaml:4:13: error: `/a~2` is not a JSON pointer"},
+        BadPolicy{RULE "POST a.test/m\n    json: { /n: 1 }\n", "p.yaml:4:17: error: `1` is not a text"},
+        BadPolicy{RULE "graphql query a.test/q\n    query-keys: [query]\n",
+                  "p.yaml:3:12: error: `query` in a URL is a GraphQL request"},
+        BadPolicy{RULE "GET a.test\n    pins: [sha256//AAAA]\n", "p.yaml:4:12: error: a pin is `sha256//`"},
+        BadPolicy{RULE "GET http://a.test\n    pins: [sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]\n",
+                  "p.yaml:3:12: error: `pins` on a rule of http://"},
+        BadPolicy{"version: 1\nrules:\n  - deny: GET a.test\n    with: x\n",
+                  "p.yaml:4:5: error: `with` says how what is allowed"},
+        BadPolicy{RULE "GET a.test\n    with: x\n",
+                  "p.yaml:4:11: error: no credential is called `x`; `credentials` defines them"},
+        BadPolicy{RULE "GET a.test\n    via: x\n", "p.yaml:4:10: error: no proxy is called `x`"},
+        BadPolicy{"version: 1\nsettings: { via: x }\n", "p.yaml:2:18: error: no proxy is called `x`"},
+        BadPolicy{RULE "GET a.test\n    ip: [10.0.0.1]\n    via: x\n", "p.yaml:3:12: error: `via` with `ip`"},
+        BadPolicy{RULE "udp a.test:1\n    via: x\n", "p.yaml:4:5: error: `via` does not apply to `udp`"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Credentials, BadPolicies,
+    ::testing::Values(
+        BadPolicy{"version: 1\ncredentials: { a: ghp_0123456789 }\n", "p.yaml:2:19: error: a credential is a map"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: ghp_0123456789abcdef, send: bearer, to: a.test } }\n",
+                  "p.yaml:2:27: error: a policy holds no secret; write where it is: `env NAME`"},
+        BadPolicy{"version: 1\ncredentials: { a: { value: x } }\n", "p.yaml:2:21: error: a policy holds no secret"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, to: a.test } }\n", "p.yaml:2:19: error: `a` needs `send`"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: bearer } }\n", "p.yaml:2:19: error: `a` needs `to`"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env 1X, send: bearer, to: a.test } }\n",
+                  "p.yaml:2:31: error: after `env` stands the name of a variable"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: file x, send: bearer, to: a.test } }\n",
+                  "p.yaml:2:32: error: after `file` stands an absolute path"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: evn X, send: bearer, to: a.test } }\n",
+                  "p.yaml:2:27: error: unknown source; did you mean `env`?"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: baerer, to: a.test } }\n",
+                  "p.yaml:2:40: error: `send` is bearer, basic, header NAME, query NAME, placeholder VARIABLE, sigv4 or "
+                  "client-certificate, not `baerer`; did you mean `bearer`?"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: header Host, to: a.test } }\n",
+                  "p.yaml:2:47: error: the header `Host` carries no credential"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: 'basic u:p', to: a.test } }\n",
+                  "p.yaml:2:47: error: after `basic` stands a user name alone"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: bearer, to: 'http://a.test' } }\n",
+                  "p.yaml:2:53: error: a credential is never sent in the clear"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: bearer, to: '**' } }\n",
+                  "p.yaml:2:53: error: a credential is bound to hosts"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: oauth, send: bearer, to: a.test } }\n",
+                  "p.yaml:2:19: error: `a`: `oauth` needs `token-url`, `client-id` and `client-secret: env NAME`"},
+        BadPolicy{"version: 1\ncredentials: { a: { from: env X, send: bearer, to: a.test, region: r } }\n",
+                  "p.yaml:2:19: error: `a`: `region` belongs to `send: sigv4`"},
+        BadPolicy{"version: 1\nproxies: { p: { url: 'http://u:p@h:1' } }\n",
+                  "p.yaml:2:30: error: the user and password do not stand in the URL: write `basic: env NAME`"},
+        BadPolicy{"version: 1\nproxies: { p: { url: 'http://h' } }\n", "p.yaml:2:30: error: write the proxy's port"},
+        BadPolicy{"version: 1\nproxies: { p: { url: 'ftp://h:1' } }\n", "p.yaml:2:23: error: `url` is http://HOST:PORT"},
+        BadPolicy{"version: 1\nproxies: { p: { url: 'socks5://h:1', bearer: env X } }\n",
+                  "p.yaml:2:15: error: `p`: SOCKS5 takes `basic`"},
+        BadPolicy{"version: 1\nproxies: { p: {} }\n", "p.yaml:2:15: error: `p` needs `url`"}));
+
+#define CREDENTIALS                                                                    \
+  "version: 1\ncredentials:\n  c: { from: env C, send: bearer, to: [a.test/v1/**] }\n" \
+  "  d: { from: env D, send: bearer, to: ['*.test'] }\n"                               \
+  "proxies:\n  p: { url: 'http://p.test:1' }\n  q: { url: 'http://q.test:1' }\nrules:\n"
+
+INSTANTIATE_TEST_SUITE_P(
+    Routes, BadPolicies,
+    ::testing::Values(
+        BadPolicy{CREDENTIALS "  - allow: GET a.test/v2/x\n    with: c\n",
+                  "p.yaml:10:11: error: `allow: GET a.test/v2/x` covers more than `c` may go to ([a.test/v1/**])"},
+        BadPolicy{CREDENTIALS "  - allow: GET a.test:8443/v1/x\n    with: c\n",
+                  "p.yaml:10:11: error: `allow: GET a.test:8443/v1/x` covers"},
+        BadPolicy{CREDENTIALS "  - allow: GET b.a.test\n    with: d\n",
+                  "p.yaml:10:11: error: `allow: GET b.a.test` covers more than"},
+        BadPolicy{CREDENTIALS "  - allow: GET a.test/v1/**\n    with: c\n  - allow: GET,POST a.test/v1/x*\n    with: d\n",
+                  "p.yaml:12:11: error: `allow: GET,POST a.test/v1/x*` and `allow: GET a.test/v1/**` at p.yaml:9 both cover `GET "
+                  "a.test/v1/x`, with `with: c` and `with: d`"},
+        BadPolicy{
+            CREDENTIALS "  - allow: GET a.test/v1/**\n    with: c\n  - allow: tls a.test\n",
+            "p.yaml:10:11: error: `allow: GET a.test/v1/**` sends `c`, but `allow: tls a.test` at p.yaml:11 passes the same"},
+        BadPolicy{CREDENTIALS "  - allow: GET a.test/v1/**\n    with: c\n  - allow: tcp 93.184.0.0/16:443\n",
+                  "p.yaml:10:11: error: `allow: GET a.test/v1/**` sends `c`, but `allow: tcp 93.184.0.0/16:443`"},
+        BadPolicy{CREDENTIALS "  - allow: GET a.test/**\n    via: p\n  - allow: http a.test/x\n    via: q\n",
+                  "p.yaml:12:10: error: `allow: http a.test/x` and `allow: GET a.test/**` at p.yaml:9 both cover `GET a.test/x`"},
+        BadPolicy{CREDENTIALS
+                  "  - allow: git fetch-pack a.test/v1/**\n    with: c\n  - allow: GET a.test/V1/R/info/refs\n    with: d\n",
+                  "p.yaml:12:11: error: `allow: GET a.test/V1/R/info/refs` and `allow: git fetch-pack a.test/v1/**`"},
+        BadPolicy{CREDENTIALS "  - allow: tcp a.test:1\n    via: p\n  - allow: tcp *.test:1-9\n    via: q\n",
+                  "p.yaml:12:10: error: `allow: tcp *.test:1-9` and `allow: tcp a.test:1` at p.yaml:9 both cover a connection"}));
 
 TEST(Load, TakesCompactAndLongFormsAlike) {
   const auto a = Loaded(WithRules(

@@ -66,6 +66,7 @@ TEST(Presets, ThatShipAreReadAndNeverChange) {
        "host host=github.com owner segments repo name=* 7cf62a09b658da61e1609f549709423a532f1420b7be51c956b415625dda7939"},
       {"git-write@1",
        "host host=github.com owner segments repo name 24c2d24bf374035291a3259daca63ea6262acb60e004bc0b4163a9406919887e"},
+      {"git-write@2", "host host=github.com owner segments repo name branches segments ?"},
       {"github-api-read@1",
        "host host=api.github.com path path= owner name repo name=* "
        "2726f742af77b5a769ed395e9e74e8a9d58a42274016fcdcc7e40e3b06c7638b"},
@@ -179,11 +180,13 @@ TEST(Presets, StandInIncludesAndTwiceOnOneLine) {
 TEST(Presets, LintSaysWhichOfTheirRulesIsMeant) {
   const auto s = Loaded(Using("git-write@1: { owner: octo, repo: hello }"));
   const auto findings = Lint(*s, kNow);
-  ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].code, "push");
-  EXPECT_EQ(findings[0].span.line, 3u);
-  EXPECT_EQ(findings[0].origin.line, 11u);
-  EXPECT_THAT(findings[0].message, HasSubstr("(git-write@1:11, from p.yaml:3)"));
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].code, "older-preset");
+  EXPECT_THAT(findings[0].message, HasSubstr("`git-write@1` has a newer version, `git-write@2`"));
+  EXPECT_EQ(findings[1].code, "push");
+  EXPECT_EQ(findings[1].span.line, 3u);
+  EXPECT_EQ(findings[1].origin.line, 11u);
+  EXPECT_THAT(findings[1].message, HasSubstr("(git-write@1:11, from p.yaml:3)"));
 }
 
 TEST(Presets, RefuseWhatTheyDoNotKnow) {

@@ -182,6 +182,16 @@ TEST(Cases, OfLayers) {
            {"datagrams denied", Allow("udp **:1-65535"), Allow("udp **:1-65535") + Deny("udp time.ex"), kNarrowed, "",
             "UDP datagrams to time.ex:443"},
            {"audit", get, "version: 1\nmode: audit\nrules:\n" + get, kWidened, "POST https://api.ex.com/"},
+           {"bytes beside audit, which looks inside there", "version: 1\nmode: audit\nrules: []\n",
+            "version: 1\nmode: audit\nrules:\n" + Allow("tcp api.ex.com:443"), kWidened, "TCP bytes to api.ex.com:443"},
+           {"tls beside audit", "version: 1\nmode: audit\nrules: []\n",
+            "version: 1\nmode: audit\nrules:\n" + Allow("tls api.ex.com"), kWidened, "TLS bytes to api.ex.com:443"},
+           {"bytes that audit passes already", "version: 1\nmode: audit\nrules: []\n",
+            "version: 1\nmode: audit\nrules:\n" + Allow("tcp api.ex.com:8080") + get, kEqual},
+           {"an allow that makes audit look inside", "version: 1\nmode: audit\nrules: []\n",
+            "version: 1\nmode: audit\nrules:\n" + Allow("GET api.ex.com:8443"), kNarrowed, "", "TCP bytes to api.ex.com:8443"},
+           {"audit for bytes at 443", Allow("tcp api.ex.com:443"), "version: 1\nmode: audit\nrules: []\n", kIncomparable,
+            "TCP bytes to api.ex.com:1", "TCP bytes to api.ex.com:443"},
            {"a socket's folder", Allow("unix /run/a.sock"), Allow("unix /run/*"), kWidened, "connect to /run/b"},
            {"a socket denied", Allow("unix /run/**"), Allow("unix /run/**") + Deny("unix /run/docker.sock"), kNarrowed, "",
             "connect to /run/docker.sock"},
@@ -294,6 +304,16 @@ TEST(Cases, MissedElsewhere) {
             "GET http://169.254.169.254/"},
        })
     Check(c);
+}
+
+// What is new is the method, not the reach of the host.
+TEST(Cases, AReadOnlyHostThatIsWrittenToIsRefusedForItsMethod) {
+  const Proof proof =
+      Compare(*Loaded(Allow("GET api.ex.com")), *Loaded(Allow("GET,HEAD,OPTIONS,POST,PUT,PATCH api.ex.com")), {.at = kNow});
+  ASSERT_EQ(proof.verdict, kWidened);
+  ASSERT_EQ(proof.gains.size(), 1u) << Shown(proof);
+  EXPECT_EQ(proof.gains[0].witness.Text(), "POST https://api.ex.com/");
+  EXPECT_EQ(proof.gains[0].refused_because, policy::Reason::kMethod);
 }
 
 TEST(Cases, FalseAlarmsElsewhere) {

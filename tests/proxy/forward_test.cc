@@ -28,6 +28,17 @@ TEST(Forward, RebuildsTheRequestHead) {
   EXPECT_EQ(out.view(), "POST /b HTTP/1.1\r\nhost: a.test\r\naccept: */*\r\ncontent-length: 3\r\n\r\n");
 }
 
+TEST(Forward, EditsTheHeadBetweenTheJudgementAndTheWire) {
+  std::string bytes = "GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: mine\r\nAccept: */*\r\nAUTHORIZATION: again\r\n\r\n";
+  const RequestHead head = Parse(bytes);
+  HeadEdits edits;
+  edits.removed = {"authorization"};
+  edits.added = {{"authorization", "Bearer s"}};
+  Buffer out;
+  AppendRequestHead(&out, head, {"/x", "a", *RequestFraming(head), &edits});
+  EXPECT_EQ(out.view(), "GET /x HTTP/1.1\r\nhost: a\r\naccept: */*\r\nauthorization: Bearer s\r\n\r\n");
+}
+
 TEST(Forward, KeepsAnExplicitZeroLength) {
   std::string bytes = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
   const RequestHead head = Parse(bytes);

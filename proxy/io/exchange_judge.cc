@@ -1,0 +1,276 @@
+#include "proxy/io/exchange_judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "proxy/io/worker.h"
+
+namespace sluice::proxy {
+namespace {
+
+std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? "https" : "http"; }
+
+uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
+
+bool IsWebSocket(std::string_view upgrade) {
+  bool found = false;
+  ForEachListItem(upgrade, [&](std::string_view item) { found |= EqualsLower(item.substr(0, item.find('/')), "websocket"); });
+  return found;
+}
+
+policy::Reason ReasonFor(const Fault& fault) {
+  switch (fault.status) {
+    case 414:
+    case 431:
+      return policy::Reason::kLimit;
+    case 421:
+      return policy::Reason::kAuthorityMismatch;
+    case 403:
+      return policy::Reason::kUnsupported;
+    case 407:
+      return policy::Reason::kUnattributed;
+    default:
+      return policy::Reason::kProtocol;
+  }
+}
+
+}  // namespace
+
+ExchangeJudge::ExchangeJudge(FlowContext& flow, policy::Scheme scheme)
+    : flow_(flow),
+      scheme_(scheme),
+      dial_(flow.dial_target()),
+      pool_key_(PoolKey(scheme, dial_)),
+      host_field_(HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme))) {}
+
+void ExchangeJudge::Retarget() {
+  dial_ = flow_.dial_target();
+  pool_key_ = PoolKey(scheme_, dial_);
+  host_field_ = HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme_));
+}
+
+void ExchangeJudge::Begin(uint64_t number) {
+  number_ = number;
+  started = flow_.worker().reactor().now();
+  understood_ = unrecorded_ = false;
+  framing = {};
+  body = nullptr;
+  upstream_address.reset();
+  edits.Clear();
+  upgrade = policy::Upgrade::kNone;
+  bytes_up = bytes_down = 0;
+}
+
+Fault ExchangeJudge::CheckAuthority(std::string_view authority, bool* names_this) const {
+  const auto parsed = policy::ParseAuthority(authority);
+  if (!parsed) return {400, "a malformed authority"};
+  const bool same_host = parsed->address ? dial_.name.empty() && *parsed->address == dial_.literal
+                                         : !dial_.name.empty() && policy::CanonicalName(parsed->name) == dial_.name;
+  // A port left out of Host is let pass: the field is rebuilt, and the connection's own port is the one that counts.
+  *names_this = same_host && (!parsed->port || *parsed->port == dial_.port);
+  return {};
+}
+
+Fault ExchangeJudge::UnderstandTarget(std::string_view* path) const {
+  const std::string_view target = request.target;
+  bool host_agrees = true;
+  if (request.hosts != 0) {
+    if (const Fault fault = CheckAuthority(request.host, &host_agrees)) return fault;
+  }
+  if (target.front() == '/') {
+    *path = target;
+    if (!host_agrees) return {421, "a Host that is not the name this connection was made to"};
+    return {};
+  }
+  if (target == "*") return {405, "a request for * is never forwarded"};
+  const size_t colon = target.find("://");
+  if (colon == std::string_view::npos) return {400, "a request target that is neither a path nor a URI"};
+  if (!EqualsLower(target.substr(0, colon), SchemeText(scheme_))) return {400, "an absolute URI of another scheme"};
+  const std::string_view rest = target.substr(colon + 3);
+  const size_t slash = std::min(rest.find_first_of("/?#\\"), rest.size());
+  bool uri_agrees = false;
+  if (const Fault fault = CheckAuthority(rest.substr(0, slash), &uri_agrees)) return fault;
+  if (!uri_agrees || !host_agrees) return {400, "an absolute URI that disagrees with Host or with the connection"};
+  *path = rest.substr(slash);
+  return {};
+}
+
+Fault ExchangeJudge::Understand() {
+  if (request.method == "CONNECT") return {400, "CONNECT inside a connection"};
+  if (request.method == "TRACE") return {405, "TRACE is never forwarded"};
+  if (request.method == "OPTIONS" && !request.Find(FieldId::kMaxForwards).empty())
+    return {405, "Max-Forwards is not answered here"};
+  std::string_view path;
+  if (const Fault fault = UnderstandTarget(&path)) return fault;
+  std::string with_root;
+  if (path.empty() || path.front() == '?') {
+    with_root = fmt::format("/{}", path);
+    path = with_root;
+  }
+  auto canonical = policy::CanonicalizeTarget(path);
+  if (!canonical) return {400, "a path that could be read in more than one way"};
+  target_ = std::move(*canonical);
+  views_.clear();
+  for (const Field& field : request.fields)
+    if (field.forward) views_.emplace_back(field.name, field.value);
+  understood_ = true;
+  if (IsWebSocket(request.upgrade)) upgrade = policy::Upgrade::kWebSocket;
+  if (upgrade == policy::Upgrade::kWebSocket) return {403, "an upgrade to WebSocket, which no rule of this policy can grant"};
+  return {};
+}
+
+policy::RequestQuery ExchangeJudge::Query(std::optional<IpAddress> address) const {
+  policy::RequestQuery query;
+  query.connection = flow_.Query(address);
+  query.scheme = scheme_;
+  query.method = request.method;
+  query.target = &target_;
+  query.headers = views_;
+  query.upgrade = upgrade;
+  query.body = body;
+  return query;
+}
+
+policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const {
+  return flow_.worker().snapshot()->DecideRequest(Query(address));
+}
+
+ExchangeJudge::Verdict ExchangeJudge::Decide(std::optional<IpAddress> candidate) {
+  decided_for_ = candidate;
+  decision_ = Ask(candidate);
+  if (!decision_.allowed && candidate) {
+    decided_for_.reset();
+    decision_ = Ask(std::nullopt);
+  }
+  decided_generation_ = flow_.worker().generation();
+  if (!decision_.allowed) return decision_.body_needed != 0 && body == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
+  unrecorded_ = !RecordDecision(decision_, nullptr);
+  return unrecorded_ ? Verdict::kDeny : Verdict::kForward;
+}
+
+Denial ExchangeJudge::Refusal() {
+  Denial denial;
+  if (unrecorded_) {
+    denial.status = 503;
+    denial.decision = {false, policy::Reason::kLimit, decision_.rule, false};
+    denial.detail = "audit queue full";
+    denial.proxy_error = "proxy_internal_error";
+    return denial;
+  }
+  denial.decision = decision_;
+  denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(std::nullopt), decision_);
+  return denial;
+}
+
+bool ExchangeJudge::Usable(const IpAddress& address) {
+  if (!flow_.AddressApproved(address)) return false;
+  if (decided_for_ == address && decided_generation_ == flow_.worker().generation()) return true;
+  return Ask(address).allowed;
+}
+
+AddressJudge ExchangeJudge::ForDialling() {
+  return [this](const IpAddress& address) {
+    const auto connect = flow_.JudgeConnect(address);
+    if (connect.allowed()) return Ask(address);
+    policy::Decision refused = connect.decision;
+    refused.allowed = false;
+    return refused;
+  };
+}
+
+bool ExchangeJudge::StillAllowed(std::optional<IpAddress> address) {
+  if (!flow_.JudgeConnect(address).allowed()) return false;
+  return !understood_ || Ask(address).allowed;
+}
+
+bool ExchangeJudge::may_repeat() const {
+  static constexpr std::array<std::string_view, 5> kIdempotent = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE"};
+  return !has_body() && std::ranges::find(kIdempotent, request.method) != kIdempotent.end();
+}
+
+std::string ExchangeJudge::ForUpstream() const {
+  if (!edits.query) return target_.ForUpstream();
+  return fmt::format("{}?{}", target_.path, *edits.query);
+}
+
+Denial ExchangeJudge::DenialFor(const Fault& fault) const {
+  Denial denial;
+  denial.status = fault.status;
+  denial.decision = {false, ReasonFor(fault), policy::RuleRef::kNone, false};
+  denial.detail = fault.why;
+  denial.proxy_error = fault.status == 403 || fault.status == 421 ? "http_request_denied" : "http_request_error";
+  return denial;
+}
+
+Denial ExchangeJudge::DenialFor(DialFailure failure) {
+  Denial denial;
+  denial.status = failure.status;
+  const policy::Reason reason = failure.refused ? failure.refused->reason : policy::Reason::kUpstream;
+  denial.decision = {false, reason, failure.refused ? failure.refused->rule : decision_.rule, false};
+  if (failure.refused && reason != policy::Reason::kLimit)
+    denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
+  denial.detail = std::move(failure.detail);
+  denial.proxy_error = failure.proxy_error;
+  RecordExchange(denial.detail, denial.status);
+  return denial;
+}
+
+policy::EventTarget ExchangeJudge::EventTargetNow() const {
+  policy::EventTarget target = flow_.EventTargetFor(std::nullopt);
+  target.scheme = SchemeText(scheme_);
+  target.method = request.method;
+  if (!understood_) return target;
+  target.path = target_.path;
+  target.query = QueryKeys(target_.query);
+  return target;
+}
+
+void ExchangeJudge::RecordDenial(Denial* denial) {
+  denial->target = EventTargetNow();
+  flow_.Fill(denial);
+  (void)RecordDecision(denial->decision, denial);
+}
+
+bool ExchangeJudge::RecordDecision(const policy::Decision& decision, const Denial* denial) {
+  policy::DecisionEvent event;
+  event.time = SystemClock().Wall();
+  event.connection = flow_.id();
+  event.request = number_;
+  event.layer = policy::EventLayer::kRequest;
+  event.target = denial != nullptr ? denial->target : EventTargetNow();
+  event.process = flow_.target().process;
+  event.decision = decision;
+  event.snapshot = flow_.worker().snapshot();
+  if (denial != nullptr) {
+    event.detail = denial->detail;
+    event.advice = denial->advice;
+    event.denial_id = denial->id;
+  } else if (decision.audit_only) {
+    event.advice = event.snapshot->AdviseRequest(Query(std::nullopt), decision);
+    event.denial_id = flow_.worker().shared().sink().NextDenialId();
+  }
+  return flow_.worker().shared().sink().Record(std::move(event));
+}
+
+void ExchangeJudge::RecordExchange(std::string_view error, int status) {
+  policy::ExchangeEvent event;
+  event.time = SystemClock().Wall();
+  event.connection = flow_.id();
+  event.request = number_;
+  event.target = EventTargetNow();
+  if (upstream_address) event.target.address = upstream_address;
+  event.process = flow_.target().process;
+  event.rule = decision_.rule;
+  event.snapshot = flow_.worker().snapshot();
+  event.status = status;
+  event.bytes_up = bytes_up;
+  event.bytes_down = bytes_down;
+  event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started);
+  event.error = error;
+  // A finished exchange cannot be refused any more; the sink counts what it could not keep.
+  (void)flow_.worker().shared().sink().Record(std::move(event));
+}
+
+}  // namespace sluice::proxy

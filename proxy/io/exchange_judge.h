@@ -1,0 +1,132 @@
+#pragma once
+
+// One request judged and recorded, whatever protocol carried it: its authority and path checked, the policy asked with the
+// address that would be used and again with each address that is dialled, a decision recorded before its effect, a denial
+// made for whoever was refused. HTTP/1.1 uses one object for the requests of a connection in turn, HTTP/2 one for each stream.
+//
+//   judge.Begin(number);
+//   …fill judge.request and judge.framing…
+//   if (Fault fault = judge.Understand()) return Refuse(judge.DenialFor(fault));
+//   switch (judge.Decide(candidate)) …
+//   …forward judge.request to judge.ForUpstream(), with judge.edits…
+//   judge.RecordExchange(error, status);
+//
+// One worker's thread; the flow outlives it.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policy/target.h"
+#include "proxy/denial.h"
+#include "proxy/forward.h"
+#include "proxy/http1.h"
+#include "proxy/io/flow_context.h"
+
+namespace sluice::proxy {
+
+class ExchangeJudge {
+ public:
+  ExchangeJudge(FlowContext& flow, policy::Scheme scheme);
+
+  /// The flow is to another place from this request on. Between Begin and Understand.
+  void Retarget();
+
+  /// A new request, the `number`-th of its connection. Forgets the last one.
+  void Begin(uint64_t number);
+
+  // What the transport fills in before Understand: the head (its views must live until the next Begin) and the framing.
+  RequestHead request;
+  Framing framing;
+
+  /// Everything that can be wrong with a request before the policy is asked; on success the policy can be.
+  [[nodiscard]] Fault Understand();
+
+  enum class Verdict : uint8_t {
+    kForward,    ///< allowed and recorded
+    kDeny,       ///< refused: Refusal() says how
+    kNeedsBody,  ///< decision().body_needed says which readings: set `body` and ask again
+  };
+  /// Asks with the address of the connection that would be used, where there is one, so that `ip` keys are judged on what is
+  /// dialled; records what was allowed.
+  [[nodiscard]] Verdict Decide(std::optional<IpAddress> candidate);
+  /// After kDeny.
+  [[nodiscard]] Denial Refusal();
+  /// The readings that the policy asked for; null: not read. Must live until the next Begin.
+  const policy::RequestBody* body = nullptr;
+
+  // Asking again, once allowed.
+
+  [[nodiscard]] policy::Decision Ask(std::optional<IpAddress> address) const;
+  /// Whether this exchange may use a connection to that address.
+  [[nodiscard]] bool Usable(const IpAddress& address);
+  /// For Dial: the connection and this request are both judged. The judge must outlive the dialling.
+  [[nodiscard]] AddressJudge ForDialling();
+  /// Whether the policy now in force allows what this exchange does or last did.
+  [[nodiscard]] bool StillAllowed(std::optional<IpAddress> address);
+
+  // Toward the upstream.
+
+  [[nodiscard]] const DialTarget& dial() const { return dial_; }
+  [[nodiscard]] policy::Scheme scheme() const { return scheme_; }
+  [[nodiscard]] const std::string& host_field() const { return host_field_; }
+  /// Connections that may carry this exchange share it. Before the decision: what an exchange without `via`, client
+  /// certificate and pins uses.
+  [[nodiscard]] const std::string& pool_key() const { return pool_key_; }
+  /// The canonical target with the edited query.
+  [[nodiscard]] std::string ForUpstream() const;
+  /// What is changed in the head before it leaves. Set between the decision and forwarding.
+  HeadEdits edits;
+
+  // Telling.
+
+  [[nodiscard]] Denial DenialFor(const Fault& fault) const;
+  /// A failed upstream; ends the exchange in the record.
+  [[nodiscard]] Denial DenialFor(DialFailure failure);
+  /// Gives the denial its target, id and texts, and records it.
+  void RecordDenial(Denial* denial);
+  /// `status`: what the client was sent, 0 for nothing.
+  void RecordExchange(std::string_view error, int status);
+
+  [[nodiscard]] const policy::Decision& decision() const { return decision_; }
+  [[nodiscard]] const policy::CanonicalTarget& target() const { return target_; }
+  [[nodiscard]] uint64_t number() const { return number_; }
+  [[nodiscard]] bool understood() const { return understood_; }
+  [[nodiscard]] bool has_body() const {
+    return framing.kind == BodyKind::kChunked || (framing.kind == BodyKind::kLength && framing.length != 0);
+  }
+  /// Sending it twice does no more than sending it once, and nothing of it is lost by then.
+  [[nodiscard]] bool may_repeat() const;
+  /// What the request asks its connection or stream to become.
+  policy::Upgrade upgrade = policy::Upgrade::kNone;
+  /// Of the connection under way, for the record.
+  std::optional<IpAddress> upstream_address;
+  SteadyTime started{};
+  uint64_t bytes_up = 0;  ///< of bodies
+  uint64_t bytes_down = 0;
+
+ private:
+  Fault CheckAuthority(std::string_view authority, bool* names_this) const;
+  Fault UnderstandTarget(std::string_view* path) const;
+  [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
+  [[nodiscard]] policy::EventTarget EventTargetNow() const;
+  [[nodiscard]] bool RecordDecision(const policy::Decision& decision, const Denial* denial);
+
+  FlowContext& flow_;
+  const policy::Scheme scheme_;
+  DialTarget dial_;
+  std::string pool_key_;
+  std::string host_field_;
+
+  policy::CanonicalTarget target_;
+  std::vector<policy::HeaderView> views_;
+  uint64_t number_ = 0;
+  bool understood_ = false;  ///< request and target_ are complete: the policy can be asked again
+  bool unrecorded_ = false;  ///< allowed, but the record was not kept
+  policy::Decision decision_;
+  std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
+  uint64_t decided_generation_ = 0;
+};
+
+}  // namespace sluice::proxy
