@@ -142,9 +142,14 @@ try: tls.do_handshake()
 except ssl.SSLWantReadError: pass
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 20)
 head = b"CONNECT a.test:443 HTTP/1.1\\r\\nHost: a.test:443\\r\\n\\r\\n"
-if ahead: s.sendall(head + outgoing.read()); print(s.recv(4096))
-else: s.sendall(head); print(s.recv(4096)); s.sendall(outgoing.read())
-print(s.recv(4096).hex())
+got = b""
+if ahead: s.sendall(head + outgoing.read())
+else: s.sendall(head); got += s.recv(4096); s.sendall(outgoing.read())
+s.settimeout(30)
+try:
+    while piece := s.recv(4096): got += piece
+except ConnectionResetError: pass
+print(got.hex())
 """
         for rules in (READ, ["allow tls a.test"]):
             with self.proxy(rules) as proxy:
