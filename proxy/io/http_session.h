@@ -15,14 +15,16 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/request_gate.h"
 #include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 
 class HttpSession {
  public:
-  /// `prepared`: the connection that was made ahead, plain TCP, or null.
-  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared);
+  /// `prepared`: the connection that was made ahead, plain TCP, or null. `gate`: where each request goes; null: where the flow
+  /// does.
+  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared, RequestGate* gate = nullptr);
 
   /// Until the client leaves, an error ends the connection, or the flow's waiter is cancelled.
   [[nodiscard]] Task<> Run();
@@ -32,6 +34,9 @@ class HttpSession {
 
   /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
   [[nodiscard]] bool StillAllowed();
+
+  /// Waiting for a request of which nothing has come.
+  [[nodiscard]] bool idle() const { return between_; }
 
  private:
   enum class HeadRead : uint8_t { kGot, kFault, kClosed };
@@ -46,6 +51,7 @@ class HttpSession {
   Task<HeadRead> ReadHead();
   Task<After> HandleRequest();
   Fault ParseHead();
+  Fault PassGate();
   Task<After> Refuse(Denial denial);
   Task<After> RefuseFault(Fault fault);
   Task<After> RefuseUpstream(DialFailure failure);
@@ -94,6 +100,7 @@ class HttpSession {
 
   FlowContext& flow_;
   ExchangeJudge judge_;
+  RequestGate* const gate_;
   UpstreamPtr prepared_;
   UpstreamPtr own_;  ///< between requests: the connection that authenticated as this client, which no other may use
 
@@ -104,6 +111,8 @@ class HttpSession {
   uint64_t number_ = 0;     ///< of the request on this connection
   Fault head_fault_;
   std::optional<SteadyTime> idle_since_;  ///< waiting for a request of which nothing has come
+
+  bool between_ = false;  ///< the same, whether or not its buffers were given back
 
   // The exchange under way.
   UpstreamPtr upstream_;

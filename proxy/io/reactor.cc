@@ -45,6 +45,14 @@ void Channel::Close() {
   fd_.Reset();
 }
 
+UniqueFd Channel::Release() {
+  if (!fd_.valid()) return {};
+  reactor_->Forget(this);
+  epoll_ctl(reactor_->epoll_.get(), EPOLL_CTL_DEL, fd_.get(), nullptr);
+  waiter_ = nullptr;
+  return std::move(fd_);
+}
+
 bool Waiter::ReadyNow() noexcept {
   if (cancelled_) {
     wake_ = Wake::kCancelled;

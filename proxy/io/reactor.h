@@ -38,6 +38,8 @@ class Channel {
   /// Takes the descriptor. `ready`: what may be tried before the kernel has said anything.
   [[nodiscard]] bool Open(Reactor& reactor, UniqueFd fd, uint8_t ready);
   void Close();
+  /// Out of the reactor, the descriptor left open for another's. No wait may be on it.
+  [[nodiscard]] UniqueFd Release();
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] bool open() const { return fd_.valid(); }
 

@@ -219,6 +219,12 @@ policy::ConnectQuery QueryFor(Worker& worker, const FlowTarget& target, std::opt
 }
 
 policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address) {
+  const EngineOptions& options = worker.shared().options();
+  if (options.explicit_proxy != nullptr && (address || target.host.empty())) {
+    const Endpoint dialled{address.value_or(target.destination.address), target.destination.port};
+    if (IsOwn(options.explicit_proxy->own, options.host_addresses, dialled))
+      return {policy::ConnectVerdict::kDeny, {false, policy::Reason::kPrivateAddress, policy::RuleRef::kNone, false}};
+  }
   return worker.snapshot()->DecideConnect(QueryFor(worker, target, address));
 }
 

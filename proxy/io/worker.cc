@@ -19,6 +19,7 @@
 #include "dns/io/upstream.h"
 #include "policy/expiry.h"
 #include "proxy/io/connection.h"
+#include "proxy/io/explicit_client.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/secret_store.h"
@@ -160,6 +161,53 @@ detail::Detached Worker::RunConnection(std::unique_ptr<Connection> connection) {
   shared_.flows.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Worker::AcceptClient(Client client) {
+  load_.fetch_add(1, std::memory_order_relaxed);
+  asio::post(loop_->context, [this, moved = std::move(client)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing) return;
+    RunClient(std::make_unique<ExplicitClient>(*this, std::move(moved), ExplicitClient::Stage::kNew));
+  });
+}
+
+void Worker::StartBehindTls(Client client) {
+  load_.fetch_add(1, std::memory_order_relaxed);
+  shared_.flows.fetch_add(1, std::memory_order_relaxed);
+  RunClient(std::make_unique<ExplicitClient>(*this, std::move(client), ExplicitClient::Stage::kBehindTls));
+}
+
+detail::Detached Worker::RunClient(std::unique_ptr<ExplicitClient> client) {
+  const uint64_t key = ++next_key_;
+  clients_.emplace(key, client.get());
+  loop_->Tick(this);
+  try {
+    co_await client->Run();
+  } catch (const std::exception& fault) {
+    LogError("proxy client: {}", fault.what());
+  }
+  clients_.erase(key);
+  client.reset();
+  load_.fetch_sub(1, std::memory_order_relaxed);
+  shared_.flows.fetch_sub(1, std::memory_order_relaxed);
+}
+
+template <class Act>
+void Worker::ForEachClient(Act act) {
+  // By key: ending one changes the table.
+  std::vector<uint64_t> keys;
+  keys.reserve(clients_.size());
+  for (const auto& [key, client] : clients_) keys.push_back(key);
+  for (const uint64_t key : keys)
+    if (const auto found = clients_.find(key); found != clients_.end()) act(*found->second);
+}
+
+void Worker::Drain() {
+  asio::post(loop_->context, [this] {
+    reactor_.Refresh();
+    ForEachClient([](ExplicitClient& client) { client.Drain(); });
+  });
+}
+
 void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
   asio::post(loop_->context, [this, id, moved = std::move(target), call = std::move(done)]() mutable {
     reactor_.Refresh();
@@ -252,6 +300,10 @@ void Worker::GiveBackSpare() {
   pipes_->Clear();
 }
 
+void Worker::KeepPrepared(uint64_t id, UpstreamPtr upstream) {
+  prepared_[id] = {std::move(upstream), reactor_.now() + kPreparedLife};
+}
+
 UpstreamPtr Worker::TakePrepared(uint64_t id) {
   const auto found = prepared_.find(id);
   if (found == prepared_.end()) return nullptr;
@@ -294,13 +346,15 @@ void Worker::Tick() {
   if (now - trimmed_at_ > kTrimAfter) {
     trimmed_at_ = now;
     for (auto& [key, connection] : connections_) connection->Trim(now);
+    for (auto& [key, client] : clients_) client->Trim(now);
   }
   std::erase_if(prepared_, [&](const auto& entry) { return entry.second.expires < now; });
   if (const WallTime wall = SystemClock().Wall(); loop_->expiry && wall >= *loop_->expiry) {
     loop_->expiry = policy::NextExpiry(*snapshot_, wall);
     PolicyChanged();
   }
-  if (!connections_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() || pool_.size() != 0)
+  if (!connections_.empty() || !clients_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() ||
+      pool_.size() != 0)
     loop_->Tick(this);
 }
 
@@ -315,6 +369,7 @@ void Worker::PolicyChanged() {
     for (const auto& [key, connection] : connections_) keys.push_back(key);
     for (const uint64_t key : keys)
       if (const auto found = connections_.find(key); found != connections_.end()) found->second->Recheck();
+    ForEachClient([](ExplicitClient& client) { client.Recheck(); });
   });
 }
 
@@ -327,6 +382,7 @@ void Worker::CloseAll() {
     // A flow that does not end when told to would spin here.
     if (const auto still = connections_.find(first); still != connections_.end()) connections_.erase(still);
   }
+  ForEachClient([](ExplicitClient& client) { client.Cancel(); });
   while (!preparing_.empty()) {
     const auto [id, waiter] = *preparing_.begin();
     preparing_.erase(id);

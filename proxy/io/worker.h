@@ -12,6 +12,7 @@
 
 #include "policy/credential.h"
 #include "policy/event.h"
+#include "proxy/client.h"
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
 #include "proxy/io/reactor.h"
@@ -22,6 +23,7 @@
 namespace sluice::proxy {
 
 class Connection;
+class ExplicitClient;
 class PipePool;
 
 /// A name's addresses, and the names that its aliases led through.
@@ -44,6 +46,7 @@ class Shared {
   [[nodiscard]] TlsClient& client() const { return *client_; }
 
   std::atomic<size_t> flows{0};
+  ClientCounts client_counts;
 
  private:
   EngineOptions options_;
@@ -63,7 +66,9 @@ class Worker {
   // Any thread.
   void Accept(Flow flow);
   void Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
+  void AcceptClient(Client client);
   void PolicyChanged();
+  void Drain();
   [[nodiscard]] size_t load() const { return load_.load(std::memory_order_relaxed); }
   [[nodiscard]] boost::asio::io_context& context();
   [[nodiscard]] dns::UpstreamClient& dns();
@@ -87,6 +92,10 @@ class Worker {
   void FetchTokenSoon(policy::SecretSource source);
   /// The connection that Prepare made for this flow, if it still waits.
   [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
+  /// For TakePrepared, on the same worker.
+  void KeepPrepared(uint64_t id, UpstreamPtr upstream);
+  /// Runs a client whose TLS to the proxy is taken off by another on this worker.
+  void StartBehindTls(Client client);
 
  private:
   explicit Worker(Shared& shared);
@@ -97,6 +106,10 @@ class Worker {
   };
   detail::Detached RunConnection(std::unique_ptr<Connection> connection);
   detail::Detached RunFetch(policy::SecretSource source);
+  detail::Detached RunClient(std::unique_ptr<ExplicitClient> client);
+  /// `act` on each client, which may end it.
+  template <class Act>
+  void ForEachClient(Act act);
   detail::Detached RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
   void Tick();
   void Run();
@@ -109,6 +122,7 @@ class Worker {
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;
   std::unordered_map<uint64_t, Connection*> connections_;
+  std::unordered_map<uint64_t, ExplicitClient*> clients_;
   uint64_t next_key_ = 0;
   std::unordered_map<uint64_t, PreparedUpstream> prepared_;
   std::unordered_map<uint64_t, Waiter*> preparing_;
