@@ -59,6 +59,7 @@ void ExchangeJudge::Begin(uint64_t number) {
   asked_.clear();
   upstream_address.reset();
   edits.Clear();
+  credential_.reset();
   upgrade = policy::Upgrade::kNone;
   bytes_up = bytes_down = 0;
 }
@@ -181,6 +182,63 @@ AddressJudge ExchangeJudge::ForDialling() {
   };
 }
 
+bool ExchangeJudge::uses_credentials() const { return ExchangeCredential::Concerns(flow_.worker()); }
+
+// The decision for the address that was dialled is the one that counts: a rule with `ip` may name a credential, and another none.
+Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, IpAddress address) {
+  const policy::SnapshotPtr snapshot = flow_.worker().snapshot();
+  const bool same = decided_for_ == address && decided_generation_ == flow_.worker().generation();
+  const policy::Decision decision = same ? decision_ : snapshot->DecideRequest(Query(address));
+  if (!decision.allowed) co_return DenialFor(CredentialFailure{403, decision.reason, "the policy changed meanwhile"});
+  if (credential_ == nullptr) credential_ = std::make_unique<ExchangeCredential>();
+  edits.Clear();
+  ExchangeCredential::Request asked;
+  asked.snapshot = snapshot;
+  asked.credential = decision.credential;
+  asked.head = &request;
+  asked.framing = framing;
+  asked.target = target_.ForUpstream();
+  asked.host = host_field_;
+  auto failure = co_await credential_->Apply(flow_.worker(), waiter, std::move(asked));
+  if (failure) co_return DenialFor(std::move(*failure));
+  if (!credential_->needs_body()) TakeEdits();
+  co_return std::nullopt;
+}
+
+std::optional<Denial> ExchangeJudge::SignBody(std::string_view bytes) {
+  if (auto failure = credential_->Sign(bytes)) return DenialFor(std::move(*failure));
+  TakeEdits();
+  return std::nullopt;
+}
+
+void ExchangeJudge::TakeEdits() {
+  if (!credential_->edited()) return;
+  const OutgoingHead& head = credential_->head();
+  const auto is_same = [](const Field& a, const Field& b) {
+    return a.name.data() == b.name.data() && a.value.data() == b.value.data() && a.value.size() == b.value.size();
+  };
+  // Every field of a name that one was changed of goes, and what is left of them comes back.
+  for (const Field& field : request.fields)
+    if (field.forward && std::ranges::none_of(head.fields, [&](const Field& kept) { return is_same(field, kept); }))
+      edits.removed.emplace_back(field.name);
+  for (const Field& field : head.fields) {
+    const bool parsed = std::ranges::any_of(request.fields, [&](const Field& sent) { return is_same(field, sent); });
+    if (!parsed || edits.Removes(field)) edits.added.emplace_back(field.name, field.value);
+  }
+  if (head.target != target_.ForUpstream()) edits.target = head.target;
+  request.trailer = head.trailer;
+}
+
+Denial ExchangeJudge::DenialFor(CredentialFailure failure) {
+  Denial denial;
+  denial.status = failure.status;
+  denial.decision = {false, failure.reason, decision_.rule, false};
+  denial.detail = std::move(failure.detail);
+  denial.proxy_error = failure.status == 403 ? "http_request_denied" : "proxy_internal_error";
+  RecordExchange(denial.detail, denial.status);
+  return denial;
+}
+
 bool ExchangeJudge::StillAllowed(std::optional<IpAddress> address) {
   if (!flow_.JudgeConnect(address).allowed()) return false;
   if (!understood_) return true;
@@ -193,10 +251,7 @@ bool ExchangeJudge::may_repeat() const {
   return !has_body() && std::ranges::find(kIdempotent, request.method) != kIdempotent.end();
 }
 
-std::string ExchangeJudge::ForUpstream() const {
-  if (!edits.query) return target_.ForUpstream();
-  return fmt::format("{}?{}", target_.path, *edits.query);
-}
+std::string ExchangeJudge::ForUpstream() const { return edits.target ? *edits.target : target_.ForUpstream(); }
 
 Denial ExchangeJudge::DenialFor(const Fault& fault) const {
   Denial denial;

@@ -24,6 +24,7 @@
 #include "proxy/denial.h"
 #include "proxy/forward.h"
 #include "proxy/http1.h"
+#include "proxy/io/exchange_credential.h"
 #include "proxy/io/flow_context.h"
 
 namespace sluice::proxy {
@@ -99,12 +100,23 @@ class ExchangeJudge {
   [[nodiscard]] const std::string& pool_key() const { return pool_key_; }
   /// The canonical target with the edited query.
   [[nodiscard]] std::string ForUpstream() const;
+  /// Whether UseCredential has something to do: the policy has credentials, or there are stand-ins.
+  [[nodiscard]] bool uses_credentials() const;
+  /// Once the connection is there and before anything is sent: edits the head with the credential that the decision for this
+  /// address names. A denial (its exchange is recorded): nothing may be sent. The judge outlives it.
+  [[nodiscard]] Task<std::optional<Denial>> UseCredential(Waiter& waiter, IpAddress address);
+  /// Where credential()->needs_body(): the whole body.
+  [[nodiscard]] std::optional<Denial> SignBody(std::string_view bytes);
+  /// Null where UseCredential was not needed.
+  [[nodiscard]] ExchangeCredential* credential() const { return credential_.get(); }
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
 
   // Telling.
 
   [[nodiscard]] Denial DenialFor(const Fault& fault) const;
+  /// A credential that cannot be used; ends the exchange in the record.
+  [[nodiscard]] Denial DenialFor(CredentialFailure failure);
   /// A failed upstream; ends the exchange in the record.
   [[nodiscard]] Denial DenialFor(DialFailure failure);
   /// Gives the denial its target, id and texts, and records it.
@@ -134,6 +146,7 @@ class ExchangeJudge {
   Fault UnderstandTarget(std::string_view* path) const;
   [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
   [[nodiscard]] policy::EventTarget EventTargetNow() const;
+  void TakeEdits();
   [[nodiscard]] bool RecordDecision(const policy::Decision& decision, const Denial* denial);
   [[nodiscard]] bool RefusesPush(const Denial& denial) const;
   void AnswerPush(Denial* denial) const;
@@ -144,6 +157,7 @@ class ExchangeJudge {
   const std::string pool_key_;
   const std::string host_field_;
 
+  std::unique_ptr<ExchangeCredential> credential_;
   policy::CanonicalTarget target_;
   std::vector<policy::HeaderView> views_;
   uint64_t number_ = 0;

@@ -11,7 +11,7 @@ namespace sluice::proxy {
 void HttpSession::BeginBody() {
   request_chunks_.Reset();
   request_left_ = judge_.framing.length;
-  body_read_ = !judge_.has_body();
+  source_read_ = !judge_.has_body();
   held_pending_ = false;
   held_sent_ = 0;
 }
@@ -22,10 +22,10 @@ Task<std::expected<ExchangeJudge::Verdict, Fault>> HttpSession::ReadJudgedBody()
   bool begun = false;
   while (verdict == ExchangeJudge::Verdict::kNeedsBody) {
     judge_.ReadBody();
-    while (judge_.wants_body() && !body_read_) {
+    while (judge_.wants_body() && !source_read_) {
       begun = true;
       if (const Fault fault = FeedBody()) co_return std::unexpected(fault);
-      if (!judge_.wants_body() || body_read_) break;
+      if (!judge_.wants_body() || source_read_) break;
       if (!co_await Continue()) co_return std::unexpected(Fault{});
       const BodyWait more = co_await ReadMore(deadline);
       if (more == BodyWait::kLate) co_return std::unexpected(Fault{408, "a request body that did not arrive in time"});
@@ -38,26 +38,17 @@ Task<std::expected<ExchangeJudge::Verdict, Fault>> HttpSession::ReadJudgedBody()
     for (Field& field : judge_.request.fields) field.forward &= field.id != FieldId::kExpect;
     judge_.request.expect_continue = false;
   }
-  held_pending_ = true;
+  held_pending_ = judge_.has_body();
   co_return verdict;
 }
 
 // The body's bytes in in_, to the judge.
 Fault HttpSession::FeedBody() {
-  while (!in_.empty() && judge_.wants_body() && !body_read_) {
-    if (judge_.framing.kind == BodyKind::kLength) {
-      const size_t n = std::min<uint64_t>(request_left_, in_.size());
-      if (const Fault fault = judge_.FeedBody(in_.view().substr(0, n))) return fault;
-      in_.Consume(n);
-      request_left_ -= n;
-      body_read_ = request_left_ == 0;
-      continue;
-    }
-    const auto step = request_chunks_.Next(in_.view());
-    if (!step) return step.error();
-    if (const Fault fault = judge_.FeedBody(step->data)) return fault;
-    in_.Consume(step->consumed);
-    body_read_ = request_chunks_.done();
+  while (!in_.empty() && judge_.wants_body() && !source_read_) {
+    const auto piece = NextPiece();
+    if (!piece) return piece.error();
+    if (const Fault fault = judge_.FeedBody(piece->data)) return fault;
+    Took(*piece);
   }
   return {};
 }
@@ -88,46 +79,46 @@ Task<HttpSession::BodyWait> HttpSession::ReadMore(SteadyTime deadline) {
   }
 }
 
-// What the judge holds, in pieces as the upstream takes them.
-void HttpSession::MoveHeld() {
-  std::string_view rest = judge_.held().substr(held_sent_);
-  while (!rest.empty() && up_out_.size() < kHighWater) {
-    const std::string_view piece = rest.substr(0, kHighWater);
-    if (judge_.framing.kind == BodyKind::kChunked) {
-      AppendChunk(&up_out_, piece);
-    } else {
-      up_out_.Append(piece);
-    }
-    rest.remove_prefix(piece.size());
-    held_sent_ += piece.size();
-    judge_.bytes_up += piece.size();
+std::expected<HttpSession::Piece, Fault> HttpSession::NextPiece() {
+  if (held_pending_) {
+    const std::string_view rest = judge_.held().substr(held_sent_);
+    const std::string_view data = rest.substr(0, kReadPiece);
+    return Piece{data, data.size(), source_read_ && data.size() == rest.size()};
   }
-  if (!rest.empty()) return;
-  held_pending_ = false;
-  judge_.ReleaseHeld();
-  if (judge_.framing.kind == BodyKind::kChunked && body_read_)
-    AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
+  if (judge_.framing.kind == BodyKind::kLength) {
+    const std::string_view data = in_.view().substr(0, std::min<uint64_t>(request_left_, kReadPiece));
+    return Piece{data, data.size(), data.size() == request_left_};
+  }
+  const auto step = request_chunks_.Next(in_.view());
+  if (!step) return std::unexpected(step.error());
+  return Piece{step->data, step->consumed, request_chunks_.done()};
+}
+
+void HttpSession::Took(const Piece& piece) {
+  if (held_pending_) {
+    held_sent_ += piece.consumed;
+    if (held_sent_ < judge_.held().size()) return;
+    held_pending_ = false;
+    judge_.ReleaseHeld();
+    return;
+  }
+  in_.Consume(piece.consumed);
+  if (judge_.framing.kind == BodyKind::kLength) request_left_ -= piece.data.size();
+  source_read_ = piece.ended;
 }
 
 // Reads the rest of the body and drops it. False: the client left, or stopped.
 Task<bool> HttpSession::DrainBody() {
   const SteadyTime deadline = judge_.started + flow_.worker().shared().options().deadlines.exchange;
-  for (size_t dropped = 0; !body_read_;) {
-    if (judge_.framing.kind == BodyKind::kLength) {
-      const size_t n = std::min<uint64_t>(request_left_, in_.size());
-      in_.Consume(n);
-      request_left_ -= n;
-      body_read_ = request_left_ == 0;
-      dropped += n;
+  held_pending_ = false;
+  for (size_t dropped = 0; !source_read_;) {
+    while (!in_.empty() && !source_read_) {
+      const auto piece = NextPiece();
+      if (!piece) co_return false;
+      dropped += piece->consumed;
+      Took(*piece);
     }
-    while (judge_.framing.kind == BodyKind::kChunked && !in_.empty() && !body_read_) {
-      const auto step = request_chunks_.Next(in_.view());
-      if (!step) co_return false;
-      in_.Consume(step->consumed);
-      body_read_ = request_chunks_.done();
-      dropped += step->consumed;
-    }
-    if (body_read_) break;
+    if (source_read_) break;
     if (dropped > kLingerBytes / 64) {
       dropped = 0;
       const Wake turn = co_await flow_.waiter.Yield(deadline);

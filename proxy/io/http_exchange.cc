@@ -27,9 +27,15 @@ Task<HttpSession::After> HttpSession::Forward() {
       co_return co_await RefuseUpstream(std::move(*failure));
     }
     flow_.dialled = judge_.upstream_address = upstream_->address;
+    request_out_ = judge_.framing;
+    if (judge_.uses_credentials()) {
+      const std::optional<After> ended = co_await UseCredential();
+      if (ended) co_return *ended;
+    }
     BeginExchange();
     const After after = co_await Carry();
     if (failure_.empty()) co_return FinishExchange();
+    if (astray_ && !response_started_) co_return co_await RefuseCredential(judge_.DenialFor(std::move(*astray_)));
     if (after == After::kNextRequest && !fresh && MayRetry()) {
       upstream_.reset();
       continue;
@@ -86,7 +92,7 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
 void HttpSession::BeginExchange() {
   const std::string target = judge_.ForUpstream();
   up_out_.Clear();
-  AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), judge_.framing, &judge_.edits});
+  AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
   upstream_->bound |= BindsConnection(judge_.request, "authorization");
   response_chunks_.Reset();
   response_trailer_.clear();
@@ -94,6 +100,12 @@ void HttpSession::BeginExchange() {
   response_left_ = 0;
   response_resume_ = 0;
   interims_ = 0;
+  body_read_ = !judge_.has_body();
+  if (collected_) {
+    up_out_.Append(*collected_);
+    judge_.bytes_up = collected_->size();
+    body_read_ = true;
+  }
   request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
   upstream_reusable_ = keep_ = false;
   exchange_fault_ = {};
@@ -140,27 +152,26 @@ Task<HttpSession::After> HttpSession::Carry() {
 }
 
 Fault HttpSession::MoveRequestBody() {
-  if (held_pending_) MoveHeld();
-  if (held_pending_) return {};
-  while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
-    if (judge_.framing.kind == BodyKind::kLength) {
+  if (const auto* credential = judge_.credential(); credential != nullptr && credential->has_body_work())
+    return MoveChangedBody();
+  const bool measured = judge_.framing.kind == BodyKind::kLength;
+  while (!body_read_ && has_piece() && up_out_.size() < kHighWater) {
+    // What fits beside the head rides with it; the rest is written from where it lies.
+    if (measured && !held_pending_) {
       const size_t n = std::min<uint64_t>(request_left_, in_.size());
-      // What fits beside the head rides with it; the rest is written from where it lies.
       if (up_out_.empty() || up_out_.size() + n > kReadPiece) return {};
-      up_out_.Append(in_.view().substr(0, n));
-      in_.Consume(n);
-      request_left_ -= n;
-      judge_.bytes_up += n;
-      body_read_ = request_left_ == 0;
-      continue;
     }
-    const auto step = request_chunks_.Next(in_.view());
-    if (!step) return step.error();
-    AppendChunk(&up_out_, step->data);
-    judge_.bytes_up += step->data.size();
-    in_.Consume(step->consumed);
-    if (!request_chunks_.done()) continue;
-    AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
+    const auto piece = NextPiece();
+    if (!piece) return piece.error();
+    if (measured) {
+      up_out_.Append(piece->data);
+    } else {
+      AppendChunk(&up_out_, piece->data);
+    }
+    judge_.bytes_up += piece->data.size();
+    Took(*piece);
+    if (!piece->ended) continue;
+    if (!measured) AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
     body_read_ = true;
   }
   return {};
@@ -174,7 +185,7 @@ HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
       failure_ = exchange_fault_.why;
       return Pump::kFailed;
     }
-    const bool direct = up_out_.empty() && !body_read_ && !in_.empty();
+    const bool direct = up_out_.empty() && !body_read_ && !held_pending_ && !in_.empty();
     if (direct || !up_out_.empty()) {
       const std::string_view bytes =
           direct ? in_.view().substr(0, std::min<uint64_t>(request_left_, in_.size())) : up_out_.view();
@@ -195,7 +206,7 @@ HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
       in_.Consume(io.n);
       request_left_ -= io.n;
       judge_.bytes_up += io.n;
-      body_read_ = request_left_ == 0;
+      body_read_ = source_read_ = request_left_ == 0;
       continue;
     }
     if (body_read_) {
@@ -222,6 +233,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
   if (const Fault fault = ParseResponseHead(in.span().first(size), &response_)) return fault;
   const auto framing = ResponseFraming(response_, judge_.request.method);
   if (!framing) return framing.error();
+  if (auto* credential = judge_.credential(); credential != nullptr) credential->Redact(&response_);
   if (response_.status < 200) {
     if (response_.status == 101) return {502, "a switch of protocols that was not asked for"};
     if (++interims_ > kMaxInterimResponses) return {502, "too many interim responses"};
@@ -247,6 +259,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
 }
 
 void HttpSession::FinishResponseBody() {
+  if (auto* credential = judge_.credential(); credential != nullptr) credential->RedactLines(&response_chunks_.trailers());
   if (response_out_ == BodyKind::kChunked) AppendLastChunk(&out_, response_chunks_.trailers(), response_trailer_);
   response_read_ = true;
 }

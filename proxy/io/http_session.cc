@@ -75,6 +75,7 @@ Fault HttpSession::ParseHead() {
 }
 
 Task<HttpSession::After> HttpSession::HandleRequest() {
+  collected_.reset();
   if (const Fault fault = ParseHead()) co_return co_await RefuseFault(fault);
   BeginBody();
   const Upstream* candidate = own_ != nullptr        ? own_.get()
@@ -110,7 +111,7 @@ Task<HttpSession::After> HttpSession::Refuse(Denial denial) {
   if (!denial.answer.empty() && !co_await DrainBody()) co_return After::kClosed;
   // A body that was not read stands between this response and the next request.
   const RequestHead& request = judge_.request;
-  const bool keep = request.persistent() && body_read_ && judge_.understood() && !flow_.waiter.cancelled();
+  const bool keep = request.persistent() && source_read_ && judge_.understood() && !flow_.waiter.cancelled();
   AppendDenial(&out_, denial, FormFor(request), keep ? Keep::kKeepAlive : Keep::kClose, request.method);
   const SteadyTime deadline = flow_.worker().reactor().now() + kWriteStuck;
   if (!co_await Flush(deadline)) co_return After::kClosed;

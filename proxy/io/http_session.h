@@ -59,12 +59,26 @@ class HttpSession {
   Task<BodyWait> ReadMore(SteadyTime deadline);
   Task<bool> Continue();
   Fault FeedBody();
-  void MoveHeld();
+  /// The next bytes of the body: those that the judge holds, then those in in_. `data` is valid until Took.
+  struct Piece {
+    std::string_view data;
+    size_t consumed = 0;  ///< bytes of where they lie
+    bool ended = false;   ///< nothing follows
+  };
+  [[nodiscard]] bool has_piece() const { return held_pending_ || !in_.empty(); }
+  [[nodiscard]] std::expected<Piece, Fault> NextPiece();
+  void Took(const Piece& piece);
   Task<bool> DrainBody();
 
   // The upstream side (http_exchange.cc).
   Task<After> Forward();
   Task<std::optional<DialFailure>> Obtain();
+  // Credentials (http_credential.cc).
+  /// Absent: go on. Else the exchange has ended so.
+  Task<std::optional<After>> UseCredential();
+  Task<std::optional<After>> CollectBody();
+  Task<After> RefuseCredential(Denial denial);
+  Fault MoveChangedBody();
   void BeginExchange();
   Task<After> Carry();
   Pump PumpRequest(Waits* waits);
@@ -102,9 +116,10 @@ class HttpSession {
   uint64_t response_left_ = 0;
   size_t response_resume_ = 0;
   unsigned interims_ = 0;
-  bool body_read_ = false;     ///< the client's body has been read to its end
-  bool held_pending_ = false;  ///< the judge holds the beginning of the body, which is not yet in up_out_
-  size_t held_sent_ = 0;       ///< bytes of it that are
+  bool source_read_ = false;   ///< the client's body has been taken out of in_ to its end
+  bool body_read_ = false;     ///< and moved on, into up_out_ or the connection
+  bool held_pending_ = false;  ///< the judge holds the beginning of the body, which has not been moved on
+  size_t held_sent_ = 0;       ///< bytes of it that have
   bool request_sent_ = false;  ///< and written, or the upstream takes no more
   bool upload_broken_ = false;
   bool response_bytes_seen_ = false;
@@ -112,6 +127,10 @@ class HttpSession {
   bool response_read_ = false;
   bool upstream_reusable_ = false;
   bool keep_ = false;
+  std::optional<std::string> collected_;     ///< the body, where it was read before the head could be sent
+  std::string changed_;                      ///< a piece of a body with stand-ins replaced
+  std::optional<CredentialFailure> astray_;  ///< a stand-in in the body, where it must not be
+  Framing request_out_;                      ///< as the request leaves
   Fault exchange_fault_;
   std::string_view failure_;  ///< static; why the exchange ended early
 };

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "policy/credential.h"
 #include "policy/event.h"
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
@@ -82,6 +83,8 @@ class Worker {
   /// Bytes of bodies that wait to be judged or sent on; at most kMaxHeldBodies.
   size_t held_bodies = 0;
   [[nodiscard]] Task<Result<ResolvedName>> Resolve(Waiter& waiter, std::string name);
+  /// Fetches a token that SecretStore::TokenFor asked for, and tells the store how it went.
+  void FetchTokenSoon(policy::SecretSource source);
   /// The connection that Prepare made for this flow, if it still waits.
   [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
 
@@ -93,6 +96,7 @@ class Worker {
     SteadyTime expires;
   };
   detail::Detached RunConnection(std::unique_ptr<Connection> connection);
+  detail::Detached RunFetch(policy::SecretSource source);
   detail::Detached RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
   void Tick();
   void Run();
@@ -108,6 +112,7 @@ class Worker {
   uint64_t next_key_ = 0;
   std::unordered_map<uint64_t, PreparedUpstream> prepared_;
   std::unordered_map<uint64_t, Waiter*> preparing_;
+  std::unordered_map<uint64_t, Waiter*> fetching_;
   std::vector<char> scratch_;
   SteadyTime trimmed_at_{};
   std::atomic<size_t> load_{0};

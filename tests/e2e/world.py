@@ -5,6 +5,7 @@ Runs inside the internet namespace:  world.py FOLDER
 FOLDER holds the certificates and repos/, and receives dns.jsonl, http.jsonl and, when everything listens, world.ready.
 """
 import asyncio
+import base64
 import hashlib
 import itertools
 import json
@@ -19,6 +20,7 @@ import resolver
 import zone
 
 CONNECTIONS = itertools.count(1)
+TOKENS = itertools.count(1)
 SITE_ORIGINS = ("github.com",)
 
 
@@ -197,6 +199,36 @@ class Exchange:
         self.writer.write(b"until the end of the connection\n")
         await self.writer.drain()
         self.close = True
+
+    async def page_reflect(self, rest):
+        """Shows the caller its own credential wherever a head or a trailer can."""
+        await self.body()
+        value = self.request.get("authorization")
+        secret = value.split(" ")[-1]
+        fields = [("X-Plain", f"you sent {value}"), ("Location", "https://a.test/?t=" + urllib.parse.quote(secret, safe="")),
+                  ("X-Base64", base64.b64encode(f"user:{secret}".encode()).decode()), ("Trailer", "X-Sum"), ("X-Harmless", "kept")]
+
+        async def blocks():
+            yield b"reflected\n"
+
+        self.writer.write(head(200, f"OK {secret}", [("Transfer-Encoding", "chunked"), *fields]))
+        async for block in blocks():
+            self.writer.write(b"%x\r\n%s\r\n" % (len(block), block))
+        self.writer.write(f"0\r\nX-Sum: {secret}\r\n\r\n".encode())
+        await self.writer.drain()
+
+    async def page_redirect(self, rest):
+        await self.body()
+        await self.json({"to": rest[0]}, 302, "Found", extra=[("Location", f"https://{rest[0]}/echo")])
+
+    async def page_token(self, rest):
+        """OAuth client credentials. The first segment behind it says how long tokens live, or "fail"."""
+        body = urllib.parse.parse_qs((await self.body()).decode())
+        pair = base64.b64decode(self.request.get("authorization").split(" ")[-1]).decode()
+        if rest[0] == "fail" or pair != "sluice:client-s3cret" or body.get("grant_type") != ["client_credentials"]:
+            return await self.json({"error": "invalid_client"}, 401, "Unauthorized")
+        await asyncio.sleep(0.1)
+        await self.json({"access_token": f"token-{next(TOKENS)}", "token_type": "Bearer", "expires_in": float(rest[0])})
 
     async def page_forged(self, rest):
         await self.json({"forged": True}, extra=[("X-Sluice-Denied", "d-1"), ("Proxy-Status", "sluice; error=http_request_denied")])
