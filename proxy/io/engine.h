@@ -48,6 +48,7 @@ struct EngineOptions {
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
+  uint64_t max_body_bytes = kMaxBodyBytes;  ///< of one message: over it 413, or 502 for a response
 };
 
 class Engine {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "proxy/io/worker.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 namespace {
@@ -14,16 +15,12 @@ std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Sc
 
 uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
 
-bool IsWebSocket(std::string_view upgrade) {
-  bool found = false;
-  ForEachListItem(upgrade, [&](std::string_view item) { found |= EqualsLower(item.substr(0, item.find('/')), "websocket"); });
-  return found;
-}
-
 policy::Reason ReasonFor(const Fault& fault) {
   switch (fault.status) {
+    case 413:
     case 414:
     case 431:
+    case 503:
       return policy::Reason::kLimit;
     case 421:
       return policy::Reason::kAuthorityMismatch;
@@ -48,11 +45,19 @@ void ExchangeJudge::Begin(uint64_t number) {
   started = flow_.worker().reactor().now();
   understood_ = unrecorded_ = false;
   framing = {};
-  body = nullptr;
+  ReleaseHeld();
+  body_kinds_ = 0;
+  reading_body_ = body_too_large_ = false;
+  push_capabilities_.clear();
+  if (readings_ != nullptr) body_ = {};
+  readings_ = nullptr;
+  asked_.clear();
   upstream_address.reset();
   edits.Clear();
   credential_.reset();
   upgrade = policy::Upgrade::kNone;
+  text_edit = {};
+  close_code = 0;
   bytes_up = bytes_down = 0;
 }
 
@@ -109,8 +114,8 @@ Fault ExchangeJudge::Understand() {
   for (const Field& field : request.fields)
     if (field.forward) views_.emplace_back(field.name, field.value);
   understood_ = true;
-  if (IsWebSocket(request.upgrade)) upgrade = policy::Upgrade::kWebSocket;
-  if (upgrade == policy::Upgrade::kWebSocket) return {403, "an upgrade to WebSocket, which no rule of this policy can grant"};
+  // HTTP/2 says it by :protocol, which its transport has read. Any other Upgrade goes no further.
+  if (AsksForWebSocket(request)) upgrade = policy::Upgrade::kWebSocket;
   return {};
 }
 
@@ -122,7 +127,7 @@ policy::RequestQuery ExchangeJudge::Query(std::optional<IpAddress> address) cons
   query.target = &target_;
   query.headers = views_;
   query.upgrade = upgrade;
-  query.body = body;
+  query.body = readings_;
   return query;
 }
 
@@ -131,14 +136,14 @@ policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const {
 }
 
 ExchangeJudge::Verdict ExchangeJudge::Decide(std::optional<IpAddress> candidate) {
-  decided_for_ = candidate;
+  decided_for_ = candidate_ = candidate;
   decision_ = Ask(candidate);
   if (!decision_.allowed && candidate) {
     decided_for_.reset();
     decision_ = Ask(std::nullopt);
   }
   decided_generation_ = flow_.worker().generation();
-  if (!decision_.allowed) return decision_.body_needed != 0 && body == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
+  if (!decision_.allowed) return decision_.body_needed != 0 && readings_ == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
   unrecorded_ = !RecordDecision(decision_, nullptr);
   return unrecorded_ ? Verdict::kDeny : Verdict::kForward;
 }
@@ -152,6 +157,7 @@ Denial ExchangeJudge::Refusal() {
     denial.proxy_error = "proxy_internal_error";
     return denial;
   }
+  denial.status = body_too_large_ ? 413 : 403;
   denial.decision = decision_;
   denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(std::nullopt), decision_);
   return denial;
@@ -232,7 +238,9 @@ Denial ExchangeJudge::DenialFor(CredentialFailure failure) {
 
 bool ExchangeJudge::StillAllowed(std::optional<IpAddress> address) {
   if (!flow_.JudgeConnect(address).allowed()) return false;
-  return !understood_ || Ask(address).allowed;
+  if (!understood_) return true;
+  const policy::Decision decision = Ask(address);
+  return decision.allowed || (reading_body_ && decision.body_needed != 0);
 }
 
 bool ExchangeJudge::may_repeat() const {
@@ -271,12 +279,14 @@ policy::EventTarget ExchangeJudge::EventTargetNow() const {
   if (!understood_) return target;
   target.path = target_.path;
   target.query = QueryKeys(target_.query);
+  target.asked = asked_;
   return target;
 }
 
 void ExchangeJudge::RecordDenial(Denial* denial) {
   denial->target = EventTargetNow();
   flow_.Fill(denial);
+  if (RefusesPush(*denial)) AnswerPush(denial);
   (void)RecordDecision(denial->decision, denial);
 }
 
@@ -314,6 +324,7 @@ void ExchangeJudge::RecordExchange(std::string_view error, int status) {
   event.status = status;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;
+  event.close_code = close_code;
   event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started);
   event.error = error;
   // A finished exchange cannot be refused any more; the sink counts what it could not keep.

@@ -50,56 +50,74 @@ Task<std::optional<HttpSession::After>> HttpSession::CollectBody() {
   };
   if (collected_) co_return std::nullopt;
   if (judge_.framing.length > kMaxSignedBody) co_return co_await RefuseCredential(judge_.DenialFor(too_large()));
-  if (judge_.request.expect_continue) {
-    out_.Append("HTTP/1.1 100 Continue\r\n\r\n");
-    const bool flushed = co_await Flush(flow_.worker().reactor().now() + kWriteStuck);
-    if (!flushed) co_return After::kClosed;
-  }
-  collected_.emplace();
-  ChunkedDecoder chunks;
-  uint64_t left = judge_.framing.length;
-  for (bool whole = false; !whole;) {
-    while (!in_.empty() && !whole) {
+  collected_.emplace(judge_.held());
+  held_pending_ = false;
+  judge_.ReleaseHeld();
+  const bool asked = body_read_ || co_await Continue();
+  if (!asked) co_return After::kClosed;
+  for (;;) {
+    while (!in_.empty() && !body_read_) {
       std::string_view data = in_.view();
       size_t consumed = 0;
       if (judge_.framing.kind == BodyKind::kLength) {
-        data = data.substr(0, std::min<uint64_t>(left, data.size()));
+        data = data.substr(0, std::min<uint64_t>(request_left_, data.size()));
         consumed = data.size();
-        left -= consumed;
-        whole = left == 0;
+        request_left_ -= consumed;
+        body_read_ = request_left_ == 0;
       } else {
-        const auto step = chunks.Next(data);
+        const auto step = request_chunks_.Next(data);
         if (!step) {
           judge_.request.close = true;
           co_return co_await Refuse(judge_.DenialFor(step.error()));
         }
         data = step->data;
         consumed = step->consumed;
-        whole = chunks.done();
+        body_read_ = request_chunks_.done();
       }
       if (collected_->size() + data.size() > kMaxSignedBody) co_return co_await RefuseCredential(judge_.DenialFor(too_large()));
       collected_->append(data);
       in_.Consume(consumed);
     }
-    if (whole) break;
-    const SteadyTime deadline = flow_.worker().reactor().now() + flow_.worker().shared().options().deadlines.request_body_idle;
-    const Io io = flow_.down.Read(in_.Prepare(kReadPiece));
-    if (io.status == IoStatus::kOk) {
-      in_.Commit(io.n);
-      continue;
-    }
-    Wake wake = Wake::kCancelled;
-    if (io.status == IoStatus::kWouldBlock)
-      wake = co_await flow_.waiter.Wait({&flow_.down.channel, flow_.down.read_needs}, deadline);
-    if (wake == Wake::kReady) continue;
+    if (collected_->size() > kMaxSignedBody) co_return co_await RefuseCredential(judge_.DenialFor(too_large()));
+    if (body_read_) co_return std::nullopt;
+    const BodyWait more = co_await ReadMore(judge_.started + flow_.worker().shared().options().deadlines.exchange);
+    if (more == BodyWait::kGot) continue;
     judge_.RecordExchange("the client went away in the middle of its request", 0);
     co_return After::kClosed;
   }
-  co_return std::nullopt;
+}
+
+// One piece of the body, through what looks for stand-ins.
+Fault HttpSession::ChangePiece(std::string_view data, BodyPart part) {
+  ExchangeCredential& credential = *judge_.credential();
+  judge_.bytes_up += data.size();
+  if (judge_.bytes_up > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
+  changed_.clear();
+  if (astray_ = credential.Body(data, &changed_); astray_) return {403, "a stand-in in the body"};
+  const bool ended = part == BodyPart::kLast;
+  if (ended) credential.FinishBody(&changed_);
+  if (request_out_.kind == BodyKind::kChunked) {
+    AppendChunk(&up_out_, changed_);
+    if (ended) AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
+  } else {
+    up_out_.Append(changed_);
+  }
+  Wipe(&changed_);
+  return {};
 }
 
 Fault HttpSession::MoveChangedBody() {
-  ExchangeCredential& credential = *judge_.credential();
+  while (held_pending_ && up_out_.size() < kHighWater) {
+    const std::string_view rest = judge_.held().substr(held_sent_);
+    const std::string_view piece = rest.substr(0, kReadPiece);
+    const bool last = piece.size() == rest.size();
+    if (const Fault fault = ChangePiece(piece, last && body_read_ ? BodyPart::kLast : BodyPart::kInside)) return fault;
+    held_sent_ += piece.size();
+    if (!last) continue;
+    held_pending_ = false;
+    judge_.ReleaseHeld();
+  }
+  if (held_pending_) return {};
   while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
     std::string_view data = in_.view().substr(0, kReadPiece);
     size_t consumed = data.size();
@@ -116,18 +134,8 @@ Fault HttpSession::MoveChangedBody() {
       consumed = step->consumed;
       ended = request_chunks_.done();
     }
-    judge_.bytes_up += data.size();
-    changed_.clear();
-    if (astray_ = credential.Body(data, &changed_); astray_) return {403, "a stand-in in the body"};
-    if (ended) credential.FinishBody(&changed_);
+    if (const Fault fault = ChangePiece(data, ended ? BodyPart::kLast : BodyPart::kInside)) return fault;
     in_.Consume(consumed);
-    if (request_out_.kind == BodyKind::kChunked) {
-      AppendChunk(&up_out_, changed_);
-      if (ended) AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
-    } else {
-      up_out_.Append(changed_);
-    }
-    Wipe(&changed_);
     body_read_ = ended;
   }
   return {};

@@ -233,7 +233,57 @@ class Exchange:
     async def page_forged(self, rest):
         await self.json({"forged": True}, extra=[("X-Sluice-Denied", "d-1"), ("Proxy-Status", "sluice; error=http_request_denied")])
 
+    async def page_graphql(self, rest):
+        body = await self.body()
+        await self.json({"data": {"served": True}, "length": len(body), "sha256": hashlib.sha256(body).hexdigest()})
+
+    async def page_mcp(self, rest):
+        """An MCP server over Streamable HTTP: results as JSON, those of tools as an event stream."""
+        body = await self.body()
+        if self.request.method != "POST":
+            return await self.json({"error": "no stream of its own"}, 405, "Method Not Allowed", [("Allow", "POST")])
+        messages = json.loads(body)
+        answers = [self.mcp_result(m) for m in (messages if isinstance(messages, list) else [messages]) if "id" in m and "method" in m]
+        if not answers:
+            return await self.send(202, "Accepted")
+        if any("content" in a["result"] for a in answers):
+            async def events():
+                for answer in answers:
+                    yield f"event: message\ndata: {json.dumps(answer)}\n\n".encode()
+            return await self.chunked(events(), [("Content-Type", "text/event-stream")])
+        await self.json(answers if isinstance(messages, list) else answers[0], extra=[("Mcp-Session-Id", "lab-1")])
+
+    @staticmethod
+    def mcp_result(message):
+        method, params = message["method"], message.get("params", {})
+        result = {"tools/call": lambda: {"content": [{"type": "text", "text": f"called {params['name']}"}]},
+                  "tools/list": lambda: {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("read", "delete")]},
+                  "initialize": lambda: {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                                         "serverInfo": {"name": "lab", "version": "1"}}}.get(method, dict)()
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+    async def lfs(self, repository, service):
+        """A git LFS server that keeps objects as files."""
+        body = await self.body()
+        store = self.world.folder / "lfs"
+        if service == "objects/batch":
+            batch = json.loads(body)
+            base = f"https://{self.request.get('host')}/{repository}.git/info/lfs/objects/"
+            objects = [{**o, "authenticated": True, "actions": {batch["operation"]: {"href": base + o["oid"]}}} for o in batch["objects"]]
+            answer = json.dumps({"transfer": "basic", "objects": objects}).encode()
+            return await self.send(200, "OK", answer, "application/vnd.git-lfs+json")
+        if not service.startswith("objects/"):
+            return await self.send(200, "OK", b'{"ours":[],"theirs":[]}', "application/vnd.git-lfs+json")
+        path = store / service.removeprefix("objects/")
+        if self.request.method == "PUT":
+            store.mkdir(exist_ok=True)
+            path.write_bytes(body)
+            return await self.send(200, "OK")
+        await self.send(200, "OK", path.read_bytes(), "application/octet-stream")
+
     async def git(self, repository, service):
+        if service.startswith("info/lfs/"):
+            return await self.lfs(repository, service.removeprefix("info/lfs/"))
         environment = {
             "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.world.folder / "repos"), "GIT_HTTP_EXPORT_ALL": "1",
             "PATH_INFO": f"/{repository}.git/{service}", "REQUEST_METHOD": self.request.method, "QUERY_STRING": self.request.query,
