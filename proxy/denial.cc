@@ -130,7 +130,7 @@ void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep,
   out->Append(fmt::format("content-length: {}\r\ncache-control: no-store\r\nproxy-status: sluice; error={}; details=\"{}\"\r\n",
                           body.size(), denial.proxy_error, denial.id));
   out->Append(fmt::format("x-sluice-denied: {}\r\n", denial.id));
-  if (denial.status == 405) out->Append("allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
+  if (denial.status == 405) out->Append(fmt::format("allow: {}\r\n", kForwardedMethods));
   out->Append(keep == Keep::kClose ? "connection: close\r\n\r\n" : "\r\n");
   if (request_method != "HEAD") out->Append(body);
 }

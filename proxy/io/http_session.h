@@ -3,6 +3,7 @@
 // HTTP/1.1 on one inspected connection: read a head, judge it, forward it, answer it, again. Bodies stream both ways through
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/upstream_leg.h"
 
 namespace sluice::proxy {
 
@@ -64,6 +66,16 @@ class HttpSession {
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
   After FinishExchange();
+  void ResetExchange();
+
+  // The same over HTTP/2, for upstreams that speak nothing else (http_over_leg.cc).
+  Task<std::optional<DialFailure>> ObtainLeg();
+  Task<After> ForwardOverLeg();
+  Task<After> CarryOverLeg();
+  Fault FillRequestPipe();
+  Pump PumpRequestOverLeg(Waits* waits);
+  Pump PumpResponseOverLeg(Waits* waits);
+  void DeliverHead(const Framing& framing);
 
   FlowContext& flow_;
   ExchangeJudge judge_;
@@ -80,6 +92,9 @@ class HttpSession {
 
   // The exchange under way.
   UpstreamPtr upstream_;
+  std::unique_ptr<UpstreamLeg> leg_;  ///< in its place
+  BodyPipe request_pipe_;
+  BodyPipe response_pipe_;
   ResponseHead response_;
   Framing response_framing_;                 ///< as it comes
   BodyKind response_out_ = BodyKind::kNone;  ///< as it leaves

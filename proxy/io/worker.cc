@@ -210,6 +210,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
 
 void Worker::GiveBackSpare() {
   pool_.Clear();
+  h2_pool_.RetireAll();
   pipes_->Clear();
 }
 
@@ -252,6 +253,7 @@ void Worker::Tick() {
   reactor_.Sweep();
   const SteadyTime now = reactor_.now();
   pool_.Sweep(now);
+  h2_pool_.Sweep();
   if (now - trimmed_at_ > kTrimAfter) {
     trimmed_at_ = now;
     for (auto& [key, connection] : connections_) connection->Trim(now);
@@ -261,13 +263,15 @@ void Worker::Tick() {
     loop_->expiry = policy::NextExpiry(*snapshot_, wall);
     PolicyChanged();
   }
-  if (!connections_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0) loop_->Tick(this);
+  if (!connections_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0 || !h2_pool_.empty())
+    loop_->Tick(this);
 }
 
 void Worker::PolicyChanged() {
   asio::post(loop_->context, [this] {
     reactor_.Refresh();
     pool_.Clear();
+    h2_pool_.RetireAll();
     (void)snapshot();
     // By key: ending one flow changes the table.
     std::vector<uint64_t> keys;
@@ -294,6 +298,7 @@ void Worker::CloseAll() {
   }
   prepared_.clear();
   pool_.Clear();
+  h2_pool_.CloseAll();
 }
 
 }  // namespace sluice::proxy
