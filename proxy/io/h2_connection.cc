@@ -57,8 +57,8 @@ void H2Connection::OnEnd(int32_t id) {
   if (H2Stream* stream = Find(id)) stream->OnEnd();
 }
 
-void H2Connection::OnClosed(int32_t id, uint32_t code) {
-  if (H2Stream* stream = Find(id)) stream->OnClosed(code);
+void H2Connection::OnClosed(int32_t id, uint32_t /*code*/) {
+  if (H2Stream* stream = Find(id)) stream->OnClosed();
 }
 
 H2Listener::Piece H2Connection::ReadBody(int32_t id, std::span<char> room) {

@@ -127,20 +127,17 @@ Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string ke
   H2Pool& pool = worker.h2_pool();
   for (;;) {
     Obtained obtained;
-    if (ready == nullptr) {
-      if (auto shared = pool.Find(key); shared != nullptr && usable(shared->address())) {
-        obtained.shared = std::move(shared);
+    if (auto shared = pool.Find(key); shared != nullptr && usable(shared->address())) {
+      obtained.shared = std::move(shared);
+      co_return obtained;
+    }
+    if (scheme == policy::Scheme::kHttps && pool.Known(key) == H2Pool::Speaks::kHttp11) {
+      const Upstream* idle = ready == nullptr ? worker.pool().Peek(key) : nullptr;
+      if (idle != nullptr && usable(idle->address)) {
+        obtained.own = worker.pool().Take(key);
         co_return obtained;
       }
-      const bool http11 = scheme == policy::Scheme::kHttps && pool.Known(key) == H2Pool::Speaks::kHttp11;
-      if (http11) {
-        const Upstream* idle = worker.pool().Peek(key);
-        if (idle != nullptr && usable(idle->address)) {
-          obtained.own = worker.pool().Take(key);
-          co_return obtained;
-        }
-        co_return co_await Connect(worker, waiter, std::move(key), scheme, std::move(target), nullptr, std::move(judge));
-      }
+      co_return co_await Connect(worker, waiter, std::move(key), scheme, std::move(target), std::move(ready), std::move(judge));
     }
     H2Pool::FlightPtr flight = pool.Join(key);
     if (flight == nullptr) {

@@ -51,9 +51,10 @@ void H2Stream::OnEnd() {
   Poke();
 }
 
-void H2Stream::OnClosed(uint32_t code) {
+void H2Stream::OnClosed() {
   closed_ = true;
-  if (code == kH2NoError && response_.ended && response_.bytes.empty()) {
+  // A client that has its answer may drop what is left of its request.
+  if (response_.ended && response_.bytes.empty()) {
     Poke();
   } else {
     waiter_.CancelSoon();
@@ -135,7 +136,7 @@ Task<> H2Stream::Forward() {
       continue;
     }
     // A stream that the upstream reset is reset with the same code: its meaning is the client's to know.
-    if (started || (lost_.code != 0 && !lost_.untouched)) {
+    if (started || lost_.code != 0) {
       Abort(lost_.code != 0 ? lost_.code : uint32_t{kH2InternalError}, lost_.fault.why);
       co_return;
     }
@@ -151,6 +152,8 @@ Task<> H2Stream::Forward() {
     co_return;
   }
   leg_->Finish();
+  leg_.reset();
+  waiter_.ClearPoke();
   const int status = status_;
   co_await Drain();
   judge_.bytes_down = sent_down_;

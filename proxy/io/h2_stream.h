@@ -27,7 +27,7 @@ class H2Stream {
   void OnData(std::string_view bytes);
   void OnTrailers(const H2Section& section);
   void OnEnd();
-  void OnClosed(uint32_t code);
+  void OnClosed();
   H2Listener::Piece ReadBody(std::span<char> room);
 
   /// Until both sides are done with it. Once.

@@ -19,6 +19,7 @@
 #include "dns/io/upstream.h"
 #include "policy/expiry.h"
 #include "proxy/io/connection.h"
+#include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 
@@ -176,8 +177,12 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
     const auto preliminary = JudgeConnect(*this, target, std::nullopt);
     const DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
     const auto pooled = [&](policy::Scheme scheme) {
-      const Upstream* idle = pool_.Peek(PoolKey(scheme, to));
-      return idle != nullptr && JudgeConnect(*this, target, idle->address).verdict == policy::ConnectVerdict::kInspect;
+      const std::string key = PoolKey(scheme, to);
+      const Upstream* idle = pool_.Peek(key);
+      const auto shared = idle == nullptr ? h2_pool_.Find(key) : nullptr;
+      if (idle == nullptr && shared == nullptr) return false;
+      const IpAddress& address = idle != nullptr ? idle->address : shared->address();
+      return JudgeConnect(*this, target, address).verdict == policy::ConnectVerdict::kInspect;
     };
     if (!preliminary.allowed()) {
       (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect, preliminary, std::nullopt, {});
