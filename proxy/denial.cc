@@ -145,7 +145,7 @@ void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep,
   out->Append(fmt::format("x-sluice-denied: {}\r\n", denial.id));
   if (denial.status == 426) out->Append("sec-websocket-version: 13\r\nupgrade: websocket\r\nconnection: Upgrade\r\n");
   if (denial.status == 407) out->Append("proxy-authenticate: Basic realm=\"sluice\"\r\nproxy-authenticate: Bearer\r\n");
-  if (denial.status == 405) out->Append("allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
+  if (denial.status == 405) out->Append(fmt::format("allow: {}\r\n", kForwardedMethods));
   out->Append(keep == Keep::kClose ? "connection: close\r\n\r\n" : "\r\n");
   if (request_method != "HEAD") out->Append(body);
 }

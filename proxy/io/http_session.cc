@@ -184,7 +184,9 @@ void HttpSession::Trim(SteadyTime now) {
 }
 
 bool HttpSession::StillAllowed() {
-  return judge_.StillAllowed(upstream_ != nullptr ? std::optional(upstream_->address) : std::nullopt);
+  return judge_.StillAllowed(leg_ != nullptr        ? std::optional(leg_->address())
+                             : upstream_ != nullptr ? std::optional(upstream_->address)
+                                                    : std::nullopt);
 }
 
 }  // namespace sluice::proxy

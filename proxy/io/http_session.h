@@ -4,6 +4,7 @@
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
 #include <expected>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
 #include "proxy/io/request_gate.h"
+#include "proxy/io/upstream_leg.h"
 #include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
@@ -92,6 +94,16 @@ class HttpSession {
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
   After FinishExchange();
+  void ResetExchange();
+
+  // The same over HTTP/2, for upstreams that speak nothing else (http_over_leg.cc).
+  Task<std::optional<DialFailure>> ObtainLeg();
+  Task<After> ForwardOverLeg();
+  Task<After> CarryOverLeg();
+  Fault FillRequestPipe();
+  Pump PumpRequestOverLeg(Waits* waits);
+  Pump PumpResponseOverLeg(Waits* waits);
+  void DeliverHead(const Framing& framing);
 
   // WebSocket (http_websocket.cc).
   void AskForWebSocket(std::string_view target);
@@ -116,6 +128,9 @@ class HttpSession {
 
   // The exchange under way.
   UpstreamPtr upstream_;
+  std::unique_ptr<UpstreamLeg> leg_;  ///< in its place
+  BodyPipe request_pipe_;
+  BodyPipe response_pipe_;
   ResponseHead response_;
   Framing response_framing_;                 ///< as it comes
   BodyKind response_out_ = BodyKind::kNone;  ///< as it leaves

@@ -20,6 +20,7 @@
 #include "policy/expiry.h"
 #include "proxy/io/connection.h"
 #include "proxy/io/explicit_client.h"
+#include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/secret_store.h"
@@ -226,8 +227,12 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
     const auto preliminary = JudgeConnect(*this, target, std::nullopt);
     const DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
     const auto pooled = [&](policy::Scheme scheme) {
-      const Upstream* idle = pool_.Peek(PoolKey(scheme, to));
-      return idle != nullptr && JudgeConnect(*this, target, idle->address).verdict == policy::ConnectVerdict::kInspect;
+      const std::string key = PoolKey(scheme, to);
+      const Upstream* idle = pool_.Peek(key);
+      const auto shared = idle == nullptr ? h2_pool_.Find(key) : nullptr;
+      if (idle == nullptr && shared == nullptr) return false;
+      const IpAddress& address = idle != nullptr ? idle->address : shared->address();
+      return JudgeConnect(*this, target, address).verdict == policy::ConnectVerdict::kInspect;
     };
     if (!preliminary.allowed()) {
       (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect, preliminary, std::nullopt, {});
@@ -297,6 +302,7 @@ detail::Detached Worker::RunFetch(policy::SecretSource source) {
 
 void Worker::GiveBackSpare() {
   pool_.Clear();
+  h2_pool_.RetireAll();
   pipes_->Clear();
 }
 
@@ -343,6 +349,7 @@ void Worker::Tick() {
   reactor_.Sweep();
   const SteadyTime now = reactor_.now();
   pool_.Sweep(now);
+  h2_pool_.Sweep();
   if (now - trimmed_at_ > kTrimAfter) {
     trimmed_at_ = now;
     for (auto& [key, connection] : connections_) connection->Trim(now);
@@ -354,7 +361,7 @@ void Worker::Tick() {
     PolicyChanged();
   }
   if (!connections_.empty() || !clients_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() ||
-      pool_.size() != 0)
+      pool_.size() != 0 || !h2_pool_.empty())
     loop_->Tick(this);
 }
 
@@ -362,6 +369,7 @@ void Worker::PolicyChanged() {
   asio::post(loop_->context, [this] {
     reactor_.Refresh();
     pool_.Clear();
+    h2_pool_.RetireAll();
     (void)snapshot();
     // By key: ending one flow changes the table.
     std::vector<uint64_t> keys;
@@ -395,6 +403,7 @@ void Worker::CloseAll() {
   }
   prepared_.clear();
   pool_.Clear();
+  h2_pool_.CloseAll();
 }
 
 }  // namespace sluice::proxy

@@ -15,6 +15,7 @@
 #include "proxy/client.h"
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
+#include "proxy/io/h2_pool.h"
 #include "proxy/io/reactor.h"
 #include "proxy/io/task.h"
 #include "proxy/io/tls.h"
@@ -77,6 +78,7 @@ class Worker {
   [[nodiscard]] Reactor& reactor() { return reactor_; }
   [[nodiscard]] Shared& shared() { return shared_; }
   [[nodiscard]] UpstreamPool& pool() { return pool_; }
+  [[nodiscard]] H2Pool& h2_pool() { return h2_pool_; }
   [[nodiscard]] PipePool& pipes() { return *pipes_; }
   /// Closes what is kept for reuse only.
   void GiveBackSpare();
@@ -118,6 +120,7 @@ class Worker {
   Shared& shared_;
   Reactor reactor_;
   UpstreamPool pool_;
+  H2Pool h2_pool_;
   std::unique_ptr<PipePool> pipes_;
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;
