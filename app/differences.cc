@@ -44,6 +44,69 @@ nlohmann::json RuleJson(const policy::Snapshot& policy, policy::RuleRef ref, con
   return out;
 }
 
+std::string_view ChangeText(policy::RefChange change) {
+  return change == policy::kRefCreate ? "create" : change == policy::kRefDelete ? "delete" : "update";
+}
+
+nlohmann::json LeavesJson(const policy::JsonLeaves& leaves) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const policy::JsonLeaf& leaf : leaves)
+    if (leaf.type != policy::JsonLeaf::Type::kArray) out.push_back({{"pointer", leaf.pointer}, {"value", leaf.text}});
+  return out;
+}
+
+nlohmann::json BodyJson(const prover::WitnessBody& body) {
+  using Kind = prover::WitnessBody::Kind;
+  switch (body.kind) {
+    case Kind::kNone:
+      return {{"kind", "unread"}};
+    case Kind::kJson:
+      return {{"kind", "json"}, {"json", LeavesJson(body.json.value_or(policy::JsonLeaves{}))}};
+    case Kind::kGraphql:
+      return {{"kind", fmt::format("graphql {}", policy::GraphqlKindText(body.graphql.kind))},
+              {"operation", body.graphql.operation},
+              {"field", body.graphql.field},
+              {"json", LeavesJson(body.json.value_or(policy::JsonLeaves{}))}};
+    case Kind::kRpc: {
+      nlohmann::json out{{"kind", "jsonrpc"},
+                         {"method", body.rpc.method},
+                         {"json", LeavesJson(body.rpc.message)},
+                         {"batch", body.batch}};
+      if (body.rpc.tool) out["tool"] = *body.rpc.tool;
+      return out;
+    }
+    case Kind::kPush:
+      return {{"kind", "push"}, {"ref", body.push.ref}, {"change", ChangeText(body.push.change)}};
+  }
+  return nullptr;
+}
+
+// Whether both let the witness out, each its own way.
+bool IsWay(const prover::Difference& difference) { return difference.refused_because == policy::Reason::kAllowed; }
+
+// The way that it has in the other policy.
+std::string OtherWay(const prover::Difference& difference) {
+  const std::string& name = difference.other_way;
+  switch (difference.witness.way) {
+    case prover::Way::kCredential:
+      return name.empty() ? "allowed, without a credential" : fmt::format("allowed, with the credential `{}`", name);
+    case prover::Way::kVia:
+      return name.empty() ? "allowed, directly" : fmt::format("allowed, through the upstream proxy `{}`", name);
+    case prover::Way::kUnpinned:
+      return "allowed, to an upstream with other pins alone";
+    case prover::Way::kAny:
+      break;
+  }
+  return "allowed";
+}
+
+void AddWay(const prover::Witness& witness, nlohmann::json* out) {
+  if (witness.way == prover::Way::kCredential) (*out)["credential"] = witness.way_name;
+  if (witness.way == prover::Way::kVia)
+    (*out)["via"] = witness.way_name.empty() ? nlohmann::json(nullptr) : nlohmann::json(witness.way_name);
+  if (witness.way == prover::Way::kUnpinned) (*out)["pinned"] = false;
+}
+
 }  // namespace
 
 // "its method was not allowed": what the other policy says of the witness.
@@ -102,8 +165,9 @@ Remark DifferenceRemark(const prover::Difference& difference, const policy::Snap
     remark.details.emplace_back("rule", fmt::format("{}: {}{}", rule->allow ? "allow" : "deny", rule->text, from));
   }
   const auto* deny = there.rule(difference.refused_by);
-  remark.details.emplace_back(gain ? "before" : "now", deny != nullptr ? fmt::format("refused by {}", RuleAtPlace(*deny))
-                                                                       : std::string(WhyRefused(difference.refused_because)));
+  remark.details.emplace_back(gain ? "before" : "now", deny != nullptr     ? fmt::format("refused by {}", RuleAtPlace(*deny))
+                                                       : IsWay(difference) ? OtherWay(difference)
+                                                                           : std::string(WhyRefused(difference.refused_because)));
   remark.identity = fmt::format("{}\n{}", rule != nullptr ? rule->text : "audit", witness);
   return remark;
 }
@@ -124,6 +188,7 @@ nlohmann::json WitnessJson(const prover::Witness& witness) {
     return out;
   }
   out["port"] = witness.port;
+  AddWay(witness, &out);
   if (witness.layer != prover::Layer::kHttp) return out;
   out["scheme"] = witness.scheme == policy::Scheme::kHttps ? "https" : "http";
   out["method"] = witness.method;
@@ -132,6 +197,8 @@ nlohmann::json WitnessJson(const prover::Witness& witness) {
   out["headers"] = nlohmann::json::array();
   for (const auto& [name, value] : witness.headers) out["headers"].push_back({{"name", name}, {"value", value}});
   if (witness.operation) out["operation"] = policy::VerbText(*witness.operation);
+  if (witness.upgrade == policy::Upgrade::kWebSocket) out["upgrade"] = "websocket";
+  if (witness.ShowsBody()) out["body"] = BodyJson(witness.body);
   return out;
 }
 

@@ -26,7 +26,9 @@
 #include "base/log.h"
 #include "base/stderr_lines.h"
 #include "policy/compiled.h"
+#include "policy/credential.h"
 #include "policy/io/load.h"
+#include "proxy/io/secret_store.h"
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
 #include "supervisor/io/launch.h"
@@ -100,9 +102,48 @@ supervisor::Variables InheritedEnvironment(const Trust& trust) {
   return variables;
 }
 
-Result<void> AddTrust(const RunOptions& options, const Trust& trust, supervisor::LaunchSpec* spec) {
+// What rules send with requests. Read before anything is started, so that one that is missing is an error of the start; taken out
+// of this process's own environment.
+Result<std::shared_ptr<proxy::SecretStore>> ReadSecrets(const policy::Snapshot& snapshot, const supervisor::LaunchSpec& spec) {
+  proxy::SecretStoreOptions options;
+  options.trees = {spec.work_directory};
+  options.trees.insert(options.trees.end(), spec.read_write.begin(), spec.read_write.end());
+  options.trees.insert(options.trees.end(), spec.read_only.begin(), spec.read_only.end());
+  auto secrets = std::make_shared<proxy::SecretStore>(std::move(options));
+  if (auto loaded = secrets->Load(snapshot.credentials()); !loaded) return std::unexpected(loaded.error());
+  return secrets;
+}
+
+// The workload has stand-ins, and nothing that holds a secret.
+Result<void> AddStandIns(const RunOptions& options, const proxy::SecretStore& secrets, supervisor::Variables* variables) {
+  const auto is_stand_in = [&](std::string_view name) {
+    return std::ranges::any_of(secrets.stand_ins(), [name](const auto& given) { return given.variable == name; });
+  };
+  for (const std::string& addition : options.environment)
+    if (const auto taken = secrets.variables().find(addition); taken != secrets.variables().end() && !is_stand_in(addition))
+      return Fail(
+          Code::kInvalid,
+          fmt::format("--env {}: it holds the secret of credential {}, which the command must not see; `send: placeholder "
+                      "{}` gives the command a stand-in",
+                      addition, taken->second, addition));
+  std::erase_if(*variables, [&](const auto& variable) { return is_stand_in(variable.first); });
+  for (const auto& [name, value] : *variables)
+    if (const std::string credential = secrets.SecretIn(value); !credential.empty())
+      return Fail(Code::kInvalid, fmt::format("the variable {} would show the command the secret of credential {}: leave it out",
+                                              name, credential));
+  for (const std::string& argument : options.command)
+    if (const std::string credential = secrets.SecretIn(argument); !credential.empty())
+      return Fail(Code::kInvalid,
+                  fmt::format("an argument of the command holds the secret of credential {}: leave it out", credential));
+  for (const auto& given : secrets.stand_ins()) variables->emplace_back(given.variable, given.text);
+  return {};
+}
+
+Result<void> AddTrust(const RunOptions& options, const Trust& trust, const proxy::SecretStore& secrets,
+                      supervisor::LaunchSpec* spec) {
   auto environment = supervisor::ChooseEnvironment(InheritedEnvironment(trust), options.environment);
   if (!environment) return std::unexpected(environment.error());
+  if (auto added = AddStandIns(options, secrets, &environment->variables); !added) return added;
   if (!environment->credentials.empty())
     LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)",
             fmt::join(environment->credentials, " "));
@@ -188,8 +229,12 @@ Result<Plan> MakePlan(const RunOptions& options) {
   if (!engine) return std::unexpected(engine.error());
   plan.sandbox.engine = *std::move(engine);
   plan.sandbox.host_sockets = std::move(host_sockets);
+  auto secrets = ReadSecrets(*plan.snapshot, plan.spec);
+  if (!secrets) return std::unexpected(secrets.error());
+  plan.sandbox.engine.secrets = *secrets;
+  plan.spec.hide = (*secrets)->files();
   plan.trust = FindTrust();
-  if (auto added = AddTrust(options, plan.trust, &plan.spec); !added) return std::unexpected(added.error());
+  if (auto added = AddTrust(options, plan.trust, **secrets, &plan.spec); !added) return std::unexpected(added.error());
   DescribeSpec(plan.spec);
   return plan;
 }
@@ -205,15 +250,19 @@ Result<void> MakeAuthority(const Trust& trust, supervisor::Workload& workload, S
 
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
-                                                     const HeldFiles& held, Sandbox& sandbox, policy::CurrentPolicy& policy) {
-  const auto load = [&options, &held]() -> Result<policy::SnapshotPtr> {
+                                                     const HeldFiles& held, proxy::SecretStore& secrets, Sandbox& sandbox,
+                                                     policy::CurrentPolicy& policy) {
+  const auto load = [&options, &held, &secrets]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options, kCommand);
     // Afterwards again: a file that is swapped while it is read is then another one.
     if (next)
       if (auto own = held.Check((*next)->files()); !own) return std::unexpected(own.error());
+    if (next)
+      if (auto read = secrets.Load((*next)->credentials()); !read) return std::unexpected(read.error());
     return next;
   };
+  secrets.Watch();
   auto watcher = PolicyWatcher::Start(policy, load, [&sandbox] { sandbox.PolicyChanged(); });
   if (!watcher) return std::unexpected(Report(watcher.error()));
   if (auto released = sandbox.Release(); !released) return std::unexpected(LaunchExitCode(released.error()));
@@ -284,9 +333,10 @@ int Run(const RunOptions& options) {
       MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string()),
       std::move(plan->audit_file));
   if (!writer) return Report(writer.error());
+  const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return Report(sandbox.error());
-  const auto status = Supervise(options, plan->spec, held, **sandbox, policy);
+  const auto status = Supervise(options, plan->spec, held, *secrets, **sandbox, policy);
   sandbox->reset();
   return status ? Conclude(options, *status, *std::move(writer)) : status.error();
 }

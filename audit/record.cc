@@ -77,6 +77,15 @@ void AddProcess(Members* members, const policy::ProcessPtr& process) {
   members->Close();
 }
 
+std::string AskedArray(const std::vector<std::string>& asked) {
+  std::string out = "[";
+  for (const std::string& words : asked) {
+    if (out.size() > 1) out += ',';
+    AppendJsonString(&out, Redact(std::string_view(words).substr(0, kMaxField)));
+  }
+  return out + "]";
+}
+
 void AddTarget(Members* members, const policy::EventTarget& target) {
   members->Open("target");
   members->Optional("host", Redact(target.host));
@@ -86,6 +95,7 @@ void AddTarget(Members* members, const policy::EventTarget& target) {
   members->Optional("method", target.method);
   members->Optional("path", Redact(target.path));
   members->Optional("query", Redact(QueryKeys(target.query)));
+  if (!target.asked.empty()) members->Raw("asked", AskedArray(target.asked));
   members->Close();
 }
 
@@ -182,6 +192,7 @@ void RecordFormat::Append(std::string* out, const policy::ExchangeEvent& event) 
   if (event.status != 0) members.Number("status", static_cast<uint64_t>(event.status));
   members.Number("bytes_up", event.bytes_up);
   members.Number("bytes_down", event.bytes_down);
+  if (event.close_code != 0) members.Number("close_code", event.close_code);
   members.Number("duration_us", static_cast<uint64_t>(std::max<int64_t>(0, event.duration.count())));
   members.Optional("error", Redact(event.error));
   if (event.snapshot != nullptr) members.String("policy", event.snapshot->digest());

@@ -21,6 +21,23 @@ CodePoint DecodeUtf8(std::string_view text) {
   return {value, size};
 }
 
+void AppendUtf8(std::string* out, uint32_t code_point) {
+  const auto put = [out](uint32_t byte) { *out += static_cast<char>(static_cast<unsigned char>(byte)); };
+  if (code_point < 0x80) return put(code_point);
+  if (code_point < 0x800) {
+    put(0xc0 | (code_point >> 6));
+    return put(0x80 | (code_point & 0x3f));
+  }
+  if (code_point < 0x10000) {
+    put(0xe0 | (code_point >> 12));
+  } else {
+    put(0xf0 | (code_point >> 18));
+    put(0x80 | ((code_point >> 12) & 0x3f));
+  }
+  put(0x80 | ((code_point >> 6) & 0x3f));
+  put(0x80 | (code_point & 0x3f));
+}
+
 bool IsInvisible(uint32_t code_point) {
   struct Range {
     uint32_t first, last;

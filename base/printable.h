@@ -18,6 +18,9 @@ struct CodePoint {
 /// The code point that `text` begins with (RFC 3629). `text` is not empty.
 [[nodiscard]] CodePoint DecodeUtf8(std::string_view text);
 
+/// Appends the code point, which is a scalar value: no surrogate, at most 0x10ffff.
+void AppendUtf8(std::string* out, uint32_t code_point);
+
 /// Controls, odd spaces and line ends, joiners, direction marks, variation selectors, tags, private use and noncharacters; not
 /// the line feed.
 [[nodiscard]] bool IsInvisible(uint32_t code_point);

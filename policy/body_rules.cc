@@ -69,8 +69,17 @@ uint32_t BodyRules::Denying(const RequestBody& body) const {
 template <class Item>
 void BodyRules::GrantItems(BodyKinds reading, const Grant& plain, const std::optional<BodyReading<Item>>& items,
                            Grant* total) const {
-  if (!allows_.in(reading) || !items || !items->readable() || items->items.empty()) return;
+  if (!allows_.in(reading) || !items || !items->readable()) return;
   Grant whole;
+  if (items->items.empty()) {
+    // git pushes nothing to learn whether it may push; nothing else that asks for nothing is readable.
+    if (reading == kBodyPush)
+      ForEachAllow([&](const Entry& allow) {
+        if (allow.reading == reading) whole.Add(compiled_, allow.index);
+      });
+    if (whole.given()) total->Merge(compiled_, whole);
+    return;
+  }
   uint16_t common = kNoIndex16;
   bool first = true;
   for (const Item& item : items->items) {

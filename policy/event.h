@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ip.h"
@@ -26,6 +27,8 @@ struct EventTarget {
   std::string method;  ///< HTTP method, or RR type for lookups
   std::string path;    ///< canonical path without the query; a socket path for kUnix
   std::string query;   ///< keys only: "a=&b=" (values never leave the data path)
+  /// What the body asked for, where it was read: "graphql mutation createIssue", "update refs/heads/main". Bounded; no values.
+  std::vector<std::string> asked{};
 };
 
 struct DecisionEvent {
@@ -53,6 +56,7 @@ struct ExchangeEvent {
   int status = 0;         ///< HTTP status sent downstream; 0 for a relay
   uint64_t bytes_up = 0;  ///< body or relay bytes toward the upstream
   uint64_t bytes_down = 0;
+  uint16_t close_code = 0;  ///< of a WebSocket: of its first close frame, 1005 for one without a code, 1006 where there was none
   std::chrono::microseconds duration{};
   std::string error;  ///< what ended it early; empty when it ended well
 };

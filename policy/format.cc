@@ -17,13 +17,16 @@ namespace {
 
 constexpr size_t kWidth = 100;  // columns that a line may fill before its list is broken up
 
-constexpr std::array<std::string_view, 9> kTopOrder = {"version", "name",        "mode",  "include", "settings",
-                                                       "presets", "credentials", "rules", "assert"};
-constexpr std::array<std::string_view, 24> kRuleOrder = {
-    "allow", "deny",  "never", "always", "types",      "refs",    "fields",        "operation",   "tool",
-    "by",    "under", "ip",    "query",  "query-keys", "headers", "encoded-slash", "path-params", "method-override",
-    "with",  "via",   "until", "note",   "id",         ""};
-constexpr std::array<std::string_view, 6> kAlwaysLists = {"by", "under", "ip", "types", "query-keys", "include"};
+constexpr std::array<std::string_view, 10> kTopOrder = {"version", "name",        "mode",    "include", "settings",
+                                                        "presets", "credentials", "proxies", "rules",   "assert"};
+constexpr std::array<std::string_view, 27> kRuleOrder = {
+    "allow",           "deny", "never", "always", "types", "operation", "fields",     "tool",    "json",          "refs",
+    "ref-changes",     "lfs",  "by",    "under",  "ip",    "query",     "query-keys", "headers", "encoded-slash", "path-params",
+    "method-override", "with", "via",   "pins",   "until", "note",      "id"};
+constexpr std::array<std::string_view, 12> kAlwaysLists = {"by",        "under",  "ip",   "types", "query-keys",  "include",
+                                                           "operation", "fields", "tool", "refs",  "ref-changes", "pins"};
+// Maps of names, a line or more each.
+constexpr std::array<std::string_view, 2> kNameMaps = {"credentials", "proxies"};
 // Entries of these are rules, each on its own.
 constexpr std::array<std::string_view, 3> kBlockKeys = {"rules", "assert", "presets"};
 
@@ -173,6 +176,10 @@ class Formatter {
   void Top(const Member& member) {
     const auto& [key, value] = member;
     const bool listed = Contains(kBlockKeys, key.text) && value.kind == Node::Kind::kSequence && !value.items.empty();
+    if (Contains(kNameMaps, key.text) && !value.members.empty()) {
+      out_ += key.text + ":" + Trail(key) + "\n";
+      return Below(value, 2);
+    }
     if (!listed) return Entry(member, 0);
     out_ += key.text + ":" + Trail(key) + "\n";
     for (const Node& item : value.items) Item(item, 2, key.text != "presets");

@@ -3,31 +3,14 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/printable.h"
+
 namespace sluice::policy {
 namespace {
 
 std::unexpected<Error> QuoteError(std::string message, size_t at, size_t length) {
   return std::unexpected(Error{Code::kInvalid, std::move(message), 0,
                                SourceSpan{"", 1, static_cast<uint32_t>(at + 1), static_cast<uint32_t>(length)}});
-}
-
-void AppendUtf8(std::string* out, uint32_t c) {
-  const auto add = [out](uint32_t byte) { *out += static_cast<char>(static_cast<unsigned char>(byte)); };
-  if (c < 0x80) {
-    add(c);
-  } else if (c < 0x800) {
-    add(0xc0 | (c >> 6));
-    add(0x80 | (c & 0x3f));
-  } else if (c < 0x10000) {
-    add(0xe0 | (c >> 12));
-    add(0x80 | ((c >> 6) & 0x3f));
-    add(0x80 | (c & 0x3f));
-  } else {
-    add(0xf0 | (c >> 18));
-    add(0x80 | ((c >> 12) & 0x3f));
-    add(0x80 | ((c >> 6) & 0x3f));
-    add(0x80 | (c & 0x3f));
-  }
 }
 
 }  // namespace

@@ -41,6 +41,8 @@ class Findings {
     bool lookup;  ///< a rule's lookups are of interest only where it gives nothing more
     policy::Reason reason;
     policy::RuleRef refused_by;
+    Way way;
+    std::string ways;  ///< the names of both
     bool operator<(const Key& other) const;
   };
   struct Found {
@@ -48,7 +50,9 @@ class Findings {
     std::tuple<int, size_t, std::string> rank;  ///< oddness, then length
     std::vector<policy::PortRange> ports;
     std::set<std::string> methods;
+    std::string other_way;
   };
+  void Keep(Candidate candidate, const Answer& lost, const std::string& ways);
 
   const policy::Snapshot& winner_;
   const policy::Snapshot& loser_;

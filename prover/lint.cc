@@ -95,6 +95,9 @@ class ReachLinter {
   [[nodiscard]] policy::SnapshotPtr Policy(const Rules& indexes) const {
     policy::PolicySource source;
     for (const uint32_t i : indexes) source.rules.push_back(compiled_.rules[i]);
+    source.settings = compiled_.settings;
+    source.credentials = compiled_.credentials;
+    source.proxies = compiled_.proxies;
     return policy::Compile(std::move(source));
   }
 

@@ -3,34 +3,23 @@
 #include <fmt/format.h>
 
 namespace sluice::prover {
-namespace {
-
-std::string_view Unmodelled(const policy::Rule& rule) {
-  using policy::Verb;
-  const Verb verb = rule.verb;
-  if (verb == Verb::kWs || verb == Verb::kGrpc || verb == Verb::kGraphql || verb == Verb::kJsonRpc || verb == Verb::kMcp)
-    return policy::VerbText(verb);
-  if (policy::ReadsPush(rule)) return "refs";
-  if (rule.lfs) return "lfs";
-  if (!rule.json.empty()) return "json";
-  if (!rule.with.empty()) return "with";
-  if (!rule.via.empty()) return "via";
-  return rule.pins.empty() ? "" : "pins";
-}
-
-}  // namespace
 
 std::string WhyNotModelled(const policy::Rule& rule) {
-  const std::string_view word = Unmodelled(rule);
-  if (word.empty()) return "";
+  if (!rule.lfs) return "";
   const std::string place = rule.span.line == 0 ? "" : fmt::format(" ({})", policy::PlaceText(rule.span, rule.origin));
-  return fmt::format("`{}`{} uses `{}`, which is not compared yet", policy::CompactText(rule), place, word);
+  return fmt::format("`{}`{} uses `lfs`, which is not compared yet", policy::CompactText(rule), place);
 }
 
 std::string WhyNotModelled(const policy::Snapshot& policy) {
-  if (!policy.settings().via.empty()) return "`settings: via` is not compared yet";
-  for (const policy::Rule& rule : policy.compiled().rules)
+  const auto& compiled = policy.compiled();
+  for (const policy::Rule& rule : compiled.rules) {
     if (std::string why = WhyNotModelled(rule); !why.empty()) return why;
+    // What is let through for the record alone goes its own way.
+    if (policy.mode() == policy::Mode::kAudit && (!rule.via.empty() || !rule.pins.empty()))
+      return "`via` and `pins` under `mode: audit` are not compared";
+  }
+  if (policy.mode() == policy::Mode::kAudit && !policy.settings().via.empty())
+    return "`settings: via` under `mode: audit` is not compared";
   return "";
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What of the language the prover has a model of. The rest is answered with "unknown", never with a guess.
+// What of the language the prover has no model of. It is answered with "unknown", never with a guess.
 
 #include <string>
 

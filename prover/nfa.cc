@@ -184,6 +184,41 @@ Nfa OfWords(const std::vector<std::string>& words) {
   return builder.Finish(start);
 }
 
+namespace {
+
+ByteSet TypeName() {
+  ByteSet set;
+  for (unsigned byte = 0; byte < 128; ++byte) {
+    const bool letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9');
+    if (letter || byte == '+' || byte == '-' || byte == '.' || byte == '_') set.set(byte);
+  }
+  return set;
+}
+
+}  // namespace
+
+Nfa OfJsonTypes() {
+  Builder builder;
+  const NodeId start = builder.Add();
+  const NodeId begun = AddText(&builder, start, "application/", Case::kFolded);
+  for (const std::string_view name : {"json", "json-rpc", "jsonrequest"})
+    builder.Accept(AddText(&builder, begun, name, Case::kFolded));
+  builder.Accept(AddText(&builder, AddStar(&builder, begun, TypeName()), "+json", Case::kFolded));
+  return builder.Finish(start);
+}
+
+Nfa OfGrpcTypes() {
+  Builder builder;
+  const NodeId start = builder.Add();
+  const NodeId plain = AddText(&builder, start, "application/grpc", Case::kFolded);
+  builder.Accept(plain);
+  const NodeId plus = AddText(&builder, plain, "+", Case::kExact);
+  const NodeId named = builder.Add();
+  builder.Edge(plus, TypeName(), named);
+  builder.Accept(AddStar(&builder, named, TypeName()));
+  return builder.Finish(start);
+}
+
 Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix) {
   Builder builder;
   const NodeId start = builder.Add();

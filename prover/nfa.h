@@ -37,6 +37,9 @@ enum class Case : uint8_t { kExact, kFolded };  ///< folded: a lower-case letter
 [[nodiscard]] Nfa OfGlob(const policy::Glob& glob);
 /// One of the words, in any case of letters.
 [[nodiscard]] Nfa OfWords(const std::vector<std::string>& words);
+/// application/json and its like, and application/grpc, without parameters (policy/media_type.h).
+[[nodiscard]] Nfa OfJsonTypes();
+[[nodiscard]] Nfa OfGrpcTypes();
 /// The paths at which a git rule speaks (policy/match.cc): `suffix` is "/info/refs" or "/git-upload-pack".
 [[nodiscard]] Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix);
 

@@ -14,6 +14,12 @@ namespace {
 policy::SnapshotPtr SnapshotOf(std::vector<policy::Rule> rules) {
   policy::PolicySource source;
   source.rules = std::move(rules);
+  // How things travel is no part of a question.
+  for (policy::Rule& rule : source.rules) {
+    rule.credential = rule.proxy = policy::kNoIndex16;
+    rule.pins.clear();
+    rule.routes = false;
+  }
   return policy::Compile(std::move(source));
 }
 
@@ -26,6 +32,9 @@ policy::SnapshotPtr WithLinksResolved(const policy::Snapshot& policy, const Opti
   policy::PolicySource source;
   source.rules = policy.compiled().rules;
   source.mode = policy.mode();
+  source.settings = policy.settings();
+  source.credentials = policy.credentials();
+  source.proxies = policy.proxies();
   for (policy::Rule& rule : source.rules) {
     for (auto* list : {&rule.by, &rule.under}) {
       for (policy::ExecutablePattern& pattern : *list) {
@@ -61,6 +70,12 @@ class Workbench {
   /// Either of the findings may be null: it is not asked for.
   void Run(const Side& base, const Side& head, const Side* accepted, Findings* gains, Findings* losses) {
     Walk(base, head, accepted, options_, &requests_, &budget_).Run(gains, losses);
+  }
+  /// The same of how things travel too.
+  void RunWithWays(const Side& base, const Side& head, const Side* accepted, Findings* gains, Findings* losses) {
+    Walk walk(base, head, accepted, options_, &requests_, &budget_);
+    walk.CompareWays();
+    walk.Run(gains, losses);
   }
   [[nodiscard]] Proof Conclude(Findings* gains, Findings* losses) const;
 
@@ -138,7 +153,7 @@ Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& h
   if (accepted) accepted_side = bench.MakeSide(*accepted, SideKind::kPolicy);
   Findings gains(*head, *base, accepted.get());
   Findings losses(*base, *head, nullptr);
-  bench.Run(base_side, head_side, accepted_side ? &*accepted_side : nullptr, &gains, &losses);
+  bench.RunWithWays(base_side, head_side, accepted_side ? &*accepted_side : nullptr, &gains, &losses);
   std::vector<size_t> unused = UnusedAccepted(base_side, head_side, options, &bench);
   Proof proof = bench.Conclude(&gains, &losses);
   proof.unused_accepted = std::move(unused);

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/ip.h"
+#include "policy/body.h"
 #include "policy/decision.h"
 #include "policy/query.h"
 #include "policy/rule.h"
@@ -53,6 +54,35 @@ struct WitnessProcess {
   bool operator==(const WitnessProcess&) const = default;
 };
 
+/// What the body of a request asks for. One item: see prover/request_bodies.h.
+struct WitnessBody {
+  enum class Kind : uint8_t {
+    kNone,     ///< nothing that a rule looks at, or what cannot be read
+    kJson,     ///< a JSON text with the values `json`
+    kGraphql,  ///< `graphql`
+    kRpc,      ///< `rpc`: JSON-RPC or MCP
+    kPush,     ///< `push`
+  };
+  Kind kind = Kind::kNone;
+  policy::GraphqlItem graphql{};
+  policy::RpcItem rpc{};
+  policy::RefUpdate push{};
+  std::optional<policy::JsonLeaves> json{};  ///< what JSON pointers lead to, where it can be read so
+  bool batch = false;                        ///< the message stands alone in a list
+  bool operator==(const WitnessBody&) const = default;
+};
+
+/// "{a}", "mutation b{a}": an operation with that one root field.
+[[nodiscard]] std::string GraphqlText(const policy::GraphqlItem& item);
+
+/// How what is allowed travels. What is gained may be the way alone.
+enum class Way : uint8_t {
+  kAny,         ///< the traffic itself
+  kCredential,  ///< with the credential of the witness
+  kVia,         ///< through the upstream proxy of the witness, or directly
+  kUnpinned,    ///< to an upstream whose key the other policy does not accept
+};
+
 /// One concrete thing that may be done, shortest of its kind.
 struct Witness {
   Layer layer = Layer::kHttp;
@@ -66,9 +96,15 @@ struct Witness {
   std::string query{};  ///< as sent, without '?'
   bool has_query = false;
   std::vector<std::pair<std::string, std::string>> headers{};
+  policy::Upgrade upgrade = policy::Upgrade::kNone;
+  WitnessBody body{};
+  bool body_matters = false;  ///< some policy asks what is in the body
+  Way way = Way::kAny;
+  std::string way_name{};  ///< of the credential or the upstream proxy; empty: none, directly
   uint16_t dns_type = 0;
   WallTime time{};                          ///< the instant asked about
   std::optional<policy::Verb> operation{};  ///< a git operation, where the request is one
+  [[nodiscard]] bool ShowsBody() const { return layer == Layer::kHttp && body_matters; }
   /// "POST https://api.github.com/x?q=1 by /usr/bin/a", "TLS bytes to api.github.com:443", "lookup of api.github.com".
   [[nodiscard]] std::string Text() const;
 };
@@ -91,6 +127,8 @@ struct Difference {
   policy::Reason refused_because =
       policy::Reason::kNoRule;                          ///< why the other policy refuses the witness: the dimension that changed
   policy::RuleRef refused_by = policy::RuleRef::kNone;  ///< the other policy's deny, where one decides
+  /// Where the witness is a way (Witness::way) of what both let out: the other policy's, by its name. Empty: none, directly.
+  std::string other_way{};
   Region region;
   Witness witness;
 };

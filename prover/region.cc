@@ -156,6 +156,8 @@ class Elsewhere {
   // Whether `other` says the same of the whole gain, but for the free field.
   [[nodiscard]] bool HoldsAllBut(const Rule& other, Free free) const {
     if (other.verb != rule_.verb || !other.under.empty() || !other.query.empty() || !other.headers.empty()) return false;
+    // What bodies ask for is not looked into here.
+    if (policy::ReadsBody(other)) return false;
     if (other.query_keys || !other.types.empty() || (other.until && (!rule_.until || *other.until < *rule_.until))) return false;
     if (rule_.verb != policy::Verb::kUnix && !policy::ConnectionsOverlap(rule_, other)) return false;
     if (other.allow && ((rule_.encoded_slash && !other.encoded_slash) || (rule_.path_params && !other.path_params) ||
@@ -208,17 +210,39 @@ std::vector<std::string> MatcherTexts(const std::vector<policy::ValueMatcher>& m
   return texts;
 }
 
+// "graphql mutation", "mcp tools/call": the verb with what makes it one.
+std::string OperationText(const Rule& rule) {
+  const std::string verb(policy::VerbText(rule.verb));
+  if (rule.verb == policy::Verb::kGraphql) return fmt::format("{} {}", verb, policy::GraphqlKindText(rule.graphql));
+  const bool call = rule.verb == policy::Verb::kJsonRpc || rule.verb == policy::Verb::kMcp;
+  return call ? fmt::format("{} {}", verb, rule.rpc.text()) : verb;
+}
+
+std::vector<std::string> ChangeTexts(policy::RefChanges changes) {
+  std::vector<std::string> texts;
+  if ((changes & policy::kRefCreate) != 0) texts.emplace_back("create");
+  if ((changes & policy::kRefUpdate) != 0) texts.emplace_back("update");
+  if ((changes & policy::kRefDelete) != 0) texts.emplace_back("delete");
+  return texts;
+}
+
 void AddRequest(Region* region, const Rule& rule, const Elsewhere& elsewhere, const Gathered& gathered) {
   if (gathered.witness.layer != Layer::kHttp) return;
   Add(region, "scheme", {gathered.witness.scheme == policy::Scheme::kHttps ? "https" : "http"});
-  if (policy::IsGit(rule.verb)) {
-    Add(region, "operation", {std::string(policy::VerbText(rule.verb))});
+  if (rule.verb != policy::Verb::kHttp) {
+    Add(region, "operation", {OperationText(rule)});
   } else {
     Add(region, "method", {gathered.methods.begin(), gathered.methods.end()});
   }
   std::vector<std::string> paths = Texts(rule.paths);
   if (paths.empty()) paths.emplace_back("/**");
   Add(region, policy::IsGit(rule.verb) ? "repo" : "path", std::move(paths), elsewhere.Paths());
+  Add(region, "operation_name", Texts(rule.operation));
+  Add(region, "field", Texts(rule.fields));
+  Add(region, "tool", Texts(rule.tool));
+  Add(region, "json", MatcherTexts(rule.json));
+  Add(region, "ref", Texts(rule.refs));
+  if (rule.ref_changes) Add(region, "ref_change", ChangeTexts(*rule.ref_changes));
   Add(region, "query", MatcherTexts(rule.query));
   Add(region, "header", MatcherTexts(rule.headers));
 }
@@ -250,6 +274,9 @@ Region RegionOf(const policy::Snapshot& winner, RuleRef ref, const policy::Snaps
   if (layer == Layer::kDns && rule.verb == policy::Verb::kDns) Add(&region, "type", TypeTexts(rule.types));
   if (layer != Layer::kDns && layer != Layer::kUnix) Add(&region, "port", PortTexts(gathered.ports));
   AddRequest(&region, rule, elsewhere, gathered);
+  const Witness& witness = gathered.witness;
+  if (witness.way == Way::kCredential) Add(&region, "credential", {witness.way_name});
+  if (witness.way == Way::kVia) Add(&region, "via", {witness.way_name.empty() ? "(directly)" : witness.way_name});
   if (rule.until) Add(&region, "time", {"until " + UntilText(*rule.until)});
   return region;
 }

@@ -36,7 +36,7 @@ std::string Methods(const Texts& all, Texts* except) {
   }
   Texts shown;
   for (const std::string& method : all)
-    if (method != "HEAD" || !Has(all, "GET")) shown.push_back(method);
+    if ((method != "HEAD" || !Has(all, "GET")) && (method != "websocket" || all.size() == 1)) shown.push_back(method);
   return fmt::format("{}", fmt::join(shown, ","));
 }
 
@@ -51,7 +51,11 @@ std::string Host(const Region& region) {
 std::string HttpText(const Region& region) {
   const bool https = FirstOf(FieldOf(region, "scheme")) != "http";
   const RegionField& git = FieldOf(region, "operation");
-  const RegionField& paths = FieldOf(region, git.values.empty() ? "path" : "repo");
+  const RegionField& repos = FieldOf(region, "repo");
+  RegionField paths = repos.values.empty() ? FieldOf(region, "path") : repos;
+  // A call of gRPC stands apart from its host.
+  if (FirstOf(git) == "grpc")
+    for (std::string& path : paths.values) path.front() = ' ';
   const Texts& ports = FieldOf(region, "port").values;
   Texts except;
   const std::string verb = git.values.empty() ? Methods(FieldOf(region, "method").values, &except) : FirstOf(git);
@@ -88,13 +92,25 @@ std::string Target(const Region& region) {
 }  // namespace
 
 std::string Region::Text() const {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kKeys = {
-      {{"ip", "ip"}, {"query", "query"}, {"header", "header"}, {"process", "by"}, {"under", "under"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKeys = {{{"operation_name", "operation"},
+                                                                                    {"field", "fields"},
+                                                                                    {"tool", "tool"},
+                                                                                    {"json", "json"},
+                                                                                    {"ref", "refs"},
+                                                                                    {"ref_change", "ref-changes"},
+                                                                                    {"ip", "ip"},
+                                                                                    {"query", "query"},
+                                                                                    {"header", "header"},
+                                                                                    {"process", "by"},
+                                                                                    {"under", "under"},
+                                                                                    {"credential", "with"},
+                                                                                    {"via", "via"}}};
   std::string text = Target(*this);
   for (const auto& [name, word] : kKeys) {
     const RegionField& field = FieldOf(*this, name);
     if (field.values.empty()) continue;
-    text += fmt::format(", {} {}", word, fmt::join(field.values, name == "query" || name == "header" ? " " : " or "));
+    const bool matchers = name == "query" || name == "header" || name == "json";
+    text += fmt::format(", {} {}", word, fmt::join(field.values, matchers ? " " : " or "));
     Except(field.except, &text);
   }
   if (const RegionField& time = FieldOf(*this, "time"); !time.values.empty()) text += ", " + FirstOf(time);

@@ -1,7 +1,13 @@
 #include "prover/replay.h"
 
+#include <algorithm>
+
+#include "policy/compiled.h"
+#include "policy/credential.h"
 #include "policy/target.h"
 #include "prover/process_domain.h"
+#include "prover/request_bodies.h"
+#include "prover/ways.h"
 
 namespace sluice::prover {
 namespace {
@@ -26,7 +32,9 @@ class Asked {
     return query;
   }
 
-  [[nodiscard]] Decision Request(const Snapshot& snapshot, const std::string& method, const std::string& path) const {
+  /// When the body is shown to the policy.
+  enum class Body : uint8_t { kWhereAsked, kAlways };
+  [[nodiscard]] Decision Request(const Snapshot& snapshot, const std::string& method, const std::string& path, Body body) const {
     const auto target = policy::CanonicalizeTarget(witness_.has_query ? path + '?' + witness_.query : path);
     // A witness is in canonical form, or it is none.
     if (!target || target->ForMatching() != path) return {};
@@ -38,8 +46,16 @@ class Asked {
     query.method = method;
     query.target = &*target;
     query.headers = headers;
+    query.upgrade = witness_.upgrade;
+    Decision decision = snapshot.DecideRequest(query);
+    asked_body_ = decision.body_needed != 0;
+    if (!asked_body_ && body == Body::kWhereAsked) return decision;
+    constexpr policy::BodyKinds kEvery = 0xff;
+    const policy::RequestBody read = AsRequestBody(witness_.body, asked_body_ ? decision.body_needed : kEvery);
+    query.body = &read;
     return snapshot.DecideRequest(query);
   }
+  [[nodiscard]] bool asked_body() const { return asked_body_; }
 
   [[nodiscard]] policy::NameDecision Name(const Snapshot& snapshot) const {
     return snapshot.DecideName({process_ ? &*process_ : nullptr, witness_.host, witness_.dns_type, witness_.time});
@@ -51,12 +67,40 @@ class Asked {
  private:
   const Witness& witness_;
   std::optional<policy::Process> process_;
+  mutable bool asked_body_ = false;
 };
 
 Answer Of(bool reached, const Decision& decision) {
   // Bytes on a connection that is inspected are no HTTP: the connection is allowed, they are not.
   const bool inspected = !reached && decision.allowed;
-  return {reached, inspected ? policy::Reason::kProtocol : decision.reason, inspected ? policy::RuleRef::kNone : decision.rule};
+  Answer answer;
+  answer.reached = answer.let_out = reached;
+  answer.reason = inspected ? policy::Reason::kProtocol : decision.reason;
+  answer.rule = inspected ? policy::RuleRef::kNone : decision.rule;
+  return answer;
+}
+
+// Whether the upstream's keys that one decision accepts are among those of the other.
+bool PinsHold(const Snapshot& outer, const Decision& wide, const Snapshot& inner, const Decision& narrow) {
+  if (wide.pinned_by == policy::RuleRef::kNone) return true;
+  if (narrow.pinned_by == policy::RuleRef::kNone) return false;
+  const auto all = outer.pins(wide.pinned_by);
+  return std::ranges::all_of(inner.pins(narrow.pinned_by),
+                             [&](const auto& pin) { return std::ranges::find(all, pin) != all.end(); });
+}
+
+// What becomes of the witness, over all layers.
+Decision Whole(const Snapshot& snapshot, const Witness& witness) {
+  const Asked asked(witness);
+  Decision decision = snapshot.DecideConnect(asked.Connection()).decision;
+  return witness.layer == Layer::kHttp && decision.allowed ? asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked) : decision;
+}
+
+std::string NameOf(const Snapshot& snapshot, Way way, const Decision& decision) {
+  if (way == Way::kCredential && decision.credential != policy::kNoIndex16)
+    return snapshot.credentials()[decision.credential].name;
+  if (way == Way::kVia && decision.via != policy::kNoIndex16) return snapshot.proxies()[decision.via].name;
+  return "";
 }
 
 }  // namespace
@@ -82,8 +126,33 @@ Answer Replay(const Snapshot& snapshot, const Witness& witness) {
     default:
       break;
   }
-  const Decision decision = asked.Request(snapshot, witness.method, witness.path);
-  return Of(decision.allowed && connect.allowed(), decision);
+  const Decision decision = asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked);
+  Answer answer = Of(decision.allowed && connect.allowed(), decision);
+  answer.asks_body = asked.asked_body();
+  return answer;
+}
+
+Answer ReplayWay(const Snapshot& snapshot, const Snapshot& winner, const Witness& witness) {
+  Answer answer = Replay(snapshot, witness);
+  if (!answer.let_out) return answer;
+  const Decision mine = Whole(winner, witness);
+  const Decision other = Whole(snapshot, witness);
+  answer.way = NameOf(snapshot, witness.way, other);
+  switch (witness.way) {
+    case Way::kAny:
+      break;
+    case Way::kCredential:
+      answer.reached = mine.credential != policy::kNoIndex16 &&
+                       CredentialText(winner, mine.credential) == CredentialText(snapshot, other.credential);
+      break;
+    case Way::kVia:
+      answer.reached = ProxyText(winner, mine.via) == ProxyText(snapshot, other.via);
+      break;
+    case Way::kUnpinned:
+      answer.reached = PinsHold(snapshot, other, winner, mine);
+      break;
+  }
+  return answer;
 }
 
 bool Denies(const Snapshot& never, const Witness& witness) {
@@ -95,9 +164,9 @@ bool Denies(const Snapshot& never, const Witness& witness) {
     case Layer::kUnix:
       return asked.Socket(never).reason == kDenied;
     case Layer::kHttp:
-      return asked.Request(never, witness.method, witness.path).reason == kDenied;
+      return asked.Request(never, witness.method, witness.path, Asked::Body::kAlways).reason == kDenied;
     case Layer::kTls:  // a deny of TLS closes every request in it
-      return asked.Request(never, "GET", "/").reason == kDenied;
+      return asked.Request(never, "GET", "/", Asked::Body::kWhereAsked).reason == kDenied;
     case Layer::kUdp:
     case Layer::kTcp:
       break;

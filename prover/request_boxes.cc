@@ -4,6 +4,8 @@
 #include <set>
 
 #include "policy/match.h"
+#include "policy/media_type.h"
+#include "prover/query_text.h"
 
 namespace sluice::prover {
 namespace {
@@ -11,7 +13,11 @@ namespace {
 using policy::Glob;
 using policy::Rule;
 using policy::ValueMatcher;
+using policy::Verb;
 using Part = InnerRules::Part;
+
+constexpr std::string_view kGraphqlQuery = "query";
+constexpr std::string_view kRpcMethod = "method";
 
 bool AnyGlob(const std::vector<Glob>& globs, const std::string& text) {
   return std::any_of(globs.begin(), globs.end(), [&](const Glob& g) { return g.Matches(text); });
@@ -32,10 +38,15 @@ std::string Lowered(std::string text) {
   return text;
 }
 
-// As RequestView::DenyCoversMethod reads the field.
+std::vector<std::string> DeniedMethods(const Rule& rule) {
+  return rule.verb == Verb::kGrpc ? std::vector<std::string>{"POST"} : rule.methods;
+}
+
+// As RequestView::MayActAs reads the field.
 bool NamesListedMethod(const Rule& rule, const Values& values) {
+  const std::vector<std::string> methods = DeniedMethods(rule);
   return std::any_of(values.begin(), values.end(), [&](const std::string& value) {
-    return std::any_of(rule.methods.begin(), rule.methods.end(), [&](const std::string& listed) {
+    return std::any_of(methods.begin(), methods.end(), [&](const std::string& listed) {
       return Lowered(listed) == Lowered(value) || (listed == "GET" && Lowered(value) == "head");
     });
   });
@@ -43,6 +54,146 @@ bool NamesListedMethod(const Rule& rule, const Values& values) {
 
 bool Contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+// What a URL asks is the enforcer's to say: its own view of a request with one key and nothing else.
+template <class F>
+auto WithKey(const std::string& key, F f) {
+  policy::CanonicalTarget target;
+  target.path = "/";
+  target.query = Encoded(key) + "=a";
+  target.has_query = true;
+  policy::RequestQuery query;
+  query.method = "GET";
+  query.target = &target;
+  return f(policy::RequestView(query));
+}
+
+bool IsSign(const Rule& deny, const std::string& key) {
+  Rule plain;
+  plain.verb = deny.verb;
+  plain.rpc = deny.rpc;
+  if (plain.verb == Verb::kHttp) return false;
+  return WithKey(key, [&](const policy::RequestView& view) { return view.DenyReading(plain).has_value(); });
+}
+
+// By which a server may take a GraphQL operation from the URL.
+bool IsGraphqlSign(const std::string& key) {
+  Rule deny;
+  deny.verb = Verb::kGraphql;
+  return IsSign(deny, key);
+}
+
+// A key of GraphQL's own GET form.
+bool IsGraphqlMember(const std::string& key) {
+  Rule allow;
+  allow.allow = true;
+  allow.verb = Verb::kGraphql;
+  return WithKey(key, [&](const policy::RequestView& view) { return view.AllowCovers(allow); });
+}
+
+bool ShowsBody(const std::string& name, const Values& values) {
+  return std::any_of(values.begin(), values.end(), [&](const std::string& v) { return name != "content-length" || v != "0"; });
+}
+
+bool MayHaveBody(const std::string& method) {
+  return method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "DELETE";
+}
+
+// Whether a deny speaks of requests with a body alone (RequestView::DenyCoversVerb).
+bool NeedsSign(const Rule& deny) {
+  return deny.verb == Verb::kGraphql || deny.verb == Verb::kJsonRpc || deny.verb == Verb::kMcp || !deny.json.empty();
+}
+
+bool AllowAdmitsMethod(const Box& box, const std::string& method, bool web_socket) {
+  if (web_socket || box.rule->verb == Verb::kWs) return web_socket && box.rule->verb == Verb::kWs && method == "GET";
+  switch (box.part) {
+    case Part::kGitRefs:
+    case Part::kGraphqlGet:
+    case Part::kMcpStream:
+      return method == "GET";
+    case Part::kMcpEnd:
+      return method == "DELETE";
+    case Part::kGitService:
+      return method == "POST";
+    case Part::kPlain:
+      break;
+  }
+  return box.rule->verb == Verb::kHttp ? policy::ListsMethod(*box.rule, method) : method == "POST";
+}
+
+bool DenyAdmitsMethod(const Box& box, const std::string& method, bool web_socket) {
+  const Verb verb = box.rule->verb;
+  if (verb == Verb::kWs) return web_socket;
+  if (box.sign == Box::Sign::kMethod && !MayHaveBody(method)) return false;
+  if (!box.override_name.empty()) return true;
+  return verb == Verb::kGrpc ? method == "POST" : policy::ListsMethod(*box.rule, method);
+}
+
+bool IsOfMedia(const Box& box, const Values& values) {
+  const std::string_view type = values.size() == 1 ? std::string_view(values[0]) : std::string_view{};
+  switch (MediaOf(box)) {
+    case Media::kAny:
+      return true;
+    case Media::kJson:
+      return policy::IsJson(type);
+    case Media::kGrpc:
+      return policy::IsGrpc(type);
+    case Media::kGit:
+      return type == GitContentType(box.rule->verb);
+  }
+  return false;
+}
+
+policy::BodyKinds ReadingOf(const Rule& rule, Part part) {
+  switch (rule.verb) {
+    case Verb::kGraphql:
+      return policy::kBodyGraphql;
+    case Verb::kJsonRpc:
+    case Verb::kMcp:
+      return part == Part::kPlain ? policy::kBodyRpc : policy::BodyKinds{0};
+    case Verb::kHttp:
+      return rule.json.empty() ? policy::BodyKinds{0} : policy::kBodyJson;
+    case Verb::kGitReceivePack:
+      return part == Part::kGitService && policy::ReadsPush(rule) ? policy::kBodyPush : policy::BodyKinds{0};
+    default:
+      return 0;
+  }
+}
+
+void AddParts(Box box, std::vector<Box>* boxes) {
+  const Rule& rule = *box.rule;
+  const bool deny = IsDeny(box.role);
+  std::vector<Part> parts{Part::kPlain};
+  // Whoever may push some refs must see them all.
+  if (policy::IsGit(rule.verb)) parts = {Part::kGitRefs, Part::kGitService};
+  if (policy::IsGit(rule.verb) && deny && policy::ReadsPush(rule)) parts = {Part::kGitService};
+  if (!deny && rule.verb == Verb::kGraphql && rule.graphql == policy::GraphqlKind::kQuery) parts.push_back(Part::kGraphqlGet);
+  if (!deny && policy::HoldsMcpSession(rule)) parts.insert(parts.end(), {Part::kMcpStream, Part::kMcpEnd});
+  for (const Part part : parts) {
+    box.part = part;
+    box.reading = ReadingOf(rule, part);
+    boxes->push_back(box);
+  }
+}
+
+// A deny's boxes, by what shows that there may be a body where it speaks of one.
+void AddSigned(Box box, const Names& names, std::vector<Box>* boxes) {
+  if (!NeedsSign(*box.rule)) {
+    AddParts(std::move(box), boxes);
+    return;
+  }
+  const auto add = [&](Box::Sign sign, std::string name) {
+    box.sign = sign;
+    box.sign_name = std::move(name);
+    AddParts(box, boxes);
+  };
+  add(Box::Sign::kMethod, "");
+  for (const std::string& name : names.headers)
+    if (policy::IsMethodOverrideHeader(name) || name == "content-type" || name == "content-length" || name == "transfer-encoding")
+      add(Box::Sign::kField, name);
+  for (const std::string& key : names.query)
+    if (IsSign(*box.rule, key)) add(Box::Sign::kKey, key);
 }
 
 // The listed name and its spellings with '-' and '_' exchanged, as many as are worth trying.
@@ -80,6 +231,9 @@ InnerId InnerRules::Intern(const Rule& rule) {
   inner->under.clear();
   inner->ip.clear();
   inner->until.reset();
+  inner->with.clear();
+  inner->via.clear();
+  inner->pins.clear();
   const auto [at, fresh] = numbers_.try_emplace(policy::CanonicalText(*inner), static_cast<InnerId>(rules_.size()));
   if (fresh) rules_.push_back(std::move(inner));
   return at->second;
@@ -94,7 +248,7 @@ const PathPattern& InnerRules::Paths(InnerId id, Part part) {
   pattern->reading = rule.allow || universal ? Reading::kNarrow : Reading::kWide;
   pattern->encoded_slash = rule.encoded_slash || universal;
   pattern->path_params = rule.path_params || universal;
-  if (part == Part::kPlain) {
+  if (!IsGitPart(part)) {
     pattern->nfa = AnyOf(rule.paths);
   } else {
     pattern->nfa = OfRepositories(rule, part == Part::kGitRefs ? "/info/refs" : "/" + std::string(policy::GitService(rule.verb)));
@@ -102,10 +256,10 @@ const PathPattern& InnerRules::Paths(InnerId id, Part part) {
   return *pattern;
 }
 
-bool AdmitsMethod(const Box& box, const std::string& method) {
+bool AdmitsMethod(const Box& box, const std::string& method, policy::Upgrade upgrade) {
   if (box.universal()) return true;
-  if (policy::IsGit(box.rule->verb)) return IsDeny(box.role) || method == (box.part == Part::kGitRefs ? "GET" : "POST");
-  return !box.override_name.empty() || policy::ListsMethod(*box.rule, method);
+  const bool web_socket = upgrade == policy::Upgrade::kWebSocket;
+  return IsDeny(box.role) ? DenyAdmitsMethod(box, method, web_socket) : AllowAdmitsMethod(box, method, web_socket);
 }
 
 std::string GitContentType(policy::Verb verb) { return "application/x-" + std::string(policy::GitService(verb)) + "-request"; }
@@ -117,19 +271,40 @@ bool AdmitsHeader(const Box& box, const std::string& name, const Values& values)
   if (IsDeny(box.role)) {
     for (size_t i = 0; i < rule.headers.size(); ++i)
       if (box.header_names[i] == name && !AnyMatches(rule.headers[i], values)) return false;
+    if (box.sign == Box::Sign::kField && box.sign_name == name && !ShowsBody(name, values)) return false;
     return box.override_name != name || NamesListedMethod(rule, values);
   }
   if (overrides && !values.empty() && !rule.method_override) return false;
   for (const ValueMatcher& matcher : rule.headers)
     if (matcher.key == name && !AllMatch(matcher, values)) return false;
-  if (box.part != Part::kGitService || name != "content-type") return true;
-  return values.size() == 1 && values[0] == GitContentType(rule.verb);
+  if (box.part == Part::kMcpStream && name == "accept")
+    return std::any_of(values.begin(), values.end(),
+                       [](const std::string& v) { return v.find("text/event-stream") != std::string::npos; });
+  if (box.part == Part::kMcpEnd && name == "mcp-session-id")
+    return std::any_of(values.begin(), values.end(), [](const std::string& v) { return !v.empty(); });
+  return name != "content-type" || IsOfMedia(box, values);
 }
 
 bool AdmitsShape(const Box& box, QueryShape shape) {
-  if (box.universal() || IsDeny(box.role) || box.part == Part::kPlain) return true;
-  if (box.part == Part::kGitService) return shape == QueryShape::kNone;
-  return shape == (box.rule->verb == policy::Verb::kGitFetchPack ? QueryShape::kExactUpload : QueryShape::kExactReceive);
+  if (box.universal() || IsDeny(box.role)) return true;
+  const Rule& rule = *box.rule;
+  switch (box.part) {
+    case Part::kPlain: {
+      // What a URL says may count for more than the body, so these have no query.
+      const bool bare = rule.verb == Verb::kGrpc || (rule.verb == Verb::kGraphql && rule.query.empty() && !rule.query_keys);
+      return !bare || shape == QueryShape::kNone;
+    }
+    case Part::kGitService:
+      return shape == QueryShape::kNone;
+    case Part::kGitRefs:
+      return shape == (rule.verb == Verb::kGitFetchPack ? QueryShape::kExactUpload : QueryShape::kExactReceive);
+    case Part::kGraphqlGet:
+      return shape != QueryShape::kNone && shape != QueryShape::kBare;
+    case Part::kMcpStream:
+    case Part::kMcpEnd:
+      return true;
+  }
+  return true;
 }
 
 bool AdmitsQuery(const Box& box, const std::string& key, const Values& values) {
@@ -138,9 +313,10 @@ bool AdmitsQuery(const Box& box, const std::string& key, const Values& values) {
   if (IsDeny(box.role)) {
     for (const ValueMatcher& matcher : rule.query)
       if (matcher.key == key && !AnyMatches(matcher, values)) return false;
+    if (box.sign == Box::Sign::kKey && box.sign_name == key) return !values.empty();
     if (box.part != Part::kGitRefs || key != "service") return true;
     // Without a service it is a fetch of the dumb protocol.
-    if (values.empty()) return rule.verb == policy::Verb::kGitFetchPack;
+    if (values.empty()) return rule.verb == Verb::kGitFetchPack;
     return Contains(values, std::string(policy::GitService(rule.verb)));
   }
   bool listed = !rule.query_keys || Contains(*rule.query_keys, key);
@@ -149,21 +325,48 @@ bool AdmitsQuery(const Box& box, const std::string& key, const Values& values) {
     listed = true;
     if (!AllMatch(matcher, values)) return false;
   }
-  return listed || values.empty();
+  if (rule.verb == Verb::kGraphql && box.part == Part::kPlain) return values.empty() || (listed && !IsGraphqlSign(key));
+  if (box.part != Part::kGraphqlGet) return listed || values.empty();
+  // The operation stands in it, once.
+  if (key == kGraphqlQuery) return values.size() == 1 && listed;
+  const bool named = Contains(rule.query_keys.value_or(std::vector<std::string>{}), key) ||
+                     std::any_of(rule.query.begin(), rule.query.end(), [&](const ValueMatcher& m) { return m.key == key; });
+  return values.empty() || named || (IsGraphqlMember(key) && listed);
 }
 
 bool AdmitsOtherKey(const Box& box, OtherKey other) {
   if (other == OtherKey::kNone || box.universal() || IsDeny(box.role)) return true;
+  if (box.part == Part::kGraphqlGet) return false;
   return !box.rule->query_keys && (other == OtherKey::kPlain || box.rule->query.empty());
 }
 
-std::vector<std::string> HeaderNames(const std::vector<std::pair<Role, const Rule*>>& rules) {
+Media MediaOf(const Box& box) {
+  if (box.universal() || IsDeny(box.role)) return Media::kAny;
+  const Verb verb = box.rule->verb;
+  if (box.part == Part::kGitService) return Media::kGit;
+  if (box.part != Part::kPlain) return Media::kAny;
+  if (verb == Verb::kGrpc) return Media::kGrpc;
+  const bool json = verb == Verb::kGraphql || verb == Verb::kJsonRpc || verb == Verb::kMcp || !box.rule->json.empty();
+  return json ? Media::kJson : Media::kAny;
+}
+
+Names NamesOf(const std::vector<std::pair<Role, const Rule*>>& rules) {
   std::set<std::string> listed;
+  std::set<std::string> keys;
   bool overrides = false;
+  bool signs = false;
   for (const auto& [role, rule] : rules) {
-    if (IsDeny(role)) continue;
+    for (const ValueMatcher& matcher : rule->query) keys.insert(matcher.key);
+    if (rule->query_keys) keys.insert(rule->query_keys->begin(), rule->query_keys->end());
+    if (rule->verb == Verb::kGraphql) keys.insert(std::string(kGraphqlQuery));
+    if (IsDeny(role)) {
+      signs |= NeedsSign(*rule);
+      if (rule->verb == Verb::kJsonRpc || rule->verb == Verb::kMcp) keys.insert(std::string(kRpcMethod));
+      continue;
+    }
     for (const ValueMatcher& matcher : rule->headers) listed.insert(matcher.key);
-    if (policy::IsGit(rule->verb)) listed.insert("content-type");
+    if (policy::IsGit(rule->verb) || rule->verb == Verb::kGrpc || policy::ReadsBody(*rule)) listed.insert("content-type");
+    if (policy::HoldsMcpSession(*rule)) listed.insert({"accept", "mcp-session-id"});
     overrides |= role == Role::kHeadAllow && rule->method_override;
   }
   std::set<std::string> names = listed;
@@ -171,22 +374,22 @@ std::vector<std::string> HeaderNames(const std::vector<std::pair<Role, const Rul
   for (const auto& [role, rule] : rules)
     if (IsDeny(role))
       for (const ValueMatcher& matcher : rule->headers) AddUnlisted(matcher.key, &names, listed);
-  return {names.begin(), names.end()};
+  // Of the fields that show a body the next one counts where rules speak of the one before it.
+  bool spoken = signs;
+  for (const std::string sign : {"content-type", "content-length", "transfer-encoding"}) {
+    if (!spoken) break;
+    names.insert(sign);
+    spoken = std::any_of(rules.begin(), rules.end(), [&](const auto& r) {
+      return std::any_of(r.second->headers.begin(), r.second->headers.end(),
+                         [&](const ValueMatcher& m) { return policy::SameToSomeServer(m.key, sign); });
+    });
+  }
+  return {{names.begin(), names.end()}, {keys.begin(), keys.end()}};
 }
 
-void AddBoxes(Role role, InnerId inner, const Rule& rule, const std::vector<std::string>& header_names, std::vector<Box>* boxes) {
-  const auto add_parts = [&](Box box) {
-    if (!policy::IsGit(rule.verb)) {
-      boxes->push_back(std::move(box));
-      return;
-    }
-    for (const Part part : {Part::kGitRefs, Part::kGitService}) {
-      box.part = part;
-      boxes->push_back(box);
-    }
-  };
+void AddBoxes(Role role, InnerId inner, const Rule& rule, const Names& names, std::vector<Box>* boxes) {
   if (!IsDeny(role)) {
-    add_parts({role, inner, &rule});
+    AddParts({role, inner, &rule}, boxes);
     return;
   }
   // Each matcher may be met by any field that is the same to some server.
@@ -194,7 +397,7 @@ void AddBoxes(Role role, InnerId inner, const Rule& rule, const std::vector<std:
   for (const ValueMatcher& matcher : rule.headers) {
     std::vector<Box> next;
     for (const Box& box : open) {
-      for (const std::string& name : header_names) {
+      for (const std::string& name : names.headers) {
         if (!policy::SameToSomeServer(matcher.key, name)) continue;
         next.push_back(box);
         next.back().header_names.push_back(name);
@@ -202,13 +405,16 @@ void AddBoxes(Role role, InnerId inner, const Rule& rule, const std::vector<std:
     }
     open = std::move(next);
   }
+  const bool by_method = !rule.methods.empty() || rule.verb == Verb::kGrpc;
   for (const Box& box : open) {
-    add_parts(box);
-    if (rule.methods.empty() || policy::IsGit(rule.verb)) continue;
-    for (const std::string& name : header_names) {
+    AddSigned(box, names, boxes);
+    if (!by_method) continue;
+    for (const std::string& name : names.headers) {
       if (!policy::IsMethodOverrideHeader(name)) continue;
-      boxes->push_back(box);
-      boxes->back().override_name = name;
+      // A request with such a field may have a body.
+      Box overridden = box;
+      overridden.override_name = name;
+      AddParts(std::move(overridden), boxes);
     }
   }
 }

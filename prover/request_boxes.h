@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "policy/body.h"
+#include "policy/query.h"
 #include "policy/rule.h"
 #include "prover/path_search.h"
 
@@ -24,10 +26,14 @@ class InnerRules {
   [[nodiscard]] InnerId Intern(const policy::Rule& rule);
   [[nodiscard]] const policy::Rule& rule(InnerId id) const { return *rules_[id]; }
 
-  enum class Part : uint8_t { kPlain, kGitRefs, kGitService };
+  /// One verb may speak of several kinds of requests, each at its own paths.
+  enum class Part : uint8_t { kPlain, kGitRefs, kGitService, kGraphqlGet, kMcpStream, kMcpEnd };
+  [[nodiscard]] static constexpr bool IsGitPart(Part part) { return part == Part::kGitRefs || part == Part::kGitService; }
   [[nodiscard]] const PathPattern& Paths(InnerId id, Part part);
   /// A stable number for the same.
-  [[nodiscard]] uint32_t PathsNumber(InnerId id, Part part) const { return id * 3 + static_cast<uint32_t>(part); }
+  [[nodiscard]] uint32_t PathsNumber(InnerId id, Part part) const {
+    return id * 3 + (IsGitPart(part) ? static_cast<uint32_t>(part) : 0);
+  }
 
  private:
   std::vector<std::unique_ptr<policy::Rule>> rules_;
@@ -35,7 +41,14 @@ class InnerRules {
   std::map<uint32_t, std::unique_ptr<PathPattern>> paths_;
 };
 
-enum class Role : uint8_t { kHeadAllow, kHeadDeny, kBaseAllow, kBaseDeny, kAccepted };
+enum class Role : uint8_t {
+  kHeadAllow,
+  kHeadDeny,
+  kBaseAllow,
+  kBaseDeny,
+  kBaseExcept,  ///< an allow whose requests the base lacks: they travel another way
+  kAccepted,    ///< an allow whose requests are of no interest
+};
 [[nodiscard]] constexpr bool IsDeny(Role role) { return role == Role::kHeadDeny || role == Role::kBaseDeny; }
 
 struct Box {
@@ -45,6 +58,10 @@ struct Box {
   InnerRules::Part part = InnerRules::Part::kPlain;
   std::vector<std::string> header_names{};  ///< a deny: which field meets each of its matchers
   std::string override_name{};              ///< a deny by method: the field that carries the method, instead of the request
+  policy::BodyKinds reading = 0;            ///< the reading of the body that it looks at; 0: none
+  /// A deny that speaks of requests with a body: what shows that there may be one.
+  enum class Sign : uint8_t { kNone, kMethod, kField, kKey } sign = Sign::kNone;
+  std::string sign_name{};  ///< the field or the key
   [[nodiscard]] bool universal() const { return inner == kUniversal; }
 };
 
@@ -53,7 +70,7 @@ enum class QueryShape : uint8_t { kNone, kBare, kExactUpload, kExactReceive, kPa
 
 using Values = std::vector<std::string>;  ///< of one key, as sent; none: absent
 
-[[nodiscard]] bool AdmitsMethod(const Box& box, const std::string& method);
+[[nodiscard]] bool AdmitsMethod(const Box& box, const std::string& method, policy::Upgrade upgrade);
 [[nodiscard]] bool AdmitsHeader(const Box& box, const std::string& name, const Values& values);
 [[nodiscard]] bool AdmitsShape(const Box& box, QueryShape shape);
 [[nodiscard]] bool AdmitsQuery(const Box& box, const std::string& key, const Values& values);
@@ -64,10 +81,17 @@ enum class OtherKey : uint8_t { kNone, kPlain, kSemicolon };
 
 [[nodiscard]] std::string GitContentType(policy::Verb verb);
 
-/// The fields of a request that some box looks at, each under each name that the boxes tell apart.
-[[nodiscard]] std::vector<std::string> HeaderNames(const std::vector<std::pair<Role, const policy::Rule*>>& rules);
-/// The rule's boxes over those fields.
-void AddBoxes(Role role, InnerId inner, const policy::Rule& rule, const std::vector<std::string>& header_names,
-              std::vector<Box>* boxes);
+/// What the boxes of one problem tell apart by name.
+struct Names {
+  std::vector<std::string> headers{};  ///< fields that some box looks at, each under each name that the boxes tell apart
+  std::vector<std::string> query{};    ///< keys
+};
+[[nodiscard]] Names NamesOf(const std::vector<std::pair<Role, const policy::Rule*>>& rules);
+/// The rule's boxes over those.
+void AddBoxes(Role role, InnerId inner, const policy::Rule& rule, const Names& names, std::vector<Box>* boxes);
+
+/// Whether the rule is about a media type: "" or what it must be.
+enum class Media : uint8_t { kAny, kJson, kGrpc, kGit };
+[[nodiscard]] Media MediaOf(const Box& box);
 
 }  // namespace sluice::prover

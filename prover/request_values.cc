@@ -5,6 +5,7 @@
 
 #include "policy/layers.h"
 #include "policy/match.h"
+#include "prover/query_text.h"
 
 namespace sluice::prover {
 namespace {
@@ -14,6 +15,7 @@ using policy::Rule;
 using policy::ValueMatcher;
 
 constexpr size_t kMaxValueSets = 4096;
+const ValueMatcher kEventStream{"accept", {*Glob::Text("*text/event-stream*")}};
 
 // The patterns of one key, gathered from the boxes.
 struct KeyPatterns {
@@ -26,6 +28,11 @@ struct KeyPatterns {
     nfas.push_back(std::make_unique<Nfa>(std::move(nfa)));
     patterns.push_back(nfas.back().get());
   }
+  void Add(Media media, const Box& box) {
+    if (media == Media::kGit) literals.insert(GitContentType(box.rule->verb));
+    if (media == Media::kJson && seen.insert("json types").second) Add(OfJsonTypes());
+    if (media == Media::kGrpc && seen.insert("grpc types").second) Add(OfGrpcTypes());
+  }
   void Add(const ValueMatcher& matcher) {
     for (const Glob& glob : matcher.values) {
       if (glob.is_literal()) {
@@ -37,36 +44,20 @@ struct KeyPatterns {
   }
 };
 
-std::string Encoded(const std::string& text) {
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-                       c == '_' || c == '~';
-    if (plain) {
-      out += c;
-    } else {
-      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return out;
-}
-
 std::string Service(QueryShape shape) {
   return std::string(
       policy::GitService(shape == QueryShape::kExactUpload ? policy::Verb::kGitFetchPack : policy::Verb::kGitReceivePack));
 }
 
-bool IsGitBox(const Box& box) { return box.part != InnerRules::Part::kPlain; }
+bool IsGitBox(const Box& box) { return InnerRules::IsGitPart(box.part); }
 
 }  // namespace
 
-RequestDimensions::RequestDimensions(const std::vector<Box>& boxes, const std::vector<std::string>& header_names, Budget* budget)
+RequestDimensions::RequestDimensions(const std::vector<Box>& boxes, const Names& names, Budget* budget)
     : boxes_(boxes), budget_(budget) {
   CutMethods();
-  CutHeaders(header_names);
-  CutQuery();
+  CutHeaders(names.headers);
+  CutQuery(names.query);
 }
 
 void RequestDimensions::CutMethods() {
@@ -84,17 +75,19 @@ void RequestDimensions::CutMethods() {
   for (int i = 0; other.empty(); ++i)
     if (const std::string made = "X" + std::to_string(i); !named.contains(made)) other = made;
   methods.push_back(other);
-  for (const std::string& method : methods) {
-    BoxSet set(boxes_.size());
-    for (size_t b = 0; b < boxes_.size(); ++b)
-      if (AdmitsMethod(boxes_[b], method)) set.Set(b);
-    const std::string shown = method == other ? "*" : method;
-    const auto same = std::find_if(methods_.begin(), methods_.end(), [&](const MethodElement& e) { return e.boxes == set; });
-    if (same != methods_.end()) {
-      same->all.push_back(shown);
-    } else {
-      methods_.push_back({method, {shown}, std::move(set)});
-    }
+  for (const std::string& method : methods) AddMethod(method, policy::Upgrade::kNone, method == other ? "*" : method);
+  AddMethod("GET", policy::Upgrade::kWebSocket, "websocket");
+}
+
+void RequestDimensions::AddMethod(const std::string& method, policy::Upgrade upgrade, const std::string& shown) {
+  BoxSet set(boxes_.size());
+  for (size_t b = 0; b < boxes_.size(); ++b)
+    if (AdmitsMethod(boxes_[b], method, upgrade)) set.Set(b);
+  const auto same = std::find_if(methods_.begin(), methods_.end(), [&](const MethodElement& e) { return e.boxes == set; });
+  if (same != methods_.end()) {
+    same->all.push_back(shown);
+  } else {
+    methods_.push_back({method, upgrade, {shown}, std::move(set)});
   }
 }
 
@@ -145,25 +138,29 @@ void RequestDimensions::CutHeaders(const std::vector<std::string>& names) {
         if (std::find(words.begin(), words.end(), "GET") != words.end()) words.emplace_back("HEAD");
         key.Add(OfWords(words));
       }
-      if (!IsDeny(box.role) && box.part == InnerRules::Part::kGitService && name == "content-type")
-        key.literals.insert(GitContentType(box.rule->verb));
+      if (name == "content-type") key.Add(MediaOf(box), box);
+      if (box.part == InnerRules::Part::kMcpStream && name == "accept") key.Add(kEventStream);
+      // Some of these must not be empty, or not be nothing.
+      if (name == "mcp-session-id") key.literals.insert("");
+      if (name == "content-length") key.literals.insert("0");
     }
     headers_.push_back(CutKey(name, Language::kHeaderValue, key.patterns, key.literals, AdmitsHeader));
-    // No request with it is forwarded, so it is absent.
+    // No request with it is forwarded but an upgrade to WebSocket, which has none in HTTP/2 (RFC 8441): so it is absent.
     if (name == "upgrade") headers_.back().erase(headers_.back().begin() + 1, headers_.back().end());
   }
 }
 
-void RequestDimensions::CutQuery() {
+void RequestDimensions::CutQuery(const std::vector<std::string>& names) {
   std::map<std::string, KeyPatterns> keys;
   bool git_allow = false;
-  bool closed = false;
+  bool bare = false;  // some box tells a bare '?' from none
+  for (const std::string& name : names) keys[name];
   for (const Box& box : boxes_) {
     if (box.universal()) continue;
-    for (const ValueMatcher& matcher : box.rule->query) keys[matcher.key].Add(matcher);
-    if (box.rule->query_keys) {
-      closed = true;
-      for (const std::string& listed : *box.rule->query_keys) keys[listed];
+    bare |= !AdmitsShape(box, QueryShape::kBare);
+    for (const ValueMatcher& matcher : box.rule->query) {
+      keys[matcher.key].Add(matcher);
+      document_is_free_ &= matcher.key != "query";
     }
     if (!IsGitBox(box)) continue;
     git_allow |= !IsDeny(box.role);
@@ -175,8 +172,10 @@ void RequestDimensions::CutQuery() {
   for (auto& [name, key] : keys) query_.push_back(CutKey(name, Language::kQueryValue, key.patterns, key.literals, AdmitsQuery));
   shapes_.push_back(QueryShape::kNone);
   if (git_allow) shapes_.insert(shapes_.end(), {QueryShape::kExactUpload, QueryShape::kExactReceive});
-  if (git_allow || closed || !keys.empty()) shapes_.push_back(QueryShape::kPairs);
-  if (git_allow) shapes_.push_back(QueryShape::kBare);
+  const bool closed =
+      std::any_of(boxes_.begin(), boxes_.end(), [](const Box& b) { return !b.universal() && b.rule->query_keys.has_value(); });
+  if (bare || closed || !keys.empty()) shapes_.push_back(QueryShape::kPairs);
+  if (bare) shapes_.push_back(QueryShape::kBare);
   for (const QueryShape shape : {QueryShape::kExactUpload, QueryShape::kExactReceive}) {
     BoxSet set(boxes_.size());
     for (size_t b = 0; b < boxes_.size(); ++b)
@@ -199,7 +198,8 @@ BoxSet RequestDimensions::OtherKeyBoxes(OtherKey other) const {
   return set;
 }
 
-std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, OtherKey other) const {
+std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, OtherKey other,
+                                         const std::string& document) const {
   if (shape == QueryShape::kNone || shape == QueryShape::kBare) return "";
   std::string text;
   const auto add = [&](const std::string& key, const std::string& value) {
@@ -208,7 +208,8 @@ std::string RequestDimensions::QueryText(QueryShape shape, const std::vector<con
     text += (text.empty() ? "" : "&") + Encoded(key) + (bare ? "" : "=" + Encoded(value));
   };
   for (const ValueElement* element : query)
-    for (const std::string& value : element->values) add(element->key, value);
+    for (const std::string& value : element->values)
+      add(element->key, element->key == "query" && document_is_free_ && !document.empty() ? document : value);
   if (other != OtherKey::kNone) add(other_key_, "");
   if (other == OtherKey::kSemicolon) text += ';';
   // Pairs that are no git request must not look like one.

@@ -30,6 +30,7 @@ class BoxSet {
 
 struct MethodElement {
   std::string method{};
+  policy::Upgrade upgrade = policy::Upgrade::kNone;
   std::vector<std::string> all{};  ///< every named method that is the same to the boxes; "*" for those nobody names
   BoxSet boxes;
 };
@@ -43,7 +44,7 @@ struct ValueElement {
 
 class RequestDimensions {
  public:
-  RequestDimensions(const std::vector<Box>& boxes, const std::vector<std::string>& header_names, Budget* budget);
+  RequestDimensions(const std::vector<Box>& boxes, const Names& names, Budget* budget);
 
   [[nodiscard]] const std::vector<MethodElement>& methods() const { return methods_; }
   [[nodiscard]] const std::vector<std::vector<ValueElement>>& headers() const { return headers_; }
@@ -55,12 +56,15 @@ class RequestDimensions {
   [[nodiscard]] const ValueElement* ServiceElement(QueryShape shape) const {
     return &service_[shape == QueryShape::kExactUpload ? 0 : 1];
   }
-  [[nodiscard]] std::string QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, OtherKey other) const;
+  /// Where `document` is given, it is the value of the key `query` if no rule speaks of that.
+  [[nodiscard]] std::string QueryText(QueryShape shape, const std::vector<const ValueElement*>& query, OtherKey other,
+                                      const std::string& document) const;
 
  private:
   void CutMethods();
+  void AddMethod(const std::string& method, policy::Upgrade upgrade, const std::string& shown);
   void CutHeaders(const std::vector<std::string>& names);
-  void CutQuery();
+  void CutQuery(const std::vector<std::string>& names);
   template <class Admits>
   std::vector<ValueElement> CutKey(const std::string& key, Language language, const std::vector<const Nfa*>& patterns,
                                    const std::unordered_set<std::string>& literals, Admits admits) const;
@@ -73,6 +77,7 @@ class RequestDimensions {
   std::vector<QueryShape> shapes_;
   std::vector<ValueElement> service_;
   std::string other_key_;
+  bool document_is_free_ = true;
 };
 
 }  // namespace sluice::prover

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "policy/layers.h"
+#include "prover/request_bodies.h"
 #include "prover/request_values.h"
 
 namespace sluice::prover {
@@ -30,12 +31,12 @@ bool PathsPlainlyCover(const Box& outer, const Box& inner) {
   if (!wide && (inner.universal() || (inner.rule->encoded_slash && !outer.rule->encoded_slash) ||
                 (inner.rule->path_params && !outer.rule->path_params)))
     return false;
-  if (outer.part != Part::kPlain) {
+  if (InnerRules::IsGitPart(outer.part)) {
     if (inner.universal() || outer.part != inner.part || outer.rule->verb != inner.rule->verb) return false;
     return outer.rule->paths.empty() || (!inner.rule->paths.empty() && AllTextsIn(inner.rule->paths, outer.rule->paths));
   }
   if (outer.rule->paths.empty()) return true;
-  return !inner.universal() && inner.part == Part::kPlain && !inner.rule->paths.empty() &&
+  return !inner.universal() && !InnerRules::IsGitPart(inner.part) && !inner.rule->paths.empty() &&
          AllTextsIn(inner.rule->paths, outer.rule->paths);
 }
 
@@ -50,7 +51,8 @@ class RequestSearch {
   }
 
   void Run() {
-    dimensions_ = std::make_unique<RequestDimensions>(boxes_, header_names_, budget_);
+    dimensions_ = std::make_unique<RequestDimensions>(boxes_, names_, budget_);
+    bodies_ = std::make_unique<BodyDimension>(boxes_, budget_);
     for (size_t i = 0; i < boxes_.size() && !budget_->exhausted(); ++i) {
       if (boxes_[i].role != Role::kHeadAllow) continue;
       asked_ = i;
@@ -67,6 +69,8 @@ class RequestSearch {
   // What has been chosen on the way down.
   struct Choice {
     const MethodElement* method = nullptr;
+    const BodyElement* body = nullptr;
+    std::vector<const LeavesElement*> leaves{};
     std::vector<const ValueElement*> headers{};
     QueryShape shape = QueryShape::kNone;
     std::vector<const ValueElement*> query{};
@@ -80,15 +84,16 @@ class RequestSearch {
       for (const InnerId id : problem.head_denies) f(Role::kHeadDeny, id);
       for (const InnerId id : problem.base_allows) f(Role::kBaseAllow, id);
       for (const InnerId id : problem.base_denies) f(Role::kBaseDeny, id);
+      for (const InnerId id : problem.base_excepts) f(Role::kBaseExcept, id);
       for (const InnerId id : problem.accepted) f(Role::kAccepted, id);
     };
     each([&](Role role, InnerId id) { rules.emplace_back(role, &owner_->rules_.rule(id)); });
-    header_names_ = HeaderNames(rules);
+    names_ = NamesOf(rules);
     each([&](Role role, InnerId id) {
       if (id == kUniversal) {
         boxes_.push_back({role, id});
       } else {
-        AddBoxes(role, id, owner_->rules_.rule(id), header_names_, &boxes_);
+        AddBoxes(role, id, owner_->rules_.rule(id), names_, &boxes_);
       }
     });
     LinkTwins();
@@ -97,8 +102,10 @@ class RequestSearch {
   // The same box on the other side: an allow of the head that the base has too, a deny of the base that the head has too.
   void LinkTwins() {
     twins_.assign(boxes_.size(), kNoTwin);
-    std::map<std::tuple<Role, InnerId, Part, std::vector<std::string>, std::string>, size_t> places;
-    const auto key = [](Role role, const Box& b) { return std::tuple{role, b.inner, b.part, b.header_names, b.override_name}; };
+    std::map<std::tuple<Role, InnerId, Part, std::vector<std::string>, std::string, Box::Sign, std::string>, size_t> places;
+    const auto key = [](Role role, const Box& b) {
+      return std::tuple{role, b.inner, b.part, b.header_names, b.override_name, b.sign, b.sign_name};
+    };
     for (size_t i = 0; i < boxes_.size(); ++i) places.emplace(key(boxes_[i].role, boxes_[i]), i);
     for (size_t i = 0; i < boxes_.size(); ++i) {
       const Box& box = boxes_[i];
@@ -112,9 +119,12 @@ class RequestSearch {
   [[nodiscard]] bool SameOnBothSides(const BoxSet& alive) const {
     if (twins_[asked_] == kNoTwin || !alive.Has(twins_[asked_])) return false;
     for (size_t b = 0; b < boxes_.size(); ++b)
-      if (boxes_[b].role == Role::kBaseDeny && alive.Has(b) && (twins_[b] == kNoTwin || !alive.Has(twins_[b]))) return false;
+      if (Lacks(boxes_[b].role) && alive.Has(b) && (twins_[b] == kNoTwin || !alive.Has(twins_[b]))) return false;
     return true;
   }
+
+  // Whether what the box covers is none of the base's.
+  static bool Lacks(Role role) { return role == Role::kBaseDeny || role == Role::kBaseExcept; }
 
   [[nodiscard]] bool Dead(const BoxSet& alive) const {
     return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive);
@@ -124,7 +134,7 @@ class RequestSearch {
   // Of two choices the one with fewer allows of the base, fewer denies of the head and more denies of the base is enough.
   [[nodiscard]] bool Dominates(const BoxSet& a, const BoxSet& b) const {
     for (size_t i = 0; i < boxes_.size(); ++i) {
-      const bool more_is_better = boxes_[i].role == Role::kBaseDeny;
+      const bool more_is_better = Lacks(boxes_[i].role);
       if (more_is_better ? b.Has(i) && !a.Has(i) : a.Has(i) && !b.Has(i)) return false;
     }
     return true;
@@ -152,7 +162,33 @@ class RequestSearch {
     ForEachElement(dimensions_->methods(), alive, [&](const MethodElement& element, const BoxSet& next) {
       Choice choice;
       choice.method = &element;
-      Headers(next, choice);
+      Bodies(next, choice);
+    });
+  }
+
+  void Bodies(const BoxSet& alive, const Choice& choice) {
+    if (Dead(alive)) return;
+    for (const auto& elements : bodies_->elements()) {
+      ForEachElement(elements, alive, [&](const BodyElement& element, const BoxSet& next) {
+        Choice more = choice;
+        more.body = &element;
+        Leaves(next, more);
+      });
+    }
+  }
+
+  // The values at JSON pointers, group by group.
+  void Leaves(const BoxSet& alive, const Choice& choice) {
+    if (Dead(alive)) return;
+    const auto& groups = bodies_->leaves(*choice.body);
+    if (choice.leaves.size() == groups.size() || (!choice.body->json && !choice.body->message)) {
+      Headers(alive, choice);
+      return;
+    }
+    ForEachElement(groups[choice.leaves.size()], alive, [&](const LeavesElement& element, const BoxSet& next) {
+      Choice more = choice;
+      more.leaves.push_back(&element);
+      Leaves(next, more);
     });
   }
 
@@ -237,7 +273,7 @@ class RequestSearch {
       Ask({{asked.inner, asked.part}}, std::move(more), choice);
     }
     for (size_t b = 0; b < boxes_.size(); ++b) {
-      if (!alive.Has(b) || boxes_[b].role != Role::kBaseDeny) continue;
+      if (!alive.Has(b) || !Lacks(boxes_[b].role)) continue;
       if (twins_[b] != kNoTwin && alive.Has(twins_[b])) continue;
       Ask({{asked.inner, asked.part}, {boxes_[b].inner, boxes_[b].part}}, outside, choice);
     }
@@ -257,13 +293,28 @@ class RequestSearch {
     RequestGain gain;
     gain.allow = asked.inner;
     gain.method = choice.method->method;
+    gain.upgrade = choice.method->upgrade;
+    gain.body = BodyOf(choice);
     gain.methods = choice.method->all;
     gain.path = *path;
     for (size_t h = 0; h < choice.headers.size(); ++h)
       for (const std::string& value : choice.headers[h]->values) gain.headers.emplace_back(choice.headers[h]->key, value);
     gain.has_query = choice.shape != QueryShape::kNone;
-    gain.query = dimensions_->QueryText(choice.shape, choice.query, choice.other_key);
+    // A GraphQL operation in the URL.
+    std::string document;
+    if (choice.method->method == "GET" && gain.body.kind == WitnessBody::Kind::kGraphql)
+      document = GraphqlText(gain.body.graphql);
+    gain.query = dimensions_->QueryText(choice.shape, choice.query, choice.other_key, document);
     out_->push_back(std::move(gain));
+  }
+
+  static WitnessBody BodyOf(const Choice& choice) {
+    WitnessBody body = choice.body->body;
+    for (const LeavesElement* element : choice.leaves) {
+      if (choice.body->json) body.json->insert(body.json->end(), element->leaves.begin(), element->leaves.end());
+      if (choice.body->message) body.rpc.message.insert(body.rpc.message.end(), element->leaves.begin(), element->leaves.end());
+    }
+    return body;
   }
 
   static constexpr size_t kNoTwin = SIZE_MAX;
@@ -272,8 +323,9 @@ class RequestSearch {
   std::vector<RequestGain>* out_;
   std::vector<Box> boxes_;
   std::vector<size_t> twins_;
-  std::vector<std::string> header_names_;
+  Names names_;
   std::unique_ptr<RequestDimensions> dimensions_;
+  std::unique_ptr<BodyDimension> bodies_;
   size_t asked_ = 0;
   size_t questions_ = 0;
   std::set<Key> found_;

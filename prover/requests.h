@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "prover/budget.h"
+#include "prover/prove.h"
 #include "prover/request_boxes.h"
 
 namespace sluice::prover {
@@ -18,6 +19,7 @@ struct RequestProblem {
   std::vector<InnerId> head_denies{};
   std::vector<InnerId> base_allows{};
   std::vector<InnerId> base_denies{};
+  std::vector<InnerId> base_excepts{};  ///< allows; what they cover the base lacks
   std::vector<InnerId> accepted{};  ///< taken out of the gains, whatever the base denies
   auto operator<=>(const RequestProblem&) const = default;
 };
@@ -25,6 +27,8 @@ struct RequestProblem {
 struct RequestGain {
   InnerId allow = kUniversal;
   std::string method{};
+  policy::Upgrade upgrade = policy::Upgrade::kNone;
+  WitnessBody body{};
   std::vector<std::string> methods{};  ///< all that the gain holds for: named ones, "*" for any other
   std::vector<std::pair<std::string, std::string>> headers{};
   std::string query{};

@@ -49,6 +49,20 @@ void AddRules(const Side& side, const RuleNumbers& alive, Scheme scheme, SchemeR
   SortUnique(&reach->denies);
 }
 
+void AddJudged(const Side& side, const RuleNumbers& alive, Scheme scheme, SchemeReach* reach) {
+  reach->judged = true;
+  for (const uint32_t i : alive) {
+    const Rule& rule = side.rules()[i];
+    if (!policy::IsInner(rule.verb) || (rule.scheme && *rule.scheme != scheme)) continue;
+    if (rule.allow) {
+      reach->judged_allows.push_back(i);
+    } else {
+      reach->judged_denies.push_back(side.inner[i]);
+    }
+  }
+  SortUnique(&reach->judged_denies);
+}
+
 CellReach PolicyReach(const Side& side, const RuleNumbers& alive, const ConnectionView& connection, const Layers& layers) {
   CellReach reach;
   const bool open = layers.outer_deny == kNoIndex;
@@ -67,6 +81,9 @@ CellReach PolicyReach(const Side& side, const RuleNumbers& alive, const Connecti
     } else if (open && (scheme == Scheme::kHttp || layers.tls_deny == kNoIndex)) {
       AddRules(side, alive, scheme, &inside);
     }
+    const bool tls = scheme == Scheme::kHttps;
+    const bool opaque = layers.OpaqueTcp() != kNoIndex || (tls && layers.OpaqueTls() != kNoIndex);
+    if (open && !opaque && (!tls || layers.tls_deny == kNoIndex)) AddJudged(side, alive, scheme, &inside);
   }
   return reach;
 }
@@ -97,9 +114,15 @@ CellReach AllButReach(const Side& side, const RuleNumbers& alive, const Layers& 
 }  // namespace
 
 Side Classes::MakeSide(const policy::Snapshot& snapshot, SideKind kind, InnerRules* inner) {
-  Side side{&snapshot, kind};
-  for (const Rule& rule : side.rules()) {
-    const auto [at, fresh] = numbers_.try_emplace(policy::CanonicalText(rule), static_cast<uint32_t>(numbers_.size()));
+  Side side{&snapshot, kind, {}, {}, Ways(snapshot, &ways_)};
+  for (uint32_t i = 0; i < side.rules().size(); ++i) {
+    const Rule& rule = side.rules()[i];
+    const Ways::Rule& way = side.ways.of(i);
+    std::string meaning = policy::CanonicalText(rule);
+    // Two names may mean the same, and one name two things.
+    if (way != Ways::Rule{}) meaning += "\n" + std::to_string(way.credential) + " " + std::to_string(way.proxy);
+    if (way.by_name) meaning += "\n" + std::to_string(side.ways.settings_proxy());
+    const auto [at, fresh] = numbers_.try_emplace(std::move(meaning), static_cast<uint32_t>(numbers_.size()));
     side.classes.push_back(at->second);
     side.inner.push_back(policy::IsInner(rule.verb) ? inner->Intern(rule) : kUniversal);
   }

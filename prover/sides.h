@@ -11,6 +11,7 @@
 #include "policy/compiled.h"
 #include "policy/layers.h"
 #include "prover/requests.h"
+#include "prover/ways.h"
 
 namespace sluice::prover {
 
@@ -24,6 +25,7 @@ struct Side {
   SideKind kind = SideKind::kPolicy;
   std::vector<uint32_t> classes{};  ///< by rule: equal numbers mean the same
   std::vector<InnerId> inner{};     ///< by rule, where it is HTTP or git
+  Ways ways;
 
   [[nodiscard]] const std::vector<policy::Rule>& rules() const { return snapshot->compiled().rules; }
   [[nodiscard]] bool audit() const { return kind == SideKind::kPolicy && snapshot->mode() == policy::Mode::kAudit; }
@@ -36,6 +38,7 @@ class Classes {
 
  private:
   std::unordered_map<std::string, uint32_t> numbers_;
+  Ways::Numbers ways_;
 };
 
 using RuleNumbers = std::vector<uint32_t>;  ///< ascending indexes into the rules of one side
@@ -45,6 +48,10 @@ struct SchemeReach {
   enum class Kind : uint8_t { kNothing, kEverything, kRules } kind = Kind::kNothing;
   std::vector<InnerId> allows{};  ///< kRules: without doubles, sorted
   std::vector<InnerId> denies{};
+  /// Where requests are judged, also in `mode: audit`: the allows of requests by number, and the denies.
+  bool judged = false;
+  RuleNumbers judged_allows{};
+  std::vector<InnerId> judged_denies{};
 };
 
 struct CellReach {

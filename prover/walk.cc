@@ -73,6 +73,22 @@ bool ImpliesLookup(const Rule& rule, uint16_t type) {
 
 }  // namespace
 
+namespace {
+
+Witness WitnessOf(const RequestGain& gain, Witness witness, Scheme scheme) {
+  witness.scheme = scheme;
+  witness.method = gain.method;
+  witness.upgrade = gain.upgrade;
+  witness.headers = gain.headers;
+  witness.query = gain.query;
+  witness.has_query = gain.has_query;
+  witness.path = gain.path;
+  witness.body = gain.body;
+  return witness;
+}
+
+}  // namespace
+
 // Nothing can differ below: the same rules on both sides, or no allow on either.
 bool Walk::Nothing(const Alive& alive) const {
   if (budget_->exhausted()) return true;
@@ -82,6 +98,7 @@ bool Walk::Nothing(const Alive& alive) const {
   const bool head_reaches = HasAllow(head, alive[kHead]);
   if (!(gains_ != nullptr && head_reaches) && !(losses_ != nullptr && base_reaches)) return true;
   if (base.kind != head.kind || base.audit() != head.audit()) return false;
+  if (ways_ && base.ways.settings_proxy() != head.ways.settings_proxy()) return false;
   return SameClasses(base, alive[kBase], head, alive[kHead]);
 }
 
@@ -278,8 +295,11 @@ void Walk::At(const Alive& alive, const Cell& cell) {
   std::array<CellReach, kSides> reach;
   for (size_t s = 0; s < kSides; ++s)
     if (sides_[s] != nullptr) reach[s] = ReachAt(*sides_[s], alive[s], query);
-  for (const size_t winner : {kHead, kBase})
-    if (FindingsOf(winner) != nullptr && sides_[winner]->kind == SideKind::kPolicy) Gain(alive, cell, reach, winner);
+  for (const size_t winner : {kHead, kBase}) {
+    if (FindingsOf(winner) == nullptr || sides_[winner]->kind != SideKind::kPolicy) continue;
+    Gain(alive, cell, reach, winner);
+    if (ways_) WayGains(alive, cell, reach, winner);
+  }
 }
 
 void Walk::Gain(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner) {
@@ -341,24 +361,29 @@ void Walk::RequestGains(const Alive& alive, const Cell& cell, const std::array<C
   problem.base_allows = other.allows;
   problem.base_denies = other.denies;
   problem.accepted = accepted.allows;
+  const Asked asked{cell, winner, scheme};
   for (const RequestGain& gain : requests_->Solve(problem)) {
-    Witness witness = WitnessAt(cell, Layer::kHttp);
-    witness.scheme = scheme;
-    witness.method = gain.method;
-    witness.headers = gain.headers;
-    witness.query = gain.query;
-    witness.has_query = gain.has_query;
-    witness.path = gain.path;
-    if (gain.allow == kUniversal) {
-      for (const uint32_t i : everything_by) Found(winner, RuleRef{i}, cell, witness, gain.methods);
-      if (reach[winner].audit) Found(winner, RuleRef::kNone, cell, witness, gain.methods);
-      continue;
-    }
-    for (const uint32_t i : alive[winner]) {
-      const Rule& rule = RuleOf(winner, i);
-      if (!rule.allow || !policy::IsInner(rule.verb) || sides_[winner]->inner[i] != gain.allow) continue;
-      if (policy::IsGit(rule.verb)) witness.operation = rule.verb;
-      Found(winner, RuleRef{i}, cell, witness, gain.methods);
+    if (gain.allow != kUniversal) continue;
+    const Witness witness = WitnessOf(gain, WitnessAt(cell, Layer::kHttp), scheme);
+    for (const uint32_t i : everything_by) Found(winner, RuleRef{i}, cell, witness, gain.methods);
+    if (reach[winner].audit) Found(winner, RuleRef::kNone, cell, witness, gain.methods);
+  }
+  Solve(alive, asked, problem, WitnessAt(cell, Layer::kHttp));
+}
+
+// The gains of rules that are asked about.
+void Walk::Solve(const Alive& alive, const Asked& asked, const RequestProblem& problem, const Witness& like) {
+  for (const RequestGain& gain : requests_->Solve(problem)) {
+    if (gain.allow == kUniversal) continue;
+    Witness witness = WitnessOf(gain, like, asked.scheme);
+    for (const uint32_t i : alive[asked.winner]) {
+      const Rule& rule = RuleOf(asked.winner, i);
+      if (!rule.allow || !policy::IsInner(rule.verb) || sides_[asked.winner]->inner[i] != gain.allow) continue;
+      if (witness.way == Way::kCredential &&
+          sides_[asked.winner]->ways.CredentialName(sides_[asked.winner]->ways.of(i).credential) != witness.way_name)
+        continue;
+      if (rule.verb != Verb::kHttp && rule.verb != Verb::kWs) witness.operation = rule.verb;
+      Found(asked.winner, RuleRef{i}, asked.cell, witness, gain.methods);
     }
   }
 }

@@ -19,6 +19,8 @@ class Walk {
   /// `accepted` is null where nothing is accepted. Findings that are null are not looked for.
   Walk(const Side& base, const Side& head, const Side* accepted, const Options& options, Requests* requests, Budget* budget)
       : sides_{&base, &head, accepted}, options_(options), requests_(requests), budget_(budget) {}
+  /// How things travel is compared too.
+  void CompareWays() { ways_ = sides_[0]->ways.any() || sides_[1]->ways.any(); }
 
   void Run(Findings* gains, Findings* losses);
 
@@ -55,6 +57,20 @@ class Walk {
   void Gain(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
   void RequestGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner,
                     policy::Scheme scheme, const RuleNumbers& everything_by);
+  /// A rule's problem with what the rest of the gain needs.
+  struct Asked {
+    const Cell& cell;
+    size_t winner;
+    policy::Scheme scheme;
+  };
+  void Solve(const Alive& alive, const Asked& asked, const RequestProblem& problem, const Witness& like);
+  void WayGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
+  void CredentialGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
+  void ViaGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
+  void PinGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
+  /// The number of the proxy that the connection goes through, where the side lets it pass unread; 0: none.
+  [[nodiscard]] uint32_t ViaOfBytes(const Cell& cell, size_t side) const;
+  void OpaqueVia(const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
   void Sockets();
   void SocketsAt(const Alive& alive, const Cell& cell);
 
@@ -68,6 +84,7 @@ class Walk {
   Budget* budget_;
   Findings* gains_ = nullptr;
   Findings* losses_ = nullptr;
+  bool ways_ = false;
   std::array<RuleNumbers, kSides> prefixes_;  ///< rules by address that may speak for a name too
 };
 

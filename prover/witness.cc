@@ -14,15 +14,80 @@ std::string Authority(const Witness& witness) {
   return witness.address->is_v4() ? text : "[" + text + "]";
 }
 
+std::string LeavesText(const policy::JsonLeaves& leaves) {
+  std::string text;
+  for (const policy::JsonLeaf& leaf : leaves)
+    if (leaf.type != policy::JsonLeaf::Type::kArray) text += fmt::format(", {}={}", leaf.pointer, leaf.text);
+  return text;
+}
+
+std::string_view ChangeText(policy::RefChange change) {
+  switch (change) {
+    case policy::kRefCreate:
+      return "create";
+    case policy::kRefUpdate:
+      return "update";
+    case policy::kRefDelete:
+      return "delete";
+  }
+  return "";
+}
+
+// "graphql mutation deleteRepo", "jsonrpc tools/call search", "push: delete refs/heads/main".
+std::string BodyText(const Witness& witness) {
+  if (!witness.ShowsBody()) return "";
+  const WitnessBody& body = witness.body;
+  switch (body.kind) {
+    case WitnessBody::Kind::kNone:
+      return "with a body that no rule reads";
+    case WitnessBody::Kind::kJson:
+      return body.json->empty() ? "JSON" : "JSON " + LeavesText(*body.json).substr(2);
+    case WitnessBody::Kind::kGraphql:
+      return fmt::format("graphql {} {}{}", policy::GraphqlKindText(body.graphql.kind), body.graphql.field,
+                         body.graphql.operation.empty() ? "" : fmt::format(" in operation {}", body.graphql.operation)) +
+             LeavesText(body.json.value_or(policy::JsonLeaves{}));
+    case WitnessBody::Kind::kRpc: {
+      const std::string list = body.batch ? " in a batch" : "";
+      if (body.rpc.method.empty()) return "jsonrpc answer" + list;
+      return fmt::format("jsonrpc {}{}{}", body.rpc.method, body.rpc.tool ? " " + *body.rpc.tool : "", list) +
+             LeavesText(body.rpc.message);
+    }
+    case WitnessBody::Kind::kPush:
+      return fmt::format("push: {} {}", ChangeText(body.push.change), body.push.ref);
+  }
+  return "";
+}
+
+std::string WayText(const Witness& witness) {
+  switch (witness.way) {
+    case Way::kAny:
+      return "";
+    case Way::kCredential:
+      return fmt::format(" with the credential `{}`", witness.way_name);
+    case Way::kVia:
+      return witness.way_name.empty() ? " directly, through no upstream proxy"
+                                      : fmt::format(" through the upstream proxy `{}`", witness.way_name);
+    case Way::kUnpinned:
+      return " to an upstream with another key";
+  }
+  return "";
+}
+
 std::string RequestText(const Witness& witness) {
   const bool tls = witness.scheme == policy::Scheme::kHttps;
   const bool usual = witness.port == (tls ? 443 : 80);
   std::string text =
       fmt::format("{} {}://{}{}{}{}", witness.method, tls ? "https" : "http", Authority(witness),
                   usual ? "" : fmt::format(":{}", witness.port), witness.path, witness.has_query ? "?" + witness.query : "");
+  const bool typed = witness.operation || (witness.body_matters && witness.body.kind != WitnessBody::Kind::kNone);
   for (const auto& [name, value] : witness.headers)
-    if (!witness.operation || name != "content-type") text += fmt::format(" with `{}: {}`", name, value);
-  if (witness.operation) text += fmt::format(" ({})", policy::VerbText(*witness.operation));
+    if (!typed || name != "content-type") text += fmt::format(" with `{}: {}`", name, value);
+  if (witness.upgrade == policy::Upgrade::kWebSocket) text += " (WebSocket)";
+  if (const std::string body = BodyText(witness); !body.empty()) {
+    text += fmt::format(" ({})", body);
+  } else if (witness.operation) {
+    text += fmt::format(" ({})", policy::VerbText(*witness.operation));
+  }
   return text;
 }
 
@@ -109,7 +174,13 @@ std::string_view LayerText(Layer layer) {
 std::string Witness::Text() const {
   std::string text = What(*this);
   if (!host.empty() && address) text += " at " + address->ToString();
-  return text + Who(process);
+  return text + Who(process) + WayText(*this);
+}
+
+std::string GraphqlText(const policy::GraphqlItem& item) {
+  if (item.kind == policy::GraphqlKind::kQuery && item.operation.empty()) return "{" + item.field + "}";
+  const std::string name = item.operation.empty() ? "" : " " + item.operation;
+  return std::string(policy::GraphqlKindText(item.kind)) + name + "{" + item.field + "}";
 }
 
 }  // namespace sluice::prover

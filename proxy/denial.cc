@@ -17,6 +17,7 @@ std::string_view StatusTitle(uint16_t status) {
   switch (status) {
     case 400:
       return "Bad Request";
+    case 200:  // the denial is within
     case 403:
       return "Egress denied";
     case 405:
@@ -25,12 +26,16 @@ std::string_view StatusTitle(uint16_t status) {
       return "Proxy Authentication Required";
     case 408:
       return "Request Timeout";
+    case 413:
+      return "Content Too Large";
     case 414:
       return "URI Too Long";
     case 417:
       return "Expectation Failed";
     case 421:
       return "Misdirected Request";
+    case 426:
+      return "Upgrade Required";
     case 431:
       return "Request Header Fields Too Large";
     case 501:
@@ -121,17 +126,24 @@ std::string ReasonPhrase(const Denial& denial) {
   return VisibleAscii(phrase + tail, kMaxReasonPhrase);
 }
 
+std::string_view DenialType(const Denial& denial, DenialForm form) {
+  if (!denial.answer.empty()) return denial.answer_type;
+  return form == DenialForm::kText ? "text/plain; charset=utf-8" : "application/json";
+}
+
 std::string DenialBody(const Denial& denial, DenialForm form) {
+  if (!denial.answer.empty()) return denial.answer;
   return form == DenialForm::kText ? TextBody(denial) : JsonBody(denial);
 }
 
 void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep, std::string_view request_method) {
   const std::string body = DenialBody(denial, form);
   out->Append(fmt::format("HTTP/1.1 {} {}\r\n", denial.status, ReasonPhrase(denial)));
-  out->Append(form == DenialForm::kText ? "content-type: text/plain; charset=utf-8\r\n" : "content-type: application/json\r\n");
+  out->Append(fmt::format("content-type: {}\r\n", DenialType(denial, form)));
   out->Append(fmt::format("content-length: {}\r\ncache-control: no-store\r\nproxy-status: sluice; error={}; details=\"{}\"\r\n",
                           body.size(), denial.proxy_error, denial.id));
   out->Append(fmt::format("x-sluice-denied: {}\r\n", denial.id));
+  if (denial.status == 426) out->Append("sec-websocket-version: 13\r\nupgrade: websocket\r\nconnection: Upgrade\r\n");
   if (denial.status == 407) out->Append("proxy-authenticate: Basic realm=\"sluice\"\r\nproxy-authenticate: Bearer\r\n");
   if (denial.status == 405) out->Append("allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
   out->Append(keep == Keep::kClose ? "connection: close\r\n\r\n" : "\r\n");

@@ -30,6 +30,9 @@ struct Denial {
   std::string nearest_rule;  ///< its text
   std::string policy_digest;
   std::string_view proxy_error = "http_request_denied";  ///< an error type of RFC 9209, static
+  /// In place of a body of `form`: what a protocol within HTTP says, such as the report of a refused push, with status 200.
+  std::string answer{};
+  std::string_view answer_type{};  ///< its Content-Type, static
 };
 
 /// git shows the body only when it is text/plain.
@@ -38,8 +41,9 @@ struct Denial {
 /// `Egress denied: needs "POST sentry.io/api/*" (d-7)`: visible ASCII and spaces, at most kMaxReasonPhrase.
 [[nodiscard]] std::string ReasonPhrase(const Denial& denial);
 
-/// The body alone.
+/// The body alone, and its Content-Type.
 [[nodiscard]] std::string DenialBody(const Denial& denial, DenialForm form);
+[[nodiscard]] std::string_view DenialType(const Denial& denial, DenialForm form);
 
 /// The whole response. `request_method` HEAD leaves the body out.
 void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep, std::string_view request_method);

@@ -24,12 +24,12 @@ namespace sluice::proxy {
 struct HeadEdits {
   std::vector<std::string> removed;                        ///< names in lower case: the client's own fields that do not leave
   std::vector<std::pair<std::string, std::string>> added;  ///< names in lower case
-  std::optional<std::string> query;                        ///< takes the place of the query, without '?'
+  std::optional<std::string> target;                       ///< takes the place of path and query
   [[nodiscard]] bool Removes(const Field& field) const;
   void Clear() {
     removed.clear();
     added.clear();
-    query.reset();
+    target.reset();
   }
 };
 
@@ -37,7 +37,7 @@ struct RequestForward {
   std::string_view target;  ///< CanonicalTarget::ForUpstream()
   std::string_view host;    ///< HostField
   Framing framing;
-  const HeadEdits* edits = nullptr;  ///< but for the query, which is in `target`
+  const HeadEdits* edits = nullptr;  ///< but for their target, which is in `target`
 };
 void AppendRequestHead(Buffer* out, const RequestHead& head, const RequestForward& forward);
 

@@ -30,6 +30,7 @@ struct LaunchSpec {
   std::vector<std::string> read_write;  ///< more trees, absolute
   std::vector<std::string> read_only;   ///< more trees, absolute
   std::vector<std::string> protect;     ///< files the workload must not write wherever they lie (policy, includes, audit, binary)
+  std::vector<std::string> hide;        ///< files that must not be seen wherever they lie, canonical: what secrets were read from
   std::vector<std::string> unix_sockets;                         ///< sockets a `unix` rule names, bound into the view
   std::vector<std::pair<std::string, std::string>> environment;  ///< complete: nothing else is passed
   std::vector<FileOverlay> overlays;                             ///< trust bundles, resolv.conf

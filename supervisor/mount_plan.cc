@@ -82,6 +82,7 @@ class Planner {
     // A parent sorts before what lies below it.
     std::ranges::sort(plan_.steps, {}, &MountStep::target);
     HideSecrets();
+    if (auto done = HideSources(); !done) return std::unexpected(done.error());
     if (auto done = Protect(); !done) return std::unexpected(done.error());
     AddUnixSockets();
     for (size_t i = 0; i < spec_.overlays.size(); ++i) {
@@ -181,6 +182,19 @@ class Planner {
     }
     for (const std::string& path : facts_.sockets)
       if (std::ranges::find(spec_.unix_sockets, path) == spec_.unix_sockets.end()) masks_.push_back(path);
+  }
+
+  // A mask lies over one file. In a tree of the user's own that file is replaced at every rotation, and the mask with it, so that
+  // the next one would be seen: such a tree is refused. System trees are shown through a file system of the view's own.
+  Result<void> HideSources() {
+    for (const std::string& path : spec_.hide) {
+      if (const Tree* tree = GrantOver(trees_, path); tree != nullptr)
+        return Fail(Code::kInvalid, fmt::format("{} holds a secret, and the command would see it there ({}): keep it outside",
+                                                path, tree->origin));
+      const auto shown = [&](const std::string& place) { return IsWithin(path, place); };
+      if (std::ranges::any_of(SystemPaths(), shown)) Step(Kind::kMask, path);
+    }
+    return {};
   }
 
   // A file that must not change is bound read-only onto itself, and each folder between it and its tree is pinned: a mount

@@ -86,8 +86,8 @@ inline constexpr size_t kMaxMountSteps = 16384;
 /// Whether the grants can be given at all; PlanMounts checks the same. Before the host is looked at, since "/" would be walked.
 [[nodiscard]] Result<void> CheckGrants(const LaunchSpec& spec);
 
-/// kInvalid: a grant that would open what the view exists to close (/, /proc, /dev, …), two grants that disagree, or a
-/// protected path that would stay writable.
+/// kInvalid: a grant that would open what the view exists to close (/, /proc, /dev, …), two grants that disagree, a
+/// protected path that would stay writable, or a hidden one that lies in a granted tree.
 [[nodiscard]] Result<MountPlan> PlanMounts(const LaunchSpec& spec, const HostFacts& facts);
 
 /// Whether `path` is `tree` or lies below it. Both absolute, without a final slash.

@@ -79,9 +79,11 @@ def wait_port(port):
     sys.exit(f"nothing listens on port {port}")
 
 
-def wrk(port, origin, seconds, connections):
-    out = subprocess.run(["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-H",
-                          f"Host: 127.0.0.1:{origin}", f"https://127.0.0.1:{port}/1k"], capture_output=True, text=True).stdout
+def wrk(port, origin, seconds, connections, script=None):
+    more = ["-s", script] if script else []
+    out = subprocess.run(["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", *more, "-H",
+                          f"Host: 127.0.0.1:{origin}", f"https://127.0.0.1:{port}/{'rpc' if script else '1k'}"],
+                         capture_output=True, text=True).stdout
     if "Non-2xx" in out or "Requests/sec" not in out:
         sys.exit(f"wrk failed:\n{out}")
     total = int(re.search(r"(\d+) requests in", out).group(1))
@@ -91,10 +93,10 @@ def wrk(port, origin, seconds, connections):
     return total, rate, p50, p99
 
 
-def measure(label, port, origin, process, seconds, connections):
-    wrk(port, origin, 1, connections)
+def measure(label, port, origin, process, seconds, connections, script=None):
+    wrk(port, origin, 1, connections, script)
     before = process.cpu() if process else 0
-    total, rate, p50, p99 = wrk(port, origin, seconds, connections)
+    total, rate, p50, p99 = wrk(port, origin, seconds, connections, script)
     if total == 0:
         sys.exit(f"{label}: no request was answered in {seconds} s")
     cpu = (process.cpu() - before) / total * 1e6 if process else 0
@@ -117,6 +119,24 @@ def bulk(label, url, process, origin=None):
     return rate
 
 
+def judged_posts(folder, start, origin, seconds):
+    """The same JSON-RPC call under a rule that looks at no body and under one that does."""
+    with open(f"{folder}/call.lua", "w") as f:
+        f.write("""wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"search_issues","arguments":{"owner":"octo","repo":"hello","query":"' ..
+  string.rep("is:open ", 100) .. '","page":1,"labels":["bug","help wanted"]}}}'
+""")
+    print("-- terminating TLS and re-encrypting, keep-alive POST of 1 KiB of JSON-RPC, 32 connections")
+    cpu = {}
+    for label, rule in (("plain rule", f"POST 127.0.0.1:{origin}/rpc"), ("judged by its body", f"mcp tools/call 127.0.0.1:{origin}/rpc\n    tool: [search_*]")):
+        with open(f"{folder}/policy.yaml", "w") as f:
+            f.write(f"version: 1\nname: bench\nrules:\n  - allow: {rule}\n")
+        process, port = start(origin)
+        cpu[label] = measure(label, port, origin, process, seconds, 32, f"{folder}/call.lua")[1]
+    print(f"   judged/plain: {cpu['judged by its body'] / cpu['plain rule']:.2f} x CPU")
+
+
 def main():
     front = os.path.abspath(sys.argv[1])
     seconds = int(sys.argv[2]) if len(sys.argv) > 2 else 8
@@ -131,7 +151,7 @@ def main():
             f.truncate(2**30)
         tls, plain, terminating, stream = free_port(), free_port(), free_port(), free_port()
         origin = nginx_config(folder, "origin", f"""
-  server {{ listen 127.0.0.1:{tls} ssl; root {folder}/www; }}
+  server {{ listen 127.0.0.1:{tls} ssl; root {folder}/www; location /rpc {{ return 200 "{{}}"; }} }}
   server {{ listen 127.0.0.1:{plain}; root {folder}/www; }}""")
         peer = nginx_config(folder, "peer", f"""
   proxy_buffering on; proxy_buffers 8 16k; proxy_max_temp_file_size 0;
@@ -172,6 +192,7 @@ def main():
             if mitmproxy:
                 m_rate, _ = measure("mitmproxy", mitmproxy_port, tls, mitmproxy, max(seconds, 8), connections)
                 print(f"   sluice/mitmproxy: {s_rate / m_rate:.2f} x requests/s")
+        judged_posts(folder, sluice, tls, seconds)
         print("-- 1 GiB")
         direct = bulk("direct", f"http://127.0.0.1:{plain}/1g", None)
         through = bulk("sluice, opaque rule", f"http://127.0.0.1:{opaque_port}/1g", opaque)

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "proxy/io/worker.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 namespace {
@@ -14,16 +15,12 @@ std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Sc
 
 uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
 
-bool IsWebSocket(std::string_view upgrade) {
-  bool found = false;
-  ForEachListItem(upgrade, [&](std::string_view item) { found |= EqualsLower(item.substr(0, item.find('/')), "websocket"); });
-  return found;
-}
-
 policy::Reason ReasonFor(const Fault& fault) {
   switch (fault.status) {
+    case 413:
     case 414:
     case 431:
+    case 503:
       return policy::Reason::kLimit;
     case 421:
       return policy::Reason::kAuthorityMismatch;
@@ -56,10 +53,19 @@ void ExchangeJudge::Begin(uint64_t number) {
   started = flow_.worker().reactor().now();
   understood_ = unrecorded_ = false;
   framing = {};
-  body = nullptr;
+  ReleaseHeld();
+  body_kinds_ = 0;
+  reading_body_ = body_too_large_ = false;
+  push_capabilities_.clear();
+  if (readings_ != nullptr) body_ = {};
+  readings_ = nullptr;
+  asked_.clear();
   upstream_address.reset();
   edits.Clear();
+  credential_.reset();
   upgrade = policy::Upgrade::kNone;
+  text_edit = {};
+  close_code = 0;
   bytes_up = bytes_down = 0;
 }
 
@@ -116,8 +122,8 @@ Fault ExchangeJudge::Understand() {
   for (const Field& field : request.fields)
     if (field.forward) views_.emplace_back(field.name, field.value);
   understood_ = true;
-  if (IsWebSocket(request.upgrade)) upgrade = policy::Upgrade::kWebSocket;
-  if (upgrade == policy::Upgrade::kWebSocket) return {403, "an upgrade to WebSocket, which no rule of this policy can grant"};
+  // HTTP/2 says it by :protocol, which its transport has read. Any other Upgrade goes no further.
+  if (AsksForWebSocket(request)) upgrade = policy::Upgrade::kWebSocket;
   return {};
 }
 
@@ -129,7 +135,7 @@ policy::RequestQuery ExchangeJudge::Query(std::optional<IpAddress> address) cons
   query.target = &target_;
   query.headers = views_;
   query.upgrade = upgrade;
-  query.body = body;
+  query.body = readings_;
   return query;
 }
 
@@ -138,14 +144,14 @@ policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const {
 }
 
 ExchangeJudge::Verdict ExchangeJudge::Decide(std::optional<IpAddress> candidate) {
-  decided_for_ = candidate;
+  decided_for_ = candidate_ = candidate;
   decision_ = Ask(candidate);
   if (!decision_.allowed && candidate) {
     decided_for_.reset();
     decision_ = Ask(std::nullopt);
   }
   decided_generation_ = flow_.worker().generation();
-  if (!decision_.allowed) return decision_.body_needed != 0 && body == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
+  if (!decision_.allowed) return decision_.body_needed != 0 && readings_ == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
   unrecorded_ = !RecordDecision(decision_, nullptr);
   return unrecorded_ ? Verdict::kDeny : Verdict::kForward;
 }
@@ -159,6 +165,7 @@ Denial ExchangeJudge::Refusal() {
     denial.proxy_error = "proxy_internal_error";
     return denial;
   }
+  denial.status = body_too_large_ ? 413 : 403;
   denial.decision = decision_;
   denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(std::nullopt), decision_);
   return denial;
@@ -180,9 +187,68 @@ AddressJudge ExchangeJudge::ForDialling() {
   };
 }
 
+bool ExchangeJudge::uses_credentials() const { return ExchangeCredential::Concerns(flow_.worker()); }
+
+// The decision for the address that was dialled is the one that counts: a rule with `ip` may name a credential, and another none.
+Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, IpAddress address) {
+  const policy::SnapshotPtr snapshot = flow_.worker().snapshot();
+  const bool same = decided_for_ == address && decided_generation_ == flow_.worker().generation();
+  const policy::Decision decision = same ? decision_ : snapshot->DecideRequest(Query(address));
+  if (!decision.allowed) co_return DenialFor(CredentialFailure{403, decision.reason, "the policy changed meanwhile"});
+  if (credential_ == nullptr) credential_ = std::make_unique<ExchangeCredential>();
+  edits.Clear();
+  ExchangeCredential::Request asked;
+  asked.snapshot = snapshot;
+  asked.credential = decision.credential;
+  asked.head = &request;
+  asked.framing = framing;
+  asked.target = target_.ForUpstream();
+  asked.host = host_field_;
+  auto failure = co_await credential_->Apply(flow_.worker(), waiter, std::move(asked));
+  if (failure) co_return DenialFor(std::move(*failure));
+  if (!credential_->needs_body()) TakeEdits();
+  co_return std::nullopt;
+}
+
+std::optional<Denial> ExchangeJudge::SignBody(std::string_view bytes) {
+  if (auto failure = credential_->Sign(bytes)) return DenialFor(std::move(*failure));
+  TakeEdits();
+  return std::nullopt;
+}
+
+void ExchangeJudge::TakeEdits() {
+  if (!credential_->edited()) return;
+  const OutgoingHead& head = credential_->head();
+  const auto is_same = [](const Field& a, const Field& b) {
+    return a.name.data() == b.name.data() && a.value.data() == b.value.data() && a.value.size() == b.value.size();
+  };
+  // Every field of a name that one was changed of goes, and what is left of them comes back.
+  for (const Field& field : request.fields)
+    if (field.forward && std::ranges::none_of(head.fields, [&](const Field& kept) { return is_same(field, kept); }))
+      edits.removed.emplace_back(field.name);
+  for (const Field& field : head.fields) {
+    const bool parsed = std::ranges::any_of(request.fields, [&](const Field& sent) { return is_same(field, sent); });
+    if (!parsed || edits.Removes(field)) edits.added.emplace_back(field.name, field.value);
+  }
+  if (head.target != target_.ForUpstream()) edits.target = head.target;
+  request.trailer = head.trailer;
+}
+
+Denial ExchangeJudge::DenialFor(CredentialFailure failure) {
+  Denial denial;
+  denial.status = failure.status;
+  denial.decision = {false, failure.reason, decision_.rule, false};
+  denial.detail = std::move(failure.detail);
+  denial.proxy_error = failure.status == 403 ? "http_request_denied" : "proxy_internal_error";
+  RecordExchange(denial.detail, denial.status);
+  return denial;
+}
+
 bool ExchangeJudge::StillAllowed(std::optional<IpAddress> address) {
   if (!flow_.JudgeConnect(address).allowed()) return false;
-  return !understood_ || Ask(address).allowed;
+  if (!understood_) return true;
+  const policy::Decision decision = Ask(address);
+  return decision.allowed || (reading_body_ && decision.body_needed != 0);
 }
 
 bool ExchangeJudge::may_repeat() const {
@@ -190,10 +256,7 @@ bool ExchangeJudge::may_repeat() const {
   return !has_body() && std::ranges::find(kIdempotent, request.method) != kIdempotent.end();
 }
 
-std::string ExchangeJudge::ForUpstream() const {
-  if (!edits.query) return target_.ForUpstream();
-  return fmt::format("{}?{}", target_.path, *edits.query);
-}
+std::string ExchangeJudge::ForUpstream() const { return edits.target ? *edits.target : target_.ForUpstream(); }
 
 Denial ExchangeJudge::DenialFor(const Fault& fault) const {
   Denial denial;
@@ -224,12 +287,14 @@ policy::EventTarget ExchangeJudge::EventTargetNow() const {
   if (!understood_) return target;
   target.path = target_.path;
   target.query = QueryKeys(target_.query);
+  target.asked = asked_;
   return target;
 }
 
 void ExchangeJudge::RecordDenial(Denial* denial) {
   denial->target = EventTargetNow();
   flow_.Fill(denial);
+  if (RefusesPush(*denial)) AnswerPush(denial);
   (void)RecordDecision(denial->decision, denial);
 }
 
@@ -267,6 +332,7 @@ void ExchangeJudge::RecordExchange(std::string_view error, int status) {
   event.status = status;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;
+  event.close_code = close_code;
   event.duration = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - started);
   event.error = error;
   // A finished exchange cannot be refused any more; the sink counts what it could not keep.

@@ -7,28 +7,35 @@
 //   judge.Begin(number);
 //   …fill judge.request and judge.framing…
 //   if (Fault fault = judge.Understand()) return Refuse(judge.DenialFor(fault));
-//   switch (judge.Decide(candidate)) …
+//   switch (judge.Decide(candidate)) …                       // kNeedsBody: see ReadBody
 //   …forward judge.request to judge.ForUpstream(), with judge.edits…
 //   judge.RecordExchange(error, status);
 //
 // One worker's thread; the flow outlives it.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "policy/target.h"
+#include "proxy/body/body_reader.h"
 #include "proxy/denial.h"
 #include "proxy/forward.h"
 #include "proxy/http1.h"
+#include "proxy/io/exchange_credential.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/websocket_lane.h"
 
 namespace sluice::proxy {
 
 class ExchangeJudge {
  public:
   ExchangeJudge(FlowContext& flow, policy::Scheme scheme);
+  ~ExchangeJudge() { ReleaseHeld(); }
+  ExchangeJudge(const ExchangeJudge&) = delete;
+  ExchangeJudge& operator=(const ExchangeJudge&) = delete;
 
   /// The flow is to another place from this request on. Between Begin and Understand.
   void Retarget();
@@ -46,15 +53,36 @@ class ExchangeJudge {
   enum class Verdict : uint8_t {
     kForward,    ///< allowed and recorded
     kDeny,       ///< refused: Refusal() says how
-    kNeedsBody,  ///< decision().body_needed says which readings: set `body` and ask again
+    kNeedsBody,  ///< decision().body_needed says which readings: ReadBody, then DecideOnBody
   };
   /// Asks with the address of the connection that would be used, where there is one, so that `ip` keys are judged on what is
   /// dialled; records what was allowed.
   [[nodiscard]] Verdict Decide(std::optional<IpAddress> candidate);
   /// After kDeny.
   [[nodiscard]] Denial Refusal();
-  /// The readings that the policy asked for; null: not read. Must live until the next Begin.
-  const policy::RequestBody* body = nullptr;
+
+  // Reading the body, after kNeedsBody. While it lasts nothing is sent upstream:
+  //
+  //   do {
+  //     judge.ReadBody();
+  //     while (judge.wants_body() && …there is more of it…) if (Fault fault = judge.FeedBody(bytes)) return Refuse(…);
+  //   } while ((verdict = judge.DecideOnBody()) == Verdict::kNeedsBody);
+  //
+  // Then judge.held() is the beginning of the body that is forwarded.
+
+  /// Begins to read it in the ways that decision() needs, or begins again with what is held.
+  void ReadBody();
+  /// The readings need more bytes.
+  [[nodiscard]] bool wants_body() const { return reader_ != nullptr && reader_->state() == BodyReader::State::kMore; }
+  /// The next bytes of the body; refused where too many are held.
+  [[nodiscard]] Fault FeedBody(std::string_view bytes);
+  /// When no more is wanted, or the body is over. kNeedsBody: a policy that came meanwhile reads it in other ways.
+  [[nodiscard]] Verdict DecideOnBody();
+  /// Bytes of the body that were read and are to be forwarded before the rest.
+  [[nodiscard]] std::string_view held() const {
+    return reader_ != nullptr ? std::string_view(reader_->held()) : std::string_view{};
+  }
+  void ReleaseHeld();
 
   // Asking again, once allowed.
 
@@ -76,12 +104,26 @@ class ExchangeJudge {
   [[nodiscard]] const std::string& pool_key() const { return pool_key_; }
   /// The canonical target with the edited query.
   [[nodiscard]] std::string ForUpstream() const;
+  /// Whether UseCredential has something to do: the policy has credentials, or there are stand-ins.
+  [[nodiscard]] bool uses_credentials() const;
+  /// Once the connection is there and before anything is sent: edits the head with the credential that the decision for this
+  /// address names. A denial (its exchange is recorded): nothing may be sent. The judge outlives it.
+  [[nodiscard]] Task<std::optional<Denial>> UseCredential(Waiter& waiter, IpAddress address);
+  /// Where credential()->needs_body(): the whole body.
+  [[nodiscard]] std::optional<Denial> SignBody(std::string_view bytes);
+  /// Null where UseCredential was not needed.
+  [[nodiscard]] ExchangeCredential* credential() const { return credential_.get(); }
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
+  /// What is changed in the text messages that a WebSocket's client sends; empty: nothing. Set with `edits`. Such a WebSocket is
+  /// not compressed.
+  WebSocketTextEdit text_edit;
 
   // Telling.
 
   [[nodiscard]] Denial DenialFor(const Fault& fault) const;
+  /// A credential that cannot be used; ends the exchange in the record.
+  [[nodiscard]] Denial DenialFor(CredentialFailure failure);
   /// A failed upstream; ends the exchange in the record.
   [[nodiscard]] Denial DenialFor(DialFailure failure);
   /// Gives the denial its target, id and texts, and records it.
@@ -105,13 +147,17 @@ class ExchangeJudge {
   SteadyTime started{};
   uint64_t bytes_up = 0;  ///< of bodies
   uint64_t bytes_down = 0;
+  uint16_t close_code = 0;  ///< of a WebSocket
 
  private:
   Fault CheckAuthority(std::string_view authority, bool* names_this) const;
   Fault UnderstandTarget(std::string_view* path) const;
   [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
   [[nodiscard]] policy::EventTarget EventTargetNow() const;
+  void TakeEdits();
   [[nodiscard]] bool RecordDecision(const policy::Decision& decision, const Denial* denial);
+  [[nodiscard]] bool RefusesPush(const Denial& denial) const;
+  void AnswerPush(Denial* denial) const;
 
   FlowContext& flow_;
   const policy::Scheme scheme_;
@@ -119,6 +165,7 @@ class ExchangeJudge {
   std::string pool_key_;
   std::string host_field_;
 
+  std::unique_ptr<ExchangeCredential> credential_;
   policy::CanonicalTarget target_;
   std::vector<policy::HeaderView> views_;
   uint64_t number_ = 0;
@@ -127,6 +174,17 @@ class ExchangeJudge {
   policy::Decision decision_;
   std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
   uint64_t decided_generation_ = 0;
+
+  // The body, where the policy needs it.
+  std::optional<IpAddress> candidate_;
+  policy::BodyKinds body_kinds_ = 0;    ///< asked of reader_
+  std::unique_ptr<BodyReader> reader_;  ///< from ReadBody until what it holds is forwarded
+  bool reading_body_ = false;
+  bool body_too_large_ = false;
+  std::string push_capabilities_;
+  policy::RequestBody body_;
+  const policy::RequestBody* readings_ = nullptr;  ///< body_, once it was read
+  std::vector<std::string> asked_;                 ///< of it, for records
 };
 
 }  // namespace sluice::proxy

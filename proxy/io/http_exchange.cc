@@ -27,9 +27,16 @@ Task<HttpSession::After> HttpSession::Forward() {
       co_return co_await RefuseUpstream(std::move(*failure));
     }
     flow_.dialled = judge_.upstream_address = upstream_->address;
+    request_out_ = judge_.framing;
+    if (judge_.uses_credentials()) {
+      const std::optional<After> ended = co_await UseCredential();
+      if (ended) co_return *ended;
+    }
     BeginExchange();
     const After after = co_await Carry();
+    if (failure_.empty() && switched_) co_return co_await CarryWebSocket();
     if (failure_.empty()) co_return FinishExchange();
+    if (astray_ && !response_started_) co_return co_await RefuseCredential(judge_.DenialFor(std::move(*astray_)));
     if (after == After::kNextRequest && !fresh && MayRetry()) {
       upstream_.reset();
       continue;
@@ -41,12 +48,12 @@ Task<HttpSession::After> HttpSession::Forward() {
     }
     DialFailure lost;
     lost.status = exchange_fault_.status != 0 ? exchange_fault_.status : uint16_t{502};
-    lost.proxy_error = exchange_fault_.status == 400   ? "http_request_error"
+    const bool by_client = exchange_fault_.status >= 400 && exchange_fault_.status < 500;
+    lost.proxy_error = by_client                       ? "http_request_error"
                        : exchange_fault_.status == 504 ? "http_response_timeout"
                        : exchange_fault_               ? "http_protocol_error"
                                                        : "connection_terminated";
-    lost.detail =
-        exchange_fault_.status == 400 ? std::string(failure_) : fmt::format("{} answered with {}", judge_.host_field(), failure_);
+    lost.detail = by_client ? std::string(failure_) : fmt::format("{} answered with {}", judge_.host_field(), failure_);
     judge_.request.close = true;
     co_return co_await RefuseUpstream(std::move(lost));
   }
@@ -86,21 +93,38 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
 void HttpSession::BeginExchange() {
   const std::string target = judge_.ForUpstream();
   up_out_.Clear();
-  AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), judge_.framing, &judge_.edits});
+  if (judge_.upgrade == policy::Upgrade::kWebSocket) {
+    AskForWebSocket(target);
+  } else {
+    AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
+  }
   upstream_->bound |= BindsConnection(judge_.request, "authorization");
-  request_chunks_.Reset();
   response_chunks_.Reset();
   response_trailer_.clear();
-  request_left_ = judge_.framing.length;
   judge_.bytes_up = judge_.bytes_down = 0;
   response_left_ = 0;
   response_resume_ = 0;
   interims_ = 0;
-  body_read_ = !judge_.has_body();
+  if (collected_) {
+    up_out_.Append(*collected_);
+    judge_.bytes_up = collected_->size();
+  }
   request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
-  upstream_reusable_ = keep_ = false;
+  upstream_reusable_ = keep_ = switched_ = false;
   exchange_fault_ = {};
   failure_ = {};
+}
+
+// Which deadline it was; a whole exchange that is over counts before what it waited for.
+Fault HttpSession::TimedOut(const Waits& waits, bool waiting_for_client, bool in_head) const {
+  const SteadyTime now = flow_.worker().reactor().now();
+  if (now >= judge_.started + flow_.worker().shared().options().deadlines.exchange)
+    return {504, "an exchange that took longer than any may"};
+  if ((waits.up & kWritable) != 0) return {504, "a request of which it took nothing for too long"};
+  if ((waits.down & kWritable) != 0) return {504, "a response of which the client took nothing for too long"};
+  if (waiting_for_client) return {408, "a request body of which nothing arrived in time"};
+  if (in_head) return {504, "a response head that did not arrive in time"};
+  return {504, "no answer in time"};
 }
 
 // kNextRequest with failure_ set means that a response can still be sent in place of the one that failed.
@@ -123,11 +147,15 @@ Task<HttpSession::After> HttpSession::Carry() {
     const bool half_closed = (down.ready & kPeerDone) != 0;
     const bool waiting_for_client = !body_read_ && (waits.down & kReadable) != 0 && !response_started_;
     const bool stuck = ((waits.down | waits.up) & kWritable) != 0;
-    const auto idle = stuck                ? std::chrono::milliseconds(kWriteStuck)
+    const auto idle = stuck                ? deadlines.write_stuck
                       : waiting_for_client ? deadlines.request_body_idle
                       : half_closed        ? std::chrono::milliseconds(kHalfClosedIdle)
                                            : std::chrono::milliseconds(kResponseIdle);
-    const SteadyTime deadline = std::min<SteadyTime>(now + idle, judge_.started + deadlines.exchange);
+    const bool in_head = !response_started_ && !upstream_->in.empty();
+    if (!in_head) response_head_since_.reset();
+    if (in_head && !response_head_since_) response_head_since_ = now;
+    SteadyTime deadline = std::min<SteadyTime>(now + idle, judge_.started + deadlines.exchange);
+    if (in_head) deadline = std::min(deadline, *response_head_since_ + deadlines.head);
     Wake wake = Wake::kReady;
     if (up == Pump::kMore || answer == Pump::kMore) {
       wake = co_await flow_.waiter.Yield(deadline);
@@ -136,13 +164,21 @@ Task<HttpSession::After> HttpSession::Carry() {
       wake = co_await flow_.waiter.Wait({&down, waits.down}, {&upstream_->stream.channel, waits.up}, deadline);
     }
     if (wake == Wake::kReady) continue;
-    failure_ = wake == Wake::kCancelled ? "closed by a change of policy" : "no answer in time";
-    exchange_fault_ = {504, failure_};
-    co_return wake == Wake::kCancelled ? After::kClosed : After::kNextRequest;
+    if (wake == Wake::kCancelled) {
+      failure_ = "closed by a change of policy";
+      co_return After::kClosed;
+    }
+    exchange_fault_ = TimedOut(waits, waiting_for_client, in_head);
+    failure_ = exchange_fault_.why;
+    co_return After::kNextRequest;
   }
 }
 
 Fault HttpSession::MoveRequestBody() {
+  if (const auto* credential = judge_.credential(); credential != nullptr && credential->has_body_work())
+    return MoveChangedBody();
+  if (held_pending_) MoveHeld();
+  if (held_pending_) return {};
   while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
     if (judge_.framing.kind == BodyKind::kLength) {
       const size_t n = std::min<uint64_t>(request_left_, in_.size());
@@ -159,6 +195,7 @@ Fault HttpSession::MoveRequestBody() {
     if (!step) return step.error();
     AppendChunk(&up_out_, step->data);
     judge_.bytes_up += step->data.size();
+    if (judge_.bytes_up > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
     in_.Consume(step->consumed);
     if (!request_chunks_.done()) continue;
     AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
@@ -223,8 +260,10 @@ Fault HttpSession::TakeResponseHead(size_t size) {
   if (const Fault fault = ParseResponseHead(in.span().first(size), &response_)) return fault;
   const auto framing = ResponseFraming(response_, judge_.request.method);
   if (!framing) return framing.error();
+  if (framing->length > flow_.worker().shared().options().max_body_bytes) return {502, "a response body that is too large"};
+  if (auto* credential = judge_.credential(); credential != nullptr) credential->Redact(&response_);
   if (response_.status < 200) {
-    if (response_.status == 101) return {502, "a switch of protocols that was not asked for"};
+    if (response_.status == 101) return TakeSwitch(size);
     if (++interims_ > kMaxInterimResponses) return {502, "too many interim responses"};
     const bool wanted = response_.status != 100 || judge_.request.expect_continue;
     if (judge_.request.version == Version::k11 && wanted) AppendInterimHead(&out_, response_);
@@ -248,6 +287,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
 }
 
 void HttpSession::FinishResponseBody() {
+  if (auto* credential = judge_.credential(); credential != nullptr) credential->RedactLines(&response_chunks_.trailers());
   if (response_out_ == BodyKind::kChunked) AppendLastChunk(&out_, response_chunks_.trailers(), response_trailer_);
   response_read_ = true;
 }
@@ -277,6 +317,7 @@ Fault HttpSession::MoveResponse() {
       consumed = step->consumed;
     }
     judge_.bytes_down += data.size();
+    if (judge_.bytes_down > flow_.worker().shared().options().max_body_bytes) return {502, "a response body that is too large"};
     if (response_out_ == BodyKind::kChunked) {
       AppendChunk(&out_, data);
     } else {

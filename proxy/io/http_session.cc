@@ -85,17 +85,28 @@ Fault HttpSession::ParseHead() {
   const auto framing = RequestFraming(judge_.request);
   if (!framing) return framing.error();
   judge_.framing = *framing;
+  if (framing->length > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
   if (gate_ != nullptr)
     if (const Fault fault = PassGate()) return fault;
-  return judge_.Understand();
+  if (const Fault fault = judge_.Understand()) return fault;
+  if (judge_.upgrade == policy::Upgrade::kWebSocket) return ReadWebSocketRequest(&judge_.request, judge_.framing, &offer_);
+  return {};
 }
 
 Task<HttpSession::After> HttpSession::HandleRequest() {
+  collected_.reset();
   if (const Fault fault = ParseHead()) co_return co_await RefuseFault(fault);
+  BeginBody();
   const Upstream* candidate = own_ != nullptr        ? own_.get()
                               : prepared_ != nullptr ? prepared_.get()
                                                      : flow_.worker().pool().Peek(judge_.pool_key());
-  const auto verdict = judge_.Decide(candidate != nullptr ? std::optional(candidate->address) : std::nullopt);
+  auto verdict = judge_.Decide(candidate != nullptr ? std::optional(candidate->address) : std::nullopt);
+  if (verdict == ExchangeJudge::Verdict::kNeedsBody) {
+    const auto read = co_await ReadJudgedBody();
+    if (!read && !read.error()) co_return After::kClosed;
+    if (!read) co_return co_await RefuseFault(read.error());
+    verdict = *read;
+  }
   if (verdict != ExchangeJudge::Verdict::kForward) co_return co_await Refuse(judge_.Refusal());
   co_return co_await Forward();
 }
@@ -114,9 +125,12 @@ Task<HttpSession::After> HttpSession::RefuseUpstream(DialFailure failure) {
 
 Task<HttpSession::After> HttpSession::Refuse(Denial denial) {
   judge_.RecordDenial(&denial);
+  judge_.ReleaseHeld();
+  // git sends all of a push before it reads what became of it.
+  if (!denial.answer.empty() && !co_await DrainBody()) co_return After::kClosed;
   // A body that was not read stands between this response and the next request.
   const RequestHead& request = judge_.request;
-  const bool keep = request.persistent() && !judge_.has_body() && judge_.understood() && !flow_.waiter.cancelled();
+  const bool keep = request.persistent() && body_read_ && judge_.understood() && !flow_.waiter.cancelled();
   AppendDenial(&out_, denial, FormFor(request), keep ? Keep::kKeepAlive : Keep::kClose, request.method);
   const SteadyTime deadline = flow_.worker().reactor().now() + kWriteStuck;
   if (!co_await Flush(deadline)) co_return After::kClosed;

@@ -3,6 +3,7 @@
 // HTTP/1.1 on one inspected connection: read a head, judge it, forward it, answer it, again. Bodies stream both ways through
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
+#include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/websocket_handshake.h"
 #include "proxy/io/request_gate.h"
 
 namespace sluice::proxy {
@@ -56,11 +58,31 @@ class HttpSession {
   Task<bool> Flush(SteadyTime deadline);
   Task<> Linger();
 
+  // Bodies that must be read before they are forwarded (http_body.cc).
+  void BeginBody();
+  /// Reads what the policy needs of the body and asks again. A fault with status 0: the client left.
+  Task<std::expected<ExchangeJudge::Verdict, Fault>> ReadJudgedBody();
+  enum class BodyWait : uint8_t { kGot, kLate, kLeft };
+  Task<BodyWait> ReadMore(SteadyTime deadline);
+  Task<bool> Continue();
+  Fault FeedBody();
+  void MoveHeld();
+  Task<bool> DrainBody();
+
   // The upstream side (http_exchange.cc).
   Task<After> Forward();
   Task<std::optional<DialFailure>> Obtain();
+  // Credentials (http_credential.cc).
+  /// Absent: go on. Else the exchange has ended so.
+  Task<std::optional<After>> UseCredential();
+  Task<std::optional<After>> CollectBody();
+  Task<After> RefuseCredential(Denial denial);
+  enum class BodyPart : uint8_t { kInside, kLast };
+  Fault ChangePiece(std::string_view data, BodyPart part);
+  Fault MoveChangedBody();
   void BeginExchange();
   Task<After> Carry();
+  [[nodiscard]] Fault TimedOut(const Waits& waits, bool waiting_for_client, bool in_head) const;
   Pump PumpRequest(Waits* waits);
   Pump PumpResponse(Waits* waits);
   Fault MoveRequestBody();
@@ -70,6 +92,11 @@ class HttpSession {
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
   After FinishExchange();
+
+  // WebSocket (http_websocket.cc).
+  void AskForWebSocket(std::string_view target);
+  Fault TakeSwitch(size_t size);
+  Task<After> CarryWebSocket();
 
   FlowContext& flow_;
   ExchangeJudge judge_;
@@ -98,8 +125,11 @@ class HttpSession {
   uint64_t request_left_ = 0;
   uint64_t response_left_ = 0;
   size_t response_resume_ = 0;
+  std::optional<SteadyTime> response_head_since_;  ///< when the first byte of a head was seen that is not whole
   unsigned interims_ = 0;
   bool body_read_ = false;     ///< the client's body has been read to its end
+  bool held_pending_ = false;  ///< the judge holds the beginning of the body, which is not yet in up_out_
+  size_t held_sent_ = 0;       ///< bytes of it that are
   bool request_sent_ = false;  ///< and written, or the upstream takes no more
   bool upload_broken_ = false;
   bool response_bytes_seen_ = false;
@@ -107,7 +137,17 @@ class HttpSession {
   bool response_read_ = false;
   bool upstream_reusable_ = false;
   bool keep_ = false;
+  std::optional<std::string> collected_;     ///< the body, where it was read before the head could be sent
+  std::string changed_;                      ///< a piece of a body with stand-ins replaced
+  std::optional<CredentialFailure> astray_;  ///< a stand-in in the body, where it must not be
+  Framing request_out_;                      ///< as the request leaves
   Fault exchange_fault_;
+
+  // A WebSocket that is asked for, or agreed on.
+  WebSocketOffer offer_;
+  std::string websocket_key_;  ///< ours, toward the upstream
+  WebSocketCompression compression_ = WebSocketCompression::kNone;
+  bool switched_ = false;
   std::string_view failure_;  ///< static; why the exchange ended early
 };
 

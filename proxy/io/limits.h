@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace sluice::proxy {
 
@@ -18,9 +19,12 @@ inline constexpr auto kTlsHandshakeDeadline = 30s;  ///< first byte to the end o
 inline constexpr auto kHeadDeadline = 30s;          ///< first byte to the last of one request head, however it trickles
 inline constexpr auto kKeepAliveIdle = 120s;        ///< between requests
 inline constexpr auto kRequestBodyIdle = 120s;      ///< no byte of a request body
+inline constexpr auto kJudgedBodyDeadline = 300s;   ///< first to last byte of what must be read of a body to judge it
 inline constexpr auto kWriteStuck = 120s;           ///< a peer that takes nothing
 inline constexpr auto kLingerTime = 10s;            ///< reading on after a final response, so that it can be read
 inline constexpr size_t kLingerBytes = size_t{64} << 20;
+
+inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bytes of bodies that wait to be judged or sent on
 
 inline constexpr auto kTrimAfter = 1s;  ///< an idle connection gives its buffers back
 
@@ -28,7 +32,10 @@ inline constexpr auto kTrimAfter = 1s;  ///< an idle connection gives its buffer
 inline constexpr auto kResponseIdle = 30min;  ///< upstream silence: slow answers and event streams live within it
 inline constexpr auto kHalfClosedIdle = 60s;  ///< the same once the client has sent its FIN
 inline constexpr auto kExchangeTotal = 24h;
+inline constexpr uint64_t kMaxBodyBytes = uint64_t{1} << 40;  ///< of one message, either way
 inline constexpr unsigned kMaxInterimResponses = 32;
+inline constexpr auto kWebSocketIdleDeadline = 1h;    ///< no frame either way, pings included
+inline constexpr auto kWebSocketCloseDeadline = 30s;  ///< from the first close frame to the end
 inline constexpr size_t kReadPiece = 16 * 1024 + 512;  ///< one TLS record and a little
 inline constexpr size_t kHighWater = 64 * 1024;        ///< a direction stops reading when this much waits to be written
 inline constexpr int kRoundsPerTurn = 16;              ///< reads by one flow before the others have a turn
@@ -48,6 +55,9 @@ struct Deadlines {
   std::chrono::milliseconds head = kHeadDeadline;
   std::chrono::milliseconds request_body_idle = kRequestBodyIdle;
   std::chrono::milliseconds exchange = kExchangeTotal;
+  std::chrono::milliseconds websocket_idle = kWebSocketIdleDeadline;
+  std::chrono::milliseconds websocket_close = kWebSocketCloseDeadline;
+  std::chrono::milliseconds write_stuck = kWriteStuck;
 };
 
 // Relays.

@@ -22,6 +22,8 @@
 #include "proxy/io/explicit_client.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
+#include "proxy/io/secret_store.h"
+#include "proxy/io/token_fetch.h"
 
 namespace sluice::proxy {
 
@@ -256,6 +258,43 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
   done(error);
 }
 
+void Worker::FetchTokenSoon(policy::SecretSource source) {
+  // Not within the caller's coroutine: it goes on with the token it has, or waits as any other does.
+  asio::post(loop_->context, [this, moved = std::move(source)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing) return;
+    RunFetch(std::move(moved));
+  });
+}
+
+detail::Detached Worker::RunFetch(policy::SecretSource source) {
+  SecretStore& store = *shared_.options().secrets;
+  Waiter waiter(reactor_);
+  const uint64_t key = ++next_key_;
+  fetching_[key] = &waiter;
+  loop_->Tick(this);
+  Result<TokenAnswer> answer = Fail(Code::kInternal, "no token was fetched");
+  try {
+    const SecretLookup client = store.Find(source.secret.front());
+    if (client.secret == nullptr) {
+      answer = Fail(Code::kNotFound, client.fault);
+    } else {
+      policy::SecretSource copy = source;
+      SecretPtr secret = client.secret;
+      answer = co_await FetchToken(*this, waiter, std::move(copy), std::move(secret));
+    }
+  } catch (const std::exception& fault) {
+    LogError("proxy token: {}", fault.what());
+  }
+  fetching_.erase(key);
+  if (answer) {
+    store.TokenCame(source, *std::move(answer), reactor_.now());
+  } else {
+    LogWarn("{}", answer.error().message);
+    store.TokenFailed(source, answer.error().message, reactor_.now());
+  }
+}
+
 void Worker::GiveBackSpare() {
   pool_.Clear();
   pipes_->Clear();
@@ -314,8 +353,8 @@ void Worker::Tick() {
     loop_->expiry = policy::NextExpiry(*snapshot_, wall);
     PolicyChanged();
   }
-  if (!connections_.empty() || !clients_.empty() || !preparing_.empty() || !prepared_.empty() || pool_.size() != 0)
-    loop_->Tick(this);
+  const bool busy = !connections_.empty() || !clients_.empty() || !preparing_.empty() || !fetching_.empty();
+  if (busy || !prepared_.empty() || pool_.size() != 0) loop_->Tick(this);
 }
 
 void Worker::PolicyChanged() {
@@ -346,6 +385,11 @@ void Worker::CloseAll() {
   while (!preparing_.empty()) {
     const auto [id, waiter] = *preparing_.begin();
     preparing_.erase(id);
+    waiter->Cancel();
+  }
+  while (!fetching_.empty()) {
+    const auto [key, waiter] = *fetching_.begin();
+    fetching_.erase(key);
     waiter->Cancel();
   }
   prepared_.clear();

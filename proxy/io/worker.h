@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "policy/credential.h"
 #include "policy/event.h"
 #include "proxy/client.h"
 #include "proxy/flow.h"
@@ -84,7 +85,11 @@ class Worker {
   [[nodiscard]] uint64_t generation() const { return generation_; }
   /// Scratch for reads whose size is not known; valid until the next suspension.
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
+  /// Bytes of bodies that wait to be judged or sent on; at most kMaxHeldBodies.
+  size_t held_bodies = 0;
   [[nodiscard]] Task<Result<ResolvedName>> Resolve(Waiter& waiter, std::string name);
+  /// Fetches a token that SecretStore::TokenFor asked for, and tells the store how it went.
+  void FetchTokenSoon(policy::SecretSource source);
   /// The connection that Prepare made for this flow, if it still waits.
   [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
   /// For TakePrepared, on the same worker.
@@ -100,6 +105,7 @@ class Worker {
     SteadyTime expires;
   };
   detail::Detached RunConnection(std::unique_ptr<Connection> connection);
+  detail::Detached RunFetch(policy::SecretSource source);
   detail::Detached RunClient(std::unique_ptr<ExplicitClient> client);
   /// `act` on each client, which may end it.
   template <class Act>
@@ -120,6 +126,7 @@ class Worker {
   uint64_t next_key_ = 0;
   std::unordered_map<uint64_t, PreparedUpstream> prepared_;
   std::unordered_map<uint64_t, Waiter*> preparing_;
+  std::unordered_map<uint64_t, Waiter*> fetching_;
   std::vector<char> scratch_;
   SteadyTime trimmed_at_{};
   std::atomic<size_t> load_{0};

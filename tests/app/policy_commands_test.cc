@@ -40,6 +40,57 @@ class PolicyCommands : public InFolder {
   }
 };
 
+TEST_F(PolicyCommands, ExplainTakesOperations) {
+  ExplainOptions base;
+  base.file =
+      Write("o.yaml",
+            "version: 1\nrules:\n  - allow: ws a.test/s\n  - allow: grpc g.test p.S/Get\n"
+            "  - allow: graphql query a.test/graphql\n  - allow: graphql mutation a.test/graphql\n    fields: [addStar]\n"
+            "  - allow: mcp tools/call a.test/mcp\n    tool: [search]\n    json: { /params/arguments/n: ['1'] }\n"
+            "  - allow: jsonrpc eth_* a.test/rpc\n  - allow: git receive-pack a.test/o/r\n    refs: [refs/heads/agent/*]\n"
+            "  - allow: POST a.test/v1\n    json: { /model: [small] }\n");
+  struct Case {
+    const char* question;
+    AskedBody body;
+    std::vector<std::string> json;
+    int code;
+    const char* out;
+  };
+  for (const Case& c :
+       {Case{"ws a.test/s", {}, {}, 0, "allowed  ws https://a.test/s   inspected"},
+        Case{"ws wss://a.test/t", {}, {}, 1, "denied   ws https://a.test/t   path"},
+        Case{"grpc g.test p.S/Get", {}, {}, 0, "allowed  grpc https://g.test/p.S/Get"},
+        Case{"grpc g.test p.S/Put", {}, {}, 1, "allow it - allow: grpc g.test p.S/Put"},
+        Case{"graphql query a.test/graphql", {}, {}, 0, "note     no root field is named"},
+        Case{"graphql mutation a.test/graphql",
+             {.fields = {"addStar"}},
+             {},
+             0,
+             "allowed  graphql mutation https://a.test/graphql"},
+        Case{"graphql mutation a.test/graphql", {.fields = {"addStar", "drop"}}, {}, 1, "no rule allows graphql mutation drop"},
+        Case{"mcp tools/call a.test/mcp", {.tool = "search"}, {"/params/arguments/n=1"}, 0, "allowed  mcp tools/call"},
+        Case{"mcp tools/call a.test/mcp", {.tool = "search"}, {"/params/arguments/n=2"}, 1, "   operation"},
+        Case{"mcp tools/call a.test/mcp", {.tool = "drop"}, {}, 1, "allow it - allow: mcp tools/call a.test/mcp"},
+        Case{"jsonrpc eth_call a.test/rpc", {}, {}, 0, "allowed  jsonrpc eth_call"},
+        Case{"git receive-pack a.test/o/r", {}, {}, 1, "the answer hangs on the body; ask this with --ref"},
+        Case{"git receive-pack a.test/o/r", {.refs = {"refs/heads/agent/x"}}, {}, 0, "allowed  git receive-pack a.test/o/r"},
+        Case{"git receive-pack a.test/o/r", {.refs = {"refs/heads/agent/x"}, .ref_change = "delete"}, {}, 1, "   operation"},
+        Case{"git receive-pack a.test/o/r", {.refs = {"refs/heads/main"}}, {}, 1, "a push that would update refs/heads/main"},
+        Case{"POST a.test/v1", {}, {"/model=small"}, 0, "allowed  POST https://a.test/v1"},
+        Case{"POST a.test/v1", {}, {"/model=large"}, 1, "   operation"},
+        Case{"graphql querry a.test/q", {}, {}, 2, ""},
+        Case{"mcp tools/* a.test/q", {}, {}, 2, ""},
+        Case{"ws", {}, {}, 2, ""},
+        Case{"POST a.test/v1", {}, {"model"}, 2, ""}}) {
+    ExplainOptions options = base;
+    options.body = c.body;
+    options.json = c.json;
+    const Outcome o = Explain(c.question, options);
+    EXPECT_EQ(o.code, c.code) << c.question << o.out << o.err;
+    EXPECT_THAT(o.out, HasSubstr(c.out)) << c.question;
+  }
+}
+
 TEST_F(PolicyCommands, LintSaysOkWithRulesAndDigest) {
   const auto file = Write("p.yaml", "version: 1\nrules:\n  - allow: GET a.test\n");
   const Outcome o = LintOf({file});

@@ -132,6 +132,7 @@ TEST(RecordTest, SecretsAreRedactedEverywhere) {
   event.advice.suggest = "POST telemetry.example/x/" + token;
   event.advice.explanation = "no rule for /x/" + token;
   event.detail = token;
+  event.target.asked = {"mcp tools/call " + token, "update refs/heads/main"};
   const RecordFormat format("", {});
   std::string out;
   format.Append(&out, event);
@@ -139,6 +140,7 @@ TEST(RecordTest, SecretsAreRedactedEverywhere) {
   EXPECT_EQ(out.find("0123456789abcdef"), std::string::npos) << out;
   EXPECT_EQ(json::parse(out).at("target").at("query"), "key=&page=");
   EXPECT_EQ(json::parse(out).at("suggest"), "POST telemetry.example/x/*");
+  EXPECT_EQ(json::parse(out).at("target").at("asked").at(1), "update refs/heads/main");
 }
 
 TEST(RecordTest, AnUnknownProcessIsNull) {

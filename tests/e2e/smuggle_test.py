@@ -93,7 +93,8 @@ REFUSED = {
     "many fields": (431, line("GET /echo HTTP/1.1", "".join(f"X{i}: 1\r\n" for i in range(300)))),
     "huge field": (431, line("GET /echo HTTP/1.1", "X: " + "a" * 70000 + "\r\n")),
     "other Expect": (417, post("Expect: x\r\nContent-Length: 1\r\n", "a")),
-    "WebSocket": (403, line("GET /echo HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n")),
+    "WebSocket without a key": (400, line("GET /echo HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\n")),
+    "WebSocket of an old version": (426, line("GET /echo HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 8\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n")),
 }
 # Refused by the policy; the connection stays and the next request has its own answer.
 DENIED = {
@@ -103,6 +104,7 @@ DENIED = {
     "out of the folder, encoded": line("GET /pub/%2e%2E/private HTTP/1.1"),
     "out of the folder, half encoded": line("GET /pub/.%2e/private HTTP/1.1"),
     "parameters": line("GET /pub/..;/private HTTP/1.1"),
+    "WebSocket": line("GET /echo HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"),
     "another case": line("GET /PUB/x HTTP/1.1"),
     "override": line("GET /echo HTTP/1.1", "X-HTTP-Method-Override: DELETE\r\n"),
     "override with underscores": line("GET /echo HTTP/1.1", "X_HTTP_Method_Override: DELETE\r\n"),

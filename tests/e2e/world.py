@@ -5,6 +5,7 @@ Runs inside the internet namespace:  world.py FOLDER
 FOLDER holds the certificates and repos/, and receives dns.jsonl, http.jsonl and, when everything listens, world.ready.
 """
 import asyncio
+import base64
 import hashlib
 import itertools
 import json
@@ -19,6 +20,7 @@ import resolver
 import zone
 
 CONNECTIONS = itertools.count(1)
+TOKENS = itertools.count(1)
 SITE_ORIGINS = ("github.com",)
 
 
@@ -198,10 +200,90 @@ class Exchange:
         await self.writer.drain()
         self.close = True
 
+    async def page_reflect(self, rest):
+        """Shows the caller its own credential wherever a head or a trailer can."""
+        await self.body()
+        value = self.request.get("authorization")
+        secret = value.split(" ")[-1]
+        fields = [("X-Plain", f"you sent {value}"), ("Location", "https://a.test/?t=" + urllib.parse.quote(secret, safe="")),
+                  ("X-Base64", base64.b64encode(f"user:{secret}".encode()).decode()), ("Trailer", "X-Sum"), ("X-Harmless", "kept")]
+
+        async def blocks():
+            yield b"reflected\n"
+
+        self.writer.write(head(200, f"OK {secret}", [("Transfer-Encoding", "chunked"), *fields]))
+        async for block in blocks():
+            self.writer.write(b"%x\r\n%s\r\n" % (len(block), block))
+        self.writer.write(f"0\r\nX-Sum: {secret}\r\n\r\n".encode())
+        await self.writer.drain()
+
+    async def page_redirect(self, rest):
+        await self.body()
+        await self.json({"to": rest[0]}, 302, "Found", extra=[("Location", f"https://{rest[0]}/echo")])
+
+    async def page_token(self, rest):
+        """OAuth client credentials. The first segment behind it says how long tokens live, or "fail"."""
+        body = urllib.parse.parse_qs((await self.body()).decode())
+        pair = base64.b64decode(self.request.get("authorization").split(" ")[-1]).decode()
+        if rest[0] == "fail" or pair != "sluice:client-s3cret" or body.get("grant_type") != ["client_credentials"]:
+            return await self.json({"error": "invalid_client"}, 401, "Unauthorized")
+        await asyncio.sleep(0.1)
+        await self.json({"access_token": f"token-{next(TOKENS)}", "token_type": "Bearer", "expires_in": float(rest[0])})
+
     async def page_forged(self, rest):
         await self.json({"forged": True}, extra=[("X-Sluice-Denied", "d-1"), ("Proxy-Status", "sluice; error=http_request_denied")])
 
+    async def page_graphql(self, rest):
+        body = await self.body()
+        await self.json({"data": {"served": True}, "length": len(body), "sha256": hashlib.sha256(body).hexdigest()})
+
+    async def page_mcp(self, rest):
+        """An MCP server over Streamable HTTP: results as JSON, those of tools as an event stream."""
+        body = await self.body()
+        if self.request.method != "POST":
+            return await self.json({"error": "no stream of its own"}, 405, "Method Not Allowed", [("Allow", "POST")])
+        messages = json.loads(body)
+        answers = [self.mcp_result(m) for m in (messages if isinstance(messages, list) else [messages]) if "id" in m and "method" in m]
+        if not answers:
+            return await self.send(202, "Accepted")
+        if any("content" in a["result"] for a in answers):
+            async def events():
+                for answer in answers:
+                    yield f"event: message\ndata: {json.dumps(answer)}\n\n".encode()
+            return await self.chunked(events(), [("Content-Type", "text/event-stream")])
+        await self.json(answers if isinstance(messages, list) else answers[0], extra=[("Mcp-Session-Id", "lab-1")])
+
+    @staticmethod
+    def mcp_result(message):
+        method, params = message["method"], message.get("params", {})
+        result = {"tools/call": lambda: {"content": [{"type": "text", "text": f"called {params['name']}"}]},
+                  "tools/list": lambda: {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("read", "delete")]},
+                  "initialize": lambda: {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                                         "serverInfo": {"name": "lab", "version": "1"}}}.get(method, dict)()
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+    async def lfs(self, repository, service):
+        """A git LFS server that keeps objects as files."""
+        body = await self.body()
+        store = self.world.folder / "lfs"
+        if service == "objects/batch":
+            batch = json.loads(body)
+            base = f"https://{self.request.get('host')}/{repository}.git/info/lfs/objects/"
+            objects = [{**o, "authenticated": True, "actions": {batch["operation"]: {"href": base + o["oid"]}}} for o in batch["objects"]]
+            answer = json.dumps({"transfer": "basic", "objects": objects}).encode()
+            return await self.send(200, "OK", answer, "application/vnd.git-lfs+json")
+        if not service.startswith("objects/"):
+            return await self.send(200, "OK", b'{"ours":[],"theirs":[]}', "application/vnd.git-lfs+json")
+        path = store / service.removeprefix("objects/")
+        if self.request.method == "PUT":
+            store.mkdir(exist_ok=True)
+            path.write_bytes(body)
+            return await self.send(200, "OK")
+        await self.send(200, "OK", path.read_bytes(), "application/octet-stream")
+
     async def git(self, repository, service):
+        if service.startswith("info/lfs/"):
+            return await self.lfs(repository, service.removeprefix("info/lfs/"))
         environment = {
             "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.world.folder / "repos"), "GIT_HTTP_EXPORT_ALL": "1",
             "PATH_INFO": f"/{repository}.git/{service}", "REQUEST_METHOD": self.request.method, "QUERY_STRING": self.request.query,

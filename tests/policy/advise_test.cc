@@ -143,5 +143,55 @@ TEST(Advice, SuggestionsAreShellSafeAndSufficient) {
   }
 }
 
+// The request with a body of one item in each reading.
+Advice AdviceOnBody(const SnapshotPtr& s, Request request, const RequestBody& body) {
+  request.query.body = &body;
+  return AdviceOn(s, std::move(request));
+}
+
+TEST(Advice, SpeaksOfTheItemThatNoRuleAllows) {
+  const auto post = [](std::string_view path, std::string_view type = "application/json") {
+    Request request("POST", To("a.test", 443), path);
+    request.With("content-type", type);
+    return request;
+  };
+  const auto s =
+      Loaded(WithRules("  - allow: graphql query a.test/q\n  - allow: mcp tools/list a.test/m\n  - allow: POST a.test/j\n"
+                       "    json: { /a: [x] }\n  - allow: git receive-pack a.test/o/r\n    refs: [refs/heads/agent/*]\n"));
+  RequestBody body;
+  body.graphql = BodyReading<GraphqlItem>{{{GraphqlKind::kQuery, "", "viewer"}, {GraphqlKind::kMutation, "", "deleteRepo"}}, ""};
+  Advice advice = AdviceOnBody(s, post("/q"), body);
+  EXPECT_EQ(advice.suggest, "graphql mutation a.test/q");
+  EXPECT_EQ(advice.explanation,
+            "no rule allows graphql mutation deleteRepo at a.test/q; nearest: graphql query a.test/q (p.yaml:3), for another "
+            "operation; "
+            "a rule that has `fields: [deleteRepo]` beside it allows no more than that");
+  body.rpc = BodyReading<RpcItem>{{{"tools/call", "x", {}}}, ""};
+  advice = AdviceOnBody(s, post("/m"), body);
+  EXPECT_EQ(advice.suggest, "mcp tools/call a.test/m");
+  EXPECT_THAT(advice.explanation, HasSubstr("`tool: [x]`"));
+  body.rpc->items = {{"notifications/initialized", {}, {}}};
+  EXPECT_EQ(AdviceOnBody(s, post("/m"), body).suggest, "mcp initialize a.test/m");
+  body.push = BodyReading<RefUpdate>{{{"refs/heads/main", kRefDelete}}, ""};
+  advice = AdviceOnBody(s, post("/o/r.git/git-receive-pack", "application/x-git-receive-pack-request"), body);
+  EXPECT_EQ(advice.suggest, "git receive-pack a.test/o/r");
+  EXPECT_THAT(advice.explanation, HasSubstr("a push that would delete refs/heads/main"));
+  EXPECT_THAT(advice.explanation, HasSubstr("`refs: [refs/heads/main]` and `ref-changes: [delete]`"));
+  body.json = BodyReading<JsonLeaf>{{}, "a key stands twice"};
+  advice = AdviceOnBody(s, post("/j"), body);
+  EXPECT_EQ(advice.suggest, "");
+  EXPECT_THAT(advice.explanation, HasSubstr("its body cannot be judged (a key stands twice)"));
+}
+
+TEST(Advice, SuggestsUpgradesAndCallsByTheirOwnVerbs) {
+  const auto s = Loaded(WithRules("  - allow: GET a.test\n"));
+  Request upgrade("GET", To("a.test", 443), "/s");
+  upgrade.query.upgrade = Upgrade::kWebSocket;
+  EXPECT_EQ(AdviceOn(s, upgrade).suggest, "ws a.test/s");
+  Request call("POST", To("g.test", 443), "/p.S/M");
+  call.With("content-type", "application/grpc");
+  EXPECT_EQ(AdviceOn(s, call).suggest, "grpc g.test p.S/M");
+}
+
 }  // namespace
 }  // namespace sluice::policy

@@ -64,6 +64,21 @@ constexpr Case kCases[] = {
     {"addresses stay as they are",
      "version: 1\nrules:\n  - allow: tcp db.test:5432\n    ip: [10.0.0.1, fd00::/8]\n    until: 2027-01-31\n",
      "version: 1\nrules:\n  - allow: tcp db.test:5432\n    ip: [10.0.0.1, 'fd00::/8']\n    until: 2027-01-31\n"},
+    {"operations, compact and with their keys in order",
+     "version: 1\nrules:\n  - fields: x  # root\n    allow: { verb: graphql mutation, host: A.test, path: /q }\n    operation: "
+     "Op\n"
+     "  - allow: { verb: grpc, host: g.test, rpc: p.S/M, ports: '443' }\n  - ref-changes: create\n    allow: git receive-pack "
+     "a.test/r\n"
+     "    refs: refs/heads/*\n  - allow: ws wss://a.test/s\n  - allow: mcp tools/call a.test/m\n    json: {/a: ['1']}\n    tool: "
+     "t\n",
+     "version: 1\nrules:\n  - allow: graphql mutation a.test/q\n    operation: [Op]\n    fields: [x]  # root\n"
+     "  - allow: grpc g.test p.S/M\n  - allow: git receive-pack a.test/r\n    refs: [refs/heads/*]\n    ref-changes: [create]\n"
+     "  - allow: ws a.test/s\n  - allow: mcp tools/call a.test/m\n    tool: [t]\n    json: { /a: ['1'] }\n"},
+    {"credentials and proxies, one a line",
+     "version: 1\nrules:\n  - with: c  # why\n    allow: GET a.test\nproxies: {p: {url: 'http://p.test:1'}}\ncredentials:\n"
+     "  # the bot's\n  c: { from: \"command \\\"gh auth token\\\"\", send: bearer, to: [a.test] }  # gh\n",
+     "version: 1\ncredentials:\n  # the bot's\n  c: { from: command \"gh auth token\", send: bearer, to: [a.test] }  # gh\n"
+     "proxies:\n  p: { url: 'http://p.test:1' }\nrules:\n  - allow: GET a.test\n    with: c  # why\n"},
 };
 
 TEST(Format, GivesTheCanonicalForm) {

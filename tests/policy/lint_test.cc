@@ -63,33 +63,35 @@ TEST(Lint, KnowsOperations) {
     const char* rules;
     std::vector<std::string> codes;
   };
-  for (const Case& c : {Case{"  - allow: ws ws://a.test/s\n", {"cleartext"}},
-                        Case{"  - allow: git receive-pack a.test/x\n    refs: [refs/heads/*]\n", {}},
-                        Case{"  - allow: mcp tools/call a.test/mcp\n", {"mcp-session"}},
-                        Case{"  - allow: mcp tools/call a.test/mcp\n  - allow: mcp initialize a.test/mcp\n", {}},
-                        Case{"  - allow: mcp tools/call a.test/mcp\n  - allow: mcp initialize a.test/other\n", {"mcp-session"}},
-                        Case{"  - allow: mcp tools/call a.test/mcp\n  - allow: POST a.test/**\n", {}},
-                        Case{"  - allow: mcp * a.test/mcp\n", {}},
-                        Case{"  - allow: mcp * a.test/mcp\n  - deny: GET a.test\n", {"half-working"}},
-                        Case{"  - allow: mcp * a.test/mcp\n  - deny: GET,POST,DELETE a.test\n", {"shadowed"}},
-                        Case{"  - allow: graphql query a.test/q\n  - deny: GET a.test\n", {"half-working"}},
-                        Case{"  - allow: graphql mutation a.test/q\n  - deny: GET a.test\n", {}},
-                        Case{"  - allow: graphql mutation a.test/q\n  - deny: POST a.test\n", {"shadowed"}},
-                        Case{"  - allow: ws a.test/q\n  - deny: GET a.test\n", {"shadowed"}},
-                        Case{"  - allow: grpc a.test p.S/M\n  - deny: grpc a.test p.S/*\n", {}},
-                        Case{"  - allow: grpc a.test p.S/M\n  - deny: grpc a.test **\n", {"shadowed"}},
-                        Case{"  - allow: graphql query a.test/q\n  - deny: graphql query a.test/q\n", {"shadowed"}},
-                        Case{"  - allow: graphql query a.test/q\n  - deny: graphql query a.test/q\n    fields: [x]\n", {}},
-                        Case{"  - allow: POST a.test/q\n  - deny: POST a.test/q\n    json: { /a: [x] }\n", {}},
-                        Case{"  - allow: http a.test\n  - deny: graphql mutation a.test\n", {"deny-by-body"}},
-                        Case{"  - allow: git receive-pack a.test/x\n  - deny: git receive-pack a.test/x\n    refs: [refs/heads/main]\n",
-                             {"push"}},
-                        Case{"  - allow: tls a.test\n  - deny: ws a.test\n", {"opaque-allow-meets-deny"}}})
+  for (const Case& c :
+       {Case{"  - allow: ws ws://a.test/s\n", {"cleartext"}},
+        Case{"  - allow: git receive-pack a.test/x\n    refs: [refs/heads/*]\n", {}},
+        Case{"  - allow: mcp tools/call a.test/mcp\n", {"mcp-session"}},
+        Case{"  - allow: mcp tools/call a.test/mcp\n  - allow: mcp initialize a.test/mcp\n", {}},
+        Case{"  - allow: mcp tools/call a.test/mcp\n  - allow: mcp initialize a.test/other\n", {"mcp-session"}},
+        Case{"  - allow: mcp tools/call a.test/mcp\n  - allow: POST a.test/**\n", {}},
+        Case{"  - allow: mcp * a.test/mcp\n", {}},
+        Case{"  - allow: mcp * a.test/mcp\n  - deny: GET a.test\n", {"half-working"}},
+        Case{"  - allow: mcp * a.test/mcp\n  - deny: GET,POST,DELETE a.test\n", {"shadowed"}},
+        Case{"  - allow: graphql query a.test/q\n  - deny: GET a.test\n", {"half-working"}},
+        Case{"  - allow: graphql mutation a.test/q\n  - deny: GET a.test\n", {}},
+        Case{"  - allow: graphql mutation a.test/q\n  - deny: POST a.test\n", {"shadowed"}},
+        Case{"  - allow: ws a.test/q\n  - deny: GET a.test\n", {"shadowed"}},
+        Case{"  - allow: grpc a.test p.S/M\n  - deny: grpc a.test p.S/*\n", {"shadowed"}},
+        Case{"  - allow: grpc a.test p.S/M*\n  - deny: grpc a.test p.S/N\n", {}},
+        Case{"  - allow: graphql query a.test/q\n  - deny: graphql query a.test/q\n", {"shadowed"}},
+        Case{"  - allow: graphql query a.test/q\n  - deny: graphql query a.test/q\n    fields: [x]\n", {}},
+        Case{"  - allow: POST a.test/q\n  - deny: POST a.test/q\n    json: { /a: [x] }\n", {}},
+        Case{"  - allow: http a.test\n  - deny: graphql mutation a.test\n", {"deny-by-body"}},
+        Case{"  - allow: git receive-pack a.test/x\n  - deny: git receive-pack a.test/x\n    refs: [refs/heads/main]\n",
+             {"push"}},
+        Case{"  - allow: tls a.test\n  - deny: ws a.test\n", {"opaque-allow-meets-deny"}}})
     EXPECT_EQ(Codes(c.rules), c.codes) << c.rules;
   std::vector<std::string> codes;
-  for (const Finding& finding : Lint(*Loaded("version: 1\ncredentials: { c: { from: env C, send: bearer, to: '*.a.test' } }\nrules:\n"
-                                             "  - allow: GET *.a.test\n    with: c\n"),
-                                     kNow))
+  for (const Finding& finding :
+       Lint(*Loaded("version: 1\ncredentials: { c: { from: env C, send: bearer, to: '*.a.test' } }\nrules:\n"
+                    "  - allow: GET *.a.test\n    with: c\n"),
+            kNow))
     codes.push_back(finding.code);
   EXPECT_THAT(codes, ElementsAre("broad-credential"));
 }

@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{RULE "GET a.test/a%2Fb\n",
                   "p.yaml:3:12: error: an encoded slash matches only with the key `encoded-slash: true`"},
         BadPolicy{RULE "GET a.test/a;b\n", "p.yaml:3:12: error: `;` in a path matches only with the key `path-params: true`"},
-        BadPolicy{RULE "GET ws://a.test\n", "p.yaml:3:16: error: unknown scheme `ws`"},
+        BadPolicy{RULE "GET ws://a.test\n", "p.yaml:3:16: error: the scheme `ws` belongs to the verb `ws`"},
         BadPolicy{RULE "git fetch-pack https://a.test/x\n", "p.yaml:3:27: error: `git fetch-pack` takes no scheme"},
         BadPolicy{RULE "git fetch-pack a.test/\n", "p.yaml:3:33: error: name a repository"},
         BadPolicy{RULE "GET a.test:0\n", "p.yaml:3:23: error: `0` is not a port"},

@@ -66,7 +66,9 @@ TEST(Presets, ThatShipAreReadAndNeverChange) {
        "host host=github.com owner segments repo name=* 7cf62a09b658da61e1609f549709423a532f1420b7be51c956b415625dda7939"},
       {"git-write@1",
        "host host=github.com owner segments repo name 24c2d24bf374035291a3259daca63ea6262acb60e004bc0b4163a9406919887e"},
-      {"git-write@2", "host host=github.com owner segments repo name branches segments ?"},
+      {"git-write@2",
+       "host host=github.com owner segments repo name branches segments "
+       "e14c514c700a28f0db0a622ef8c8cea85a1d2cb7fbac79ad206b31762fe03f29"},
       {"github-api-read@1",
        "host host=api.github.com path path= owner name repo name=* "
        "2726f742af77b5a769ed395e9e74e8a9d58a42274016fcdcc7e40e3b06c7638b"},

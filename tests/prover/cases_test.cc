@@ -332,5 +332,92 @@ TEST(Cases, FalseAlarmsElsewhere) {
     Check(c);
 }
 
+TEST(Cases, OfOperations) {
+  const std::string query = Allow("graphql query api.ex.com/g");
+  const std::string post = Allow("POST api.ex.com/g");
+  const std::string calls = Allow("mcp tools/call api.ex.com/m") + Key("tool: [s]");
+  const std::string push = Allow("git receive-pack github.com/o/r");
+  for (const Case& c : std::vector<Case>{
+           {"a WebSocket beside GET", Allow("GET api.ex.com"), Allow("GET api.ex.com") + Allow("ws api.ex.com"), kWidened,
+            "GET https://api.ex.com/ (WebSocket)"},
+           {"every method is no WebSocket", kX, kX + Allow("ws api.ex.com"), kWidened, "GET https://api.ex.com/ (WebSocket)"},
+           {"a mutation beside a query", query, query + Allow("graphql mutation api.ex.com/g"), kWidened,
+            "POST https://api.ex.com/g (graphql mutation a)"},
+           {"a deny of mutations removed", post + Deny("graphql mutation api.ex.com/g"), post, kWidened,
+            "POST https://api.ex.com/g (graphql mutation a)"},
+           {"a query within a method", post, post + Allow("graphql mutation api.ex.com/g"), kEqual},
+           {"another root field", query + Key("fields: [a]"), query + Key("fields: [a, b]"), kWidened,
+            "POST https://api.ex.com/g (graphql query b)"},
+           {"a method for operations", Allow("graphql mutation api.ex.com/g"), post, kWidened, "POST https://api.ex.com/g"},
+           {"one call of gRPC for all of a service", Allow("grpc api.ex.com p.S/M"), Allow("grpc api.ex.com p.S/*"), kWidened,
+            "POST https://api.ex.com/p.S/a (grpc)"},
+           {"another tool", calls, Allow("mcp tools/call api.ex.com/m") + Key("tool: [s, t]"), kWidened,
+            "POST https://api.ex.com/m (jsonrpc tools/call t)"},
+           {"a value in the arguments no longer looked at", calls + Key("json: { /params/arguments/o: [x] }"), calls, kWidened,
+            "POST https://api.ex.com/m (jsonrpc tools/call s)"},
+           {"a value in a body", post + Key("json: { /model: [small] }"), post + Key("json: { /model: [small, big] }"), kWidened,
+            "POST https://api.ex.com/g (JSON /model=big)"},
+           {"pushes of every ref", push + Key("refs: [refs/heads/agent/*]"), push, kWidened,
+            "POST https://github.com/o/r/git-receive-pack (push: update a)"},
+           {"deletion beside creation", push + Key("refs: [refs/heads/*]"),
+            push + Key("refs: [refs/heads/*]") + Key("ref-changes: [create, update, delete]"), kWidened,
+            "POST https://github.com/o/r/git-receive-pack (push: delete refs/heads/)"},
+           {"fields in another order and twice", query + Key("fields: [a, b]"), query + Key("fields: [b]") + query + Key("fields: [a]"),
+            kEqual},
+       })
+    Check(c);
+}
+
+std::string Travelling(const std::string& rules, const std::string& more = "") {
+  return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
+         "  mine: { from: env MINE, send: bearer, to: [api.ex.com] }\n"
+         "proxies:\n  corp: { url: 'http://proxy.corp:3128' }\n" +
+         more + "rules:\n" + rules;
+}
+
+TEST(Cases, OfWays) {
+  const std::string plain = Travelling(Allow("GET api.ex.com"));
+  const std::string pins = "pins: [sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]";
+  for (const Case& c : std::vector<Case>{
+           {"a credential", plain, Travelling(Allow("GET api.ex.com") + Key("with: hub")), kWidened,
+            "GET https://api.ex.com/ with the credential `hub`"},
+           {"a credential for more", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
+            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kWidened, "GET https://api.ex.com/ with the credential `hub`"},
+           {"another credential", Travelling(Allow("GET api.ex.com") + Key("with: mine")),
+            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable, "GET https://api.ex.com/ with the credential `hub`",
+            "GET https://api.ex.com/ with the credential `mine`"},
+           {"an upstream proxy", plain, Travelling(Allow("GET api.ex.com") + Key("via: corp")), kIncomparable,
+            "GET https://api.ex.com/ through the upstream proxy `corp`", "GET https://api.ex.com/ directly, through no upstream proxy"},
+           {"the policy's own proxy for a rule's", Travelling(Allow("GET api.ex.com") + Key("via: corp")),
+            Travelling(Allow("GET api.ex.com"), "settings: { via: corp }\n"), kEqual},
+           {"pins dropped", Travelling(Allow("GET api.ex.com") + Key(pins)), plain, kWidened,
+            "GET https://api.ex.com/ to an upstream with another key"},
+       })
+    Check(c);
+}
+
+TEST(Cases, NeverOfOperations) {
+  const Options options{.at = kNow};
+  const auto never = [](const std::string& rule) {
+    return Loaded("version: 1\nassert:\n  - never: " + rule + "\nrules: []\n")->compiled().assertions.front().rule;
+  };
+  const auto broken = [&](const std::string& rules, const std::string& rule) {
+    const Proof proof = CheckNever(*Loaded(rules), never(rule), options);
+    EXPECT_NE(proof.verdict, Verdict::kUnknown) << Shown(proof);
+    return proof.gains.empty() ? std::string() : proof.gains.front().witness.Text();
+  };
+  const std::string mutation = "graphql mutation api.ex.com/g";
+  EXPECT_EQ(broken(Allow("graphql query api.ex.com/g"), mutation), "");
+  EXPECT_EQ(broken(Allow("POST api.ex.com/g"), mutation), "POST https://api.ex.com/g (graphql mutation a)");
+  EXPECT_EQ(broken(Allow("POST api.ex.com/g") + Deny(mutation), mutation), "");
+  EXPECT_EQ(broken(Allow("ws api.ex.com"), "ws **"), "GET https://api.ex.com/ (WebSocket)");
+  EXPECT_EQ(broken(Allow("http api.ex.com"), "ws **"), "");
+  const std::string agents = Allow("git receive-pack github.com/o/r") + Key("refs: [refs/heads/agent/*]");
+  const std::string main = "git receive-pack github.com/**\n    refs: [refs/heads/main]";
+  EXPECT_EQ(broken(agents, main), "");
+  EXPECT_EQ(broken(Allow("git receive-pack github.com/o/r"), main),
+            "POST https://github.com/o/r/git-receive-pack (push: update refs/heads/main)");
+}
+
 }  // namespace
 }  // namespace sluice::prover

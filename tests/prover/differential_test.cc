@@ -1,6 +1,7 @@
 // The prover against brute force: small policies over small worlds, in which each policy's reach is written down tuple by tuple
 // through the enforcer's decisions. Verdicts and the rules that grant must be the same.
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -18,14 +19,16 @@ struct Member {
   Bits reach;
   std::vector<policy::SnapshotPtr> alone;  ///< each allow beside the policy's denies
   std::vector<Bits> by_rule;               ///< what they reach
+  std::vector<WayTexts> ways{};            ///< by tuple, in a world that has them
 };
 
 Member MemberOf(const World& world, SmallPolicy policy) {
-  Member member{std::move(policy), nullptr, {}, {}, {}};
+  Member member{.policy = std::move(policy), .snapshot = nullptr, .reach = {}, .alone = {}, .by_rule = {}};
   member.snapshot = member.policy.Compiled();
   member.reach = ReachOf(world, *member.snapshot);
+  if (world.ways) member.ways = WaysOf(world, *member.snapshot);
   for (const policy::Rule& rule : member.policy.rules) {
-    SmallPolicy alone;
+    SmallPolicy alone{.rules = {}, .ways = world.ways, .via = member.policy.via};
     if (rule.allow) alone.rules.push_back(rule);
     for (const policy::Rule& deny : member.policy.rules)
       if (rule.allow && !deny.allow) alone.rules.push_back(deny);
@@ -63,19 +66,35 @@ std::string Both(const World& world, const Member& base, const Member& head, con
   return world.name + "\nbase\n" + Shown(base.policy) + "head\n" + Shown(head.policy) + Shown(proof);
 }
 
+// Whether the winner lets something out another way than the loser: with a credential that the loser does not add, through
+// another proxy, to a key that the loser does not accept.
+bool WayGained(const Member& winner, const Member& loser, size_t t) {
+  const WayTexts& mine = winner.ways[t];
+  const WayTexts& other = loser.ways[t];
+  if (!mine.reached) return false;
+  if (!mine.credential.empty() && mine.credential != other.credential) return true;
+  if (!other.reached) return false;
+  const bool pinned = !other.pins.empty() &&
+                      (mine.pins.empty() || !std::includes(other.pins.begin(), other.pins.end(), mine.pins.begin(), mine.pins.end()));
+  return mine.proxy != other.proxy || pinned;
+}
+
 // One side's findings: brute force finds nothing more, and each holds as the enforcer decides, for the rule that it names too.
 void CheckSide(const World& world, const Member& winner, const Member& loser, const std::vector<Difference>& found,
                const std::function<std::string()>& shown) {
   for (size_t t = 0; t < world.tuples.size(); ++t)
     if (winner.reach[t] && !loser.reach[t])
       ASSERT_FALSE(found.empty()) << "missed: " << world.tuples[t].Text() << "\n" << shown();
+  for (size_t t = 0; world.ways && t < world.tuples.size(); ++t)
+    if (WayGained(winner, loser, t)) ASSERT_FALSE(found.empty()) << "missed a way: " << world.tuples[t].Text() << "\n" << shown();
   std::set<uint32_t> rules;
   for (const Difference& difference : found) {
     ASSERT_TRUE(Replay(*winner.snapshot, difference.witness).reached) << difference.witness.Text() << "\n" << shown();
-    ASSERT_FALSE(Replay(*loser.snapshot, difference.witness).reached) << difference.witness.Text() << "\n" << shown();
+    const Answer refused = ReplayWay(*loser.snapshot, *winner.snapshot, difference.witness);
+    ASSERT_FALSE(refused.reached) << difference.witness.Text() << "\n" << shown();
     if (difference.rule == policy::RuleRef::kNone) continue;
     const auto rule = static_cast<uint32_t>(difference.rule);
-    rules.insert(rule);
+    if (difference.witness.way == Way::kAny) rules.insert(rule);
     ASSERT_TRUE(Replay(*winner.alone[rule], difference.witness).reached) << difference.witness.Text() << "\n" << shown();
   }
   if (winner.policy.mode == policy::Mode::kAudit || loser.policy.mode == policy::Mode::kAudit) return;

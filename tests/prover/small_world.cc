@@ -3,10 +3,14 @@
 #include <map>
 #include <stdexcept>
 
+#include "policy/credential.h"
+#include "policy/routes.h"
 #include "policy/rule_text.h"
 #include "policy/target.h"
 #include "prover/process_domain.h"
 #include "prover/replay.h"
+#include "prover/request_bodies.h"
+#include "prover/ways.h"
 
 namespace sluice::prover {
 namespace {
@@ -253,6 +257,189 @@ World Overrides() {
   return w;
 }
 
+using Headers = std::vector<std::pair<std::string, std::string>>;
+const Headers kJsonType{{"content-type", "application/json"}};
+
+policy::JsonLeaves Leaf(const std::string& pointer, const std::string& text, policy::JsonLeaf::Type type) {
+  return {{pointer, type, text}};
+}
+
+// Nothing, and what some rule could match there.
+std::vector<policy::JsonLeaves> LeavesAt(const std::string& pointer) {
+  using Type = policy::JsonLeaf::Type;
+  std::vector<policy::JsonLeaves> sets{{}};
+  for (const char* text : {"1", "b", "bc", "z"}) sets.push_back(Leaf(pointer, text, Type::kString));
+  sets.push_back(Leaf(pointer, "1e0", Type::kNumber));
+  return sets;
+}
+
+// Requests by GET carry their operation in the URL; without a media type there is no body.
+bool IsFeasible(const Witness& tuple) {
+  using Kind = WitnessBody::Kind;
+  const Kind kind = tuple.body.kind;
+  if (kind == Kind::kNone) return true;
+  if (tuple.upgrade != policy::Upgrade::kNone) return false;
+  const bool get = tuple.method == "GET" || tuple.method == "DELETE";
+  if (kind == Kind::kGraphql && get) return tuple.query.starts_with("query=");
+  if (kind == Kind::kPush) return true;
+  return !get || !tuple.headers.empty();
+}
+
+World Graphql() {
+  World w{.name = "graphql",
+          .pairs = 1'500,
+          .verbs = {"GET", "GET,POST", "http", "POST", "graphql query", "graphql query", "graphql mutation", "graphql mutation", "tls"},
+          .hosts = {"a.t"}};
+  w.paths = {"", "/g"};
+  w.fields = {"", "", "a", "b", "a*", "ab"};
+  w.operation = {"", "", "", "o*"};
+  w.json = {"", "", "/x=1|b*"};
+  w.query_keys = {"", "", "", "query"};
+  w.names = {"a.t"};
+  w.methods = {"GET", "POST", "PUT"};
+  w.targets = {"/g", "/z", "/g?query={a}", "/g?query={a}&z", "/g?z", "/g?"};
+  w.header_sets = {{}, kJsonType, {{"content-type", "text/plain"}}};
+  using Kind = WitnessBody::Kind;
+  for (const auto& leaves : LeavesAt("/x")) w.bodies.push_back({.kind = Kind::kJson, .json = leaves});
+  for (const auto kind : {policy::GraphqlKind::kQuery, policy::GraphqlKind::kMutation})
+    for (const char* field : {"a", "b", "ab", "c"})
+      for (const char* operation : {"", "o", "p"})
+        for (const bool json : {false, true})
+          w.bodies.push_back({.kind = Kind::kGraphql,
+                              .graphql = {kind, operation, field},
+                              .json = json ? std::optional(policy::JsonLeaves{}) : std::nullopt});
+  return w;
+}
+
+World Calls() {
+  World w{.name = "calls",
+          .pairs = 1'500,
+          .verbs = {"POST", "GET", "http", "GET,DELETE", "mcp initialize", "mcp tools/call", "mcp tools/call", "mcp *", "mcp ping",
+                    "jsonrpc a", "jsonrpc a*", "jsonrpc *"},
+          .hosts = {"a.t"}};
+  w.paths = {"", "/m"};
+  w.tool = {"", "s", "t", "s*"};
+  w.json = {"", "", "/x=1", "/x=b*", "/x=1|b"};
+  w.names = {"a.t"};
+  w.methods = {"GET", "POST", "DELETE"};
+  w.targets = {"/m", "/z", "/m?method=a"};
+  w.header_sets = {{}, kJsonType, {{"accept", "text/event-stream"}}, {{"mcp-session-id", "a"}}};
+  using Kind = WitnessBody::Kind;
+  for (const auto& leaves : LeavesAt("/x")) w.bodies.push_back({.kind = Kind::kJson, .json = leaves});
+  for (const std::string method : {"", "a", "ab", "ping", "initialize", "notifications/a", "tools/call", "z"}) {
+    for (const std::string tool : {"s", "t", "st", "u"}) {
+      if (method != "tools/call" && tool != "s") continue;
+      for (const auto& leaves : LeavesAt("/x")) {
+        WitnessBody body{.kind = Kind::kRpc, .rpc = {method, std::nullopt, leaves}, .json = leaves};
+        if (method == "tools/call") body.rpc.tool = tool;
+        w.bodies.push_back(body);
+        body.batch = true;
+        body.json = Leaf("", "", policy::JsonLeaf::Type::kArray);
+        w.bodies.push_back(std::move(body));
+      }
+    }
+  }
+  return w;
+}
+
+World Pushes() {
+  World w{.name = "pushes",
+          .pairs = 2'000,
+          .verbs = {"GET", "POST", "http", "git receive-pack", "git receive-pack", "git receive-pack", "ws", "ws", "grpc", "grpc",
+                    "tls"},
+          .hosts = {"a.t"}};
+  w.paths = {"", "/o/r", "/o/*", "/p.S/m", "/**"};
+  w.refs = {"", "r/a", "r/*", "r/b"};
+  w.changes = {0, 0, policy::kRefCreate, policy::kRefUpdate | policy::kRefDelete, policy::kRefDelete};
+  w.names = {"a.t"};
+  w.upgrades = true;
+  w.methods = {"GET", "POST", "PUT"};
+  w.targets = {"/o/r/git-receive-pack", "/o/r/info/refs?service=git-receive-pack", "/o/x/git-receive-pack",
+               "/p.S/m",                "/p.S/m?",                                  "/o/r"};
+  w.header_sets = {{}, {{"content-type", "application/x-git-receive-pack-request"}}, {{"content-type", "application/grpc"}}};
+  for (const char* ref : {"r/a", "r/b", "r/c", "x"})
+    for (const auto change : {policy::kRefCreate, policy::kRefUpdate, policy::kRefDelete})
+      w.bodies.push_back({.kind = WitnessBody::Kind::kPush, .push = {ref, change}});
+  return w;
+}
+
+World Travels() {
+  World w{.name = "travels", .pairs = 4'000, .verbs = {"GET", "POST", "http", "http", "tls"}, .hosts = {"a.t", "b.t", "*.t"}};
+  w.paths = {"", "/v", "/v/*"};
+  w.ip = {"", "", "", "1.0.0.0/8"};
+  w.ways = true;
+  w.names = {"a.t", "b.t", "c.t"};
+  w.addresses = {"1.1.1.1", "2.2.2.2"};
+  w.methods = {"GET", "POST", "PUT"};
+  w.targets = {"/", "/v", "/v/a"};
+  return w;
+}
+
+policy::PolicySource WithWays() {
+  policy::PolicySource source;
+  for (const char* name : {"c", "d"}) {
+    policy::Credential credential;
+    credential.name = name;
+    credential.from.text = std::string("VARIABLE_") + name;
+    policy::CredentialScope scope;
+    scope.host = Value(policy::ParseCompact(policy::Effect::kAllow, "http *.t")).host;
+    scope.ports = {{443, 443}};
+    credential.to = {scope};
+    source.credentials.push_back(std::move(credential));
+    policy::UpstreamProxy proxy;
+    proxy.name = std::string("p") + name;
+    proxy.host = proxy.name + ".t";
+    proxy.port = 3128;
+    source.proxies.push_back(std::move(proxy));
+  }
+  return source;
+}
+
+policy::Pin PinOf(uint8_t byte) {
+  policy::Pin pin{};
+  pin.fill(byte);
+  return pin;
+}
+
+void DrawWay(Rule* rule, const Draw& draw) {
+  if (!rule->allow) return;
+  const bool inner = policy::IsInner(rule->verb);
+  if (inner && draw(3) == 0) rule->with = draw(3) == 0 ? "d" : "c";
+  if (draw(4) == 0 && rule->ip.empty() && (inner || rule->verb == policy::Verb::kTls)) rule->via = draw(3) == 0 ? "pd" : "pc";
+  if (inner && draw(5) == 0) rule->pins = {PinOf(1)};
+  if (inner && draw(8) == 0) rule->pins = {PinOf(1), PinOf(2)};
+}
+
+std::vector<Glob> Globs(const std::string& text) { return Matcher("k=" + text).values; }
+
+void DrawOperation(const World& world, Rule* rule, const Draw& draw) {
+  using policy::Verb;
+  const std::string& fields = Pick(world.fields, draw);
+  const std::string& operation = Pick(world.operation, draw);
+  if (rule->verb == Verb::kGraphql && !fields.empty()) rule->fields = Globs(fields);
+  if (rule->verb == Verb::kGraphql && !operation.empty()) rule->operation = Globs(operation);
+  if (const std::string& tool = Pick(world.tool, draw);
+      !tool.empty() && rule->verb == Verb::kMcp && rule->rpc.text() == "tools/call")
+    rule->tool = Globs(tool);
+  const bool reads = rule->verb == Verb::kHttp || rule->verb == Verb::kMcp || rule->verb == Verb::kJsonRpc;
+  if (const std::string& json = Pick(world.json, draw); !json.empty() && reads) rule->json = {Matcher(json)};
+  const bool push = rule->verb == Verb::kGitReceivePack;
+  if (const std::string& refs = Pick(world.refs, draw); push && !refs.empty()) rule->refs = Globs(refs);
+  if (const unsigned changes = world.changes[draw(world.changes.size())]; push && changes != 0)
+    rule->ref_changes = static_cast<policy::RefChanges>(changes);
+}
+
+void AddBodies(const World& world, Witness request, World* out) {
+  for (const auto upgrade : {policy::Upgrade::kNone, policy::Upgrade::kWebSocket}) {
+    if (upgrade != policy::Upgrade::kNone && (!world.upgrades || request.method != "GET")) continue;
+    for (const WitnessBody& body : world.bodies) {
+      request.upgrade = upgrade;
+      request.body = body;
+      if (IsFeasible(request)) out->tuples.push_back(request);
+    }
+  }
+}
+
 void AddRequests(const World& world, const Witness& at, World* out) {
   for (const policy::Scheme scheme : {policy::Scheme::kHttps, policy::Scheme::kHttp}) {
     if (scheme == policy::Scheme::kHttp && !world.both_schemes) continue;
@@ -268,7 +455,7 @@ void AddRequests(const World& world, const Witness& at, World* out) {
           request.path = target.substr(0, mark);
           request.has_query = mark != std::string::npos;
           if (request.has_query) request.query = target.substr(mark + 1);
-          out->tuples.push_back(std::move(request));
+          AddBodies(world, std::move(request), out);
         }
       }
     }
@@ -320,7 +507,8 @@ void AddTuples(World* world) {
 }
 
 std::vector<World> MakeWorlds() {
-  std::vector<World> worlds{Hosts(), Paths(), Readings(), Queries(), Addresses(), Processes(), Git(), Overrides()};
+  std::vector<World> worlds{Hosts(), Paths(), Readings(), Queries(), Addresses(), Processes(), Git(), Overrides(),
+                            Graphql(), Calls(), Pushes(), Travels()};
   for (World& world : worlds) AddTuples(&world);
   return worlds;
 }
@@ -341,6 +529,10 @@ std::string CompactOf(const World& world, bool allow, const Draw& draw) {
   std::string port = Pick(world.ports, draw);
   if (verb == "dns") port.clear();
   if (opaque && allow && port.empty()) port = "443";
+  if (verb == "grpc") {
+    const std::string& call = Pick(world.paths, draw);
+    return "grpc " + host + " " + (call == "/p.S/m" ? "p.S/m" : call == "/o/*" ? "p.S/*" : "**");
+  }
   std::string path = opaque || verb == "tls" || verb == "dns" || !world.sockets.empty() ? "" : Pick(world.paths, draw);
   return verb + " " + scheme + host + (port.empty() ? "" : ":" + port) + path;
 }
@@ -363,10 +555,11 @@ Rule DrawRule(const World& world, const Draw& draw) {
   if (const std::string& ip = Pick(world.ip, draw);
       !ip.empty() && rule.verb != policy::Verb::kDns && rule.verb != policy::Verb::kUnix)
     rule.ip = {*Cidr::Parse(ip)};
+  const bool keyed = rule.verb == policy::Verb::kHttp || rule.verb == policy::Verb::kGraphql;
   if (const std::string& query = Pick(world.query, draw); !query.empty() && rule.verb == policy::Verb::kHttp)
     rule.query = {Matcher(query)};
   if (const std::string& header = Pick(world.headers, draw); !header.empty() && inner) rule.headers = {Matcher(header)};
-  if (const std::string& keys = Pick(world.query_keys, draw); allow && !keys.empty() && rule.verb == policy::Verb::kHttp) {
+  if (const std::string& keys = Pick(world.query_keys, draw); allow && !keys.empty() && keyed) {
     rule.query_keys = {keys.substr(0, keys.find(','))};
     if (keys.find(',') != std::string::npos) rule.query_keys->push_back(keys.substr(keys.find(',') + 1));
   }
@@ -377,20 +570,28 @@ Rule DrawRule(const World& world, const Draw& draw) {
     rule.encoded_slash = draw(3) == 0;
     rule.path_params = draw(3) == 0;
   }
+  DrawOperation(world, &rule, draw);
+  if (world.ways) DrawWay(&rule, draw);
   if (world.opening_methods && allow && inner) rule.method_override = draw(2) == 0;
   return rule;
 }
 
 SmallPolicy DrawPolicy(const World& world, const Draw& draw) {
   SmallPolicy policy;
+  policy.ways = world.ways;
+  if (world.ways && draw(3) == 0) policy.via = draw(2) == 0 ? "pc" : "pd";
   if (world.audit_in != 0 && draw(world.audit_in) == 0) policy.mode = policy::Mode::kAudit;
   const size_t count = 1 + draw(4);
-  for (size_t i = 0; i < count; ++i) policy.rules.push_back(DrawRule(world, draw));
+  for (size_t i = 0; i < count; ++i) {
+    policy.rules.push_back(DrawRule(world, draw));
+    if (policy.Compiled() == nullptr) policy.rules.pop_back();
+  }
   return policy;
 }
 
 SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& draw) {
   SmallPolicy policy = from;
+  if (world.ways && draw(8) == 0) policy.via = policy.via.empty() ? "pc" : "";
   const size_t edits = 1 + draw(2);
   for (size_t i = 0; i < edits; ++i) {
     const size_t what = draw(4);
@@ -402,46 +603,76 @@ SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& dr
       policy.rules[draw(policy.rules.size())] = DrawRule(world, draw);
     }
   }
-  return policy;
+  return policy.Compiled() == nullptr ? DrawEdit(world, from, draw) : policy;
 }
 
 policy::SnapshotPtr SmallPolicy::Compiled() const {
-  policy::PolicySource source;
+  policy::PolicySource source = ways ? WithWays() : policy::PolicySource{};
   source.rules = rules;
   source.mode = mode;
+  source.settings.via = via;
+  if (ways && !policy::ResolveRoutes(&source)) return nullptr;
   return policy::Compile(std::move(source));
 }
 
+namespace {
+
 // As Replay does, with what never changes made once.
-Bits ReachOf(const World& world, const policy::Snapshot& snapshot) {
+policy::Decision DecideTuple(const policy::Snapshot& snapshot, const Witness& tuple) {
   static std::map<std::string, policy::CanonicalTarget> targets;
+  const std::string text = tuple.has_query ? tuple.path + '?' + tuple.query : tuple.path;
+  auto at = targets.find(text);
+  if (at == targets.end()) at = targets.emplace(text, Value(policy::CanonicalizeTarget(text))).first;
+  const auto process = AsProcess(tuple.process);
+  std::vector<policy::HeaderView> headers(tuple.headers.begin(), tuple.headers.end());
+  policy::RequestQuery query;
+  query.connection = {process ? &*process : nullptr, tuple.host, tuple.address, tuple.port, policy::Transport::kTcp, tuple.time};
+  query.scheme = tuple.scheme;
+  query.method = tuple.method;
+  query.target = &at->second;
+  query.headers = headers;
+  query.upgrade = tuple.upgrade;
+  const policy::Decision decision = snapshot.DecideRequest(query);
+  if (decision.body_needed == 0) return decision;
+  const policy::RequestBody body = AsRequestBody(tuple.body, decision.body_needed);
+  query.body = &body;
+  return snapshot.DecideRequest(query);
+}
+
+}  // namespace
+
+Bits ReachOf(const World& world, const policy::Snapshot& snapshot) {
   Bits bits;
   bits.reserve(world.tuples.size());
-  for (size_t t = 0; t < world.tuples.size(); ++t) {
-    const Witness& tuple = world.tuples[t];
-    if (tuple.layer != Layer::kHttp) {
-      bits.push_back(Replay(snapshot, tuple).reached);
-      continue;
-    }
-    const std::string text = tuple.has_query ? tuple.path + '?' + tuple.query : tuple.path;
-    auto at = targets.find(text);
-    if (at == targets.end()) at = targets.emplace(text, Value(policy::CanonicalizeTarget(text))).first;
-    const auto process = AsProcess(tuple.process);
-    std::vector<policy::HeaderView> headers(tuple.headers.begin(), tuple.headers.end());
-    policy::RequestQuery query;
-    query.connection = {process ? &*process : nullptr, tuple.host, tuple.address, tuple.port,
-                        policy::Transport::kTcp,       tuple.time};
-    query.scheme = tuple.scheme;
-    query.method = tuple.method;
-    query.target = &at->second;
-    query.headers = headers;
-    bits.push_back(snapshot.DecideRequest(query).allowed);
-  }
+  for (const Witness& tuple : world.tuples)
+    bits.push_back(tuple.layer != Layer::kHttp ? Replay(snapshot, tuple).reached : DecideTuple(snapshot, tuple).allowed);
   return bits;
+}
+
+std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapshot) {
+  std::vector<WayTexts> ways;
+  for (const Witness& tuple : world.tuples) {
+    WayTexts& way = ways.emplace_back();
+    if (tuple.layer != Layer::kHttp) continue;
+    const policy::ConnectQuery connection{nullptr,    tuple.host, tuple.address, tuple.port, policy::Transport::kTcp,
+                                          tuple.time};
+    const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
+    if (!connect.allowed()) continue;
+    const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect;
+    const policy::Decision decision = inspected ? DecideTuple(snapshot, tuple) : connect.decision;
+    way.reached = decision.allowed;
+    if (!way.reached) continue;
+    way.credential = CredentialText(snapshot, decision.credential);
+    way.proxy = ProxyText(snapshot, decision.via);
+    const auto pins = snapshot.pins(decision.pinned_by);
+    way.pins.assign(pins.begin(), pins.end());
+  }
+  return ways;
 }
 
 std::string Shown(const SmallPolicy& policy) {
   std::string text = policy.mode == policy::Mode::kAudit ? "  mode: audit\n" : "";
+  if (!policy.via.empty()) text += "  settings: { via: " + policy.via + " }\n";
   for (const Rule& rule : policy.rules) text += "  " + policy::CanonicalText(rule) + "\n";
   return text;
 }

@@ -31,11 +31,18 @@ struct World {
   std::vector<std::string> query{""};    ///< "k=a*|b"
   std::vector<std::string> headers{""};  ///< "x-a=a*"
   std::vector<std::string> query_keys{""};
+  std::vector<std::string> fields{""};     ///< "a|b*", of graphql
+  std::vector<std::string> operation{""};  ///< the same
+  std::vector<std::string> tool{""};       ///< the same, of "mcp tools/call"
+  std::vector<std::string> json{""};       ///< "/x=1|b*", of what looks into bodies
+  std::vector<std::string> refs{""};       ///< "r/*", of pushes
+  std::vector<unsigned> changes{0};        ///< policy::RefChanges; 0: not said
   std::vector<int> until{0};  ///< days from now; 0: none
   bool types = false;
   bool opening_paths = false;    ///< encoded-slash, path-params
   bool opening_methods = false;  ///< method-override
   unsigned audit_in = 0;         ///< one policy in so many is `mode: audit`
+  bool ways = false;             ///< credentials, upstream proxies, pins
   // The tuples.
   std::vector<std::string> names{};  ///< "" is by literal
   std::vector<std::string> addresses{"1.1.1.1"};
@@ -44,6 +51,8 @@ struct World {
   std::vector<std::string> methods{"GET"};
   std::vector<std::string> targets{"/"};  ///< path and query
   std::vector<std::vector<std::pair<std::string, std::string>>> header_sets{{}};
+  std::vector<WitnessBody> bodies{WitnessBody{}};
+  bool upgrades = false;
   std::vector<std::string> sockets{};
   std::vector<int> days{0};
   bool both_schemes = false;
@@ -57,6 +66,9 @@ struct World {
 struct SmallPolicy {
   std::vector<policy::Rule> rules;
   policy::Mode mode = policy::Mode::kEnforce;
+  bool ways = false;  ///< has the credentials and proxies of the world
+  std::string via{};  ///< of the settings
+  /// Null: two rules give one request two ways.
   [[nodiscard]] policy::SnapshotPtr Compiled() const;
 };
 [[nodiscard]] SmallPolicy DrawPolicy(const World& world, const Draw& draw);
@@ -64,6 +76,14 @@ struct SmallPolicy {
 [[nodiscard]] SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& draw);
 
 using Bits = std::vector<bool>;
+/// How each tuple that is let out travels: credential, proxy and pins in one text each.
+struct WayTexts {
+  bool reached = false;
+  std::string credential{};
+  std::string proxy{};
+  std::vector<policy::Pin> pins{};
+};
+[[nodiscard]] std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapshot);
 /// By tuple of the world.
 [[nodiscard]] Bits ReachOf(const World& world, const policy::Snapshot& snapshot);
 [[nodiscard]] std::string Shown(const SmallPolicy& policy);

@@ -164,6 +164,27 @@ TEST(MountPlan, SocketsAreMaskedLastUnlessTheyAreGranted) {
   EXPECT_GE(At(plan, Kind::kLock, "/work/.git/hooks"), 0);
 }
 
+TEST(MountPlan, WhatHoldsASecretIsHiddenOrRefused) {
+  struct Row {
+    const char* path;
+    bool planned;
+    bool masked;
+  };
+  const Row rows[] = {{"/etc/sluice/token", true, true},
+                      {"/home/me/token", true, false},
+                      {"/work/token", false, false},
+                      {"/data/token", false, false},
+                      {"/etcetera/token", true, false}};
+  for (const Row& row : rows) {
+    LaunchSpec spec = Spec("/work");
+    spec.read_only = {"/data"};
+    spec.hide = {row.path};
+    const auto plan = PlanMounts(spec, Facts());
+    ASSERT_EQ(plan.has_value(), row.planned) << row.path;
+    if (plan) EXPECT_EQ(At(*plan, Kind::kMask, row.path) >= 0, row.masked) << row.path;
+  }
+}
+
 TEST(MountPlan, IsBounded) {
   HostFacts facts = Facts();
   for (size_t i = 0; i < kMaxMountSteps; ++i) facts.sockets.push_back("/work/" + std::to_string(i));

@@ -1,0 +1,69 @@
+#pragma once
+
+// What a request's body asks for, cut into elements for the boxes of one problem. A body of one item is enough: bodies are judged
+// item by item, each allowed by some rule and none denied, so one of several items is gained only if it is with one of them alone.
+// Of one item the reading decides who speaks of it, and no body can be read as GraphQL and as JSON-RPC at once.
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prover/budget.h"
+#include "prover/prove.h"
+#include "prover/request_boxes.h"
+#include "prover/request_values.h"
+
+namespace sluice::prover {
+
+/// One item, without the values at JSON pointers.
+struct BodyElement {
+  WitnessBody body{};
+  bool json = false;     ///< whether `json` of HTTP rules is asked about the values
+  bool message = false;  ///< whether `json` of rules about calls is
+  BoxSet boxes;
+};
+
+/// Values at pointers that bear on each other.
+struct LeavesElement {
+  policy::JsonLeaves leaves{};
+  BoxSet boxes;
+};
+
+class BodyDimension {
+ public:
+  BodyDimension(const std::vector<Box>& boxes, Budget* budget);
+
+  /// By what is asked about JSON values: those with unlike answers cannot stand for each other.
+  [[nodiscard]] const std::array<std::vector<BodyElement>, 4>& elements() const { return elements_; }
+  /// The dimensions of values for such a body, one for each group of pointers.
+  [[nodiscard]] const std::vector<std::vector<LeavesElement>>& leaves(const BodyElement& body) const {
+    return leaves_[Asked(body)];
+  }
+
+ private:
+  void CutItems();
+  void CutGraphql();
+  void CutCalls();
+  void CutPushes();
+  void CutLeaves();
+  void CutGroup(const std::vector<std::string>& pointers);
+  void Add(WitnessBody body, policy::BodyKinds readable);
+  [[nodiscard]] bool Admits(size_t box, const WitnessBody& body, policy::BodyKinds readable) const;
+  [[nodiscard]] bool AdmitsLeaves(size_t box, const policy::JsonLeaves& leaves, const std::vector<std::string>& group) const;
+  [[nodiscard]] std::vector<std::string> Texts(const std::vector<const policy::Glob*>& globs,
+                                               const std::vector<std::string>& more) const;
+
+  const std::vector<Box>& boxes_;
+  Budget* budget_;
+  policy::BodyKinds read_ = 0;                        ///< readings that some box looks at
+  std::vector<std::unique_ptr<policy::Rule>> bare_;  ///< by box: the rule without `json`, where it looks at the body
+  static size_t Asked(const BodyElement& body) { return (body.json ? 1u : 0u) | (body.message ? 2u : 0u); }
+  std::array<std::vector<BodyElement>, 4> elements_;
+  std::array<std::vector<std::vector<LeavesElement>>, 4> leaves_;
+};
+
+/// The body in the readings that a policy asks for.
+[[nodiscard]] policy::RequestBody AsRequestBody(const WitnessBody& body, policy::BodyKinds wanted);
+
+}  // namespace sluice::prover

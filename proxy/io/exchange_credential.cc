@@ -1,0 +1,259 @@
+#include "proxy/io/exchange_credential.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "policy/credential.h"
+#include "proxy/credential/sigv4.h"
+#include "proxy/io/token_fetch.h"
+#include "proxy/io/worker.h"
+
+namespace sluice::proxy {
+namespace {
+
+using UseKind = policy::CredentialUse::Kind;
+using TokenStep = SecretStore::TokenStep;
+
+constexpr std::chrono::milliseconds kTokenPoll{20};
+
+Sha256Digest Sha256(std::string_view bytes) {
+  Sha256Digest out{};
+  EVP_Digest(bytes.data(), bytes.size(), out.data(), nullptr, EVP_sha256(), nullptr);
+  return out;
+}
+
+Sha256Digest HmacSha256(std::string_view key, std::string_view bytes) {
+  Sha256Digest out{};
+  unsigned size = 0;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+       out.data(), &size);
+  return out;
+}
+
+bool HasBody(const Framing& framing) {
+  return framing.kind == BodyKind::kChunked || (framing.kind == BodyKind::kLength && framing.length != 0);
+}
+
+std::string_view FieldValue(const Head& head, std::string_view lower) {
+  for (const Field& field : head.fields)
+    if (EqualsLower(field.name, lower)) return field.value;
+  return {};
+}
+
+}  // namespace
+
+/// What a signature waits for.
+struct ExchangeCredential::Pending {
+  WorkloadSignature signature;
+  policy::CredentialUse use;
+};
+
+ExchangeCredential::ExchangeCredential() = default;
+ExchangeCredential::~ExchangeCredential() { Clear(); }
+
+void ExchangeCredential::Clear() {
+  head_.Clear();
+  for (Swap& swap : swaps_) Wipe(&swap.to);
+  swaps_.clear();
+  swapper_.reset();
+  scanner_.reset();
+  forbidden_.clear();
+  forbidden_names_.clear();
+  redactor_ = Redactor();
+  kept_.clear();
+  secret_.reset();
+  pending_.reset();
+  edited_ = needs_body_ = body_work_ = changes_length_ = false;
+}
+
+CredentialFailure ExchangeCredential::Failed(std::string_view why, uint16_t status) const {
+  return {status, status == 502 ? policy::Reason::kUpstream : policy::Reason::kProtocol,
+          fmt::format("credential {}: {}", name_, why)};
+}
+
+CredentialFailure ExchangeCredential::Astray(size_t stand_in) const {
+  return {403, policy::Reason::kProtocol,
+          fmt::format("the request carries the stand-in of credential {}, which the rule for it does not name",
+                      forbidden_names_[stand_in])};
+}
+
+bool ExchangeCredential::Concerns(Worker& worker) {
+  const SecretStore* store = worker.shared().options().secrets.get();
+  return !worker.snapshot()->credentials().empty() || (store != nullptr && !store->stand_ins().empty());
+}
+
+void ExchangeCredential::ReadStandIns(const SecretStore& store, const policy::Credential* named) {
+  for (const EnvironmentStandIn& given : store.stand_ins()) {
+    const bool used = named != nullptr && named->send.kind == UseKind::kPlaceholder && named->send.text == given.variable;
+    if (used) {
+      swaps_.push_back({given.text, {}});
+    } else {
+      forbidden_.push_back(given.text);
+      forbidden_names_.push_back(given.credential);
+    }
+  }
+}
+
+// A token that is there, or that a fetch brings: one at a time for all workers.
+Task<std::optional<CredentialFailure>> ExchangeCredential::Apply(Worker& worker, Waiter& waiter, Request request) {
+  Clear();
+  request_ = std::move(request);
+  SecretStore* store = worker.shared().options().secrets.get();
+  const auto& credentials = request_.snapshot->credentials();
+  const policy::Credential* credential = request_.credential < credentials.size() ? &credentials[request_.credential] : nullptr;
+  if (credential != nullptr) name_ = credential->name;
+  if (request_.credential != policy::kNoIndex16 && (credential == nullptr || store == nullptr))
+    co_return Failed("its secret is not known here");
+  if (store == nullptr) co_return std::nullopt;
+  ReadStandIns(*store, credential);
+  if (auto astray = FindStandIn(forbidden_, request_.head->fields, request_.target)) co_return Astray(*astray);
+  const bool searchable = HasBody(request_.framing) && FieldValue(*request_.head, "content-encoding").empty();
+  if (searchable && !forbidden_.empty()) {
+    scanner_ = std::make_unique<StandInScanner>(forbidden_);
+    body_work_ = true;
+  }
+  if (credential == nullptr) co_return std::nullopt;
+  if (credential->send.kind == UseKind::kClientCertificate) {
+    // It belongs to the TLS handshake: where that has not used it, nothing may go out in its name.
+    if (request_.certificate == ClientCertificate::kUsed) co_return std::nullopt;
+    co_return Failed("its client certificate is not used on this connection");
+  }
+  SecretLookup found;
+  if (credential->from.kind != policy::SecretSource::Kind::kOauth) {
+    found = store->Find(*credential);
+  } else {
+    const SteadyTime deadline = worker.reactor().now() + kTokenDeadline + std::chrono::seconds(5);
+    for (;;) {
+      const TokenStep step = store->TokenFor(credential->from, worker.reactor().now(), &found);
+      if (step == TokenStep::kFetch || step == TokenStep::kUseAndFetch) worker.FetchTokenSoon(credential->from);
+      if (step == TokenStep::kUse || step == TokenStep::kUseAndFetch || step == TokenStep::kFail) break;
+      const Wake wake = co_await waiter.Wait({}, worker.reactor().now() + kTokenPoll);
+      if (wake == Wake::kCancelled) co_return Failed("the exchange ended before a token came");
+      if (worker.reactor().now() >= deadline) co_return Failed("no token came in time");
+    }
+  }
+  if (found.secret == nullptr) co_return Failed(found.fault);
+  secret_ = std::move(found.secret);
+  co_return UseSecret(*credential);
+}
+
+std::optional<CredentialFailure> ExchangeCredential::UseSecret(const policy::Credential& credential) {
+  const std::string_view secret = secret_->Reveal();
+  std::vector<Field> fields;
+  for (const Field& field : request_.head->fields)
+    if (field.forward) fields.push_back(field);
+  head_.fields = std::move(fields);
+  head_.target = request_.target;
+  head_.trailer = request_.head->trailer;
+  edited_ = true;
+  if (credential.send.kind == UseKind::kSigV4) return PrepareSignature(credential);
+  redactor_.Add(secret);
+  if (credential.send.kind != UseKind::kPlaceholder) {
+    if (auto added = AddCredential(credential.send, secret, &head_); !added) return Failed("its secret " + added.error().message);
+    return std::nullopt;
+  }
+  if (auto fit = CheckSecretText(secret); !fit) return Failed("its secret " + fit.error().message);
+  for (Swap& swap : swaps_) swap.to = secret;
+  SwapHead(swaps_, &head_);
+  if (!HasBody(request_.framing) || !FieldValue(*request_.head, "content-encoding").empty()) return std::nullopt;
+  std::vector<Swap> body = SwapsFor(swaps_, BodyFormOf(FieldValue(*request_.head, "content-type")));
+  if (body.empty()) return std::nullopt;
+  changes_length_ = !KeepsLength(body);
+  swapper_ = std::make_unique<StreamSwapper>(std::move(body));
+  body_work_ = true;
+  return std::nullopt;
+}
+
+std::optional<CredentialFailure> ExchangeCredential::PrepareSignature(const policy::Credential& credential) {
+  auto keys = ParseAwsKeys(secret_->Reveal());
+  if (!keys) return Failed("its secret " + keys.error().message);
+  redactor_.Add(keys->key);
+  redactor_.Add(keys->token);
+  auto signature = ReadSignature(head_);
+  if (!signature) return Failed(signature.error().message, 403);
+  pending_ = std::make_unique<Pending>(Pending{std::move(*signature), credential.send});
+  const std::string_view service = pending_->use.service.empty() ? pending_->signature.service : pending_->use.service;
+  if (PayloadHashFor(pending_->signature, service) != PayloadHash::kOfBody) return Sign({});
+  if (!HasBody(request_.framing)) return Sign({});
+  needs_body_ = true;
+  return std::nullopt;
+}
+
+std::optional<CredentialFailure> ExchangeCredential::Sign(std::string_view body) {
+  needs_body_ = false;
+  const policy::CredentialUse& use = pending_->use;
+  const WorkloadSignature& signature = pending_->signature;
+  std::string hash;
+  switch (PayloadHashFor(signature, use.service.empty() ? signature.service : use.service)) {
+    case PayloadHash::kDeclared:
+      hash = signature.payload_hash;
+      break;
+    case PayloadHash::kOfBody:
+      hash = LowerHex(Sha256(body));
+      break;
+    case PayloadHash::kUnsigned:
+      hash = "UNSIGNED-PAYLOAD";
+      break;
+  }
+  SignRequest sign;
+  sign.method = request_.head->method;
+  sign.host = request_.host;
+  sign.region = use.region;
+  sign.service = use.service;
+  sign.now = std::chrono::duration_cast<std::chrono::seconds>(SystemClock().Wall().time_since_epoch()).count();
+  sign.payload_hash = hash;
+  const auto keys = ParseAwsKeys(secret_->Reveal());
+  if (auto done = SignAnew(sign, signature, *keys, {Sha256, HmacSha256}, &head_); !done) return Failed(done.error().message, 403);
+  return std::nullopt;
+}
+
+std::optional<CredentialFailure> ExchangeCredential::Body(std::string_view piece, std::string* out) {
+  if (scanner_ != nullptr)
+    if (const auto astray = scanner_->Push(piece)) return Astray(*astray);
+  if (swapper_ != nullptr) {
+    swapper_->Push(piece, out);
+  } else {
+    out->append(piece);
+  }
+  return std::nullopt;
+}
+
+void ExchangeCredential::FinishBody(std::string* out) {
+  if (swapper_ != nullptr) swapper_->Finish(out);
+}
+
+std::string_view ExchangeCredential::Keep(std::string&& text) { return kept_.emplace_back(std::move(text)); }
+
+void ExchangeCredential::Redact(ResponseHead* head) {
+  if (redactor_.empty()) return;
+  if (auto clean = redactor_.Redact(head->reason)) head->reason = Keep(std::move(*clean));
+  for (Field& field : head->fields) {
+    if (auto clean = redactor_.Redact(field.value)) field.value = Keep(std::move(*clean));
+    // A name of the secret's own characters: the field goes.
+    if (redactor_.Redact(field.name)) field.forward = false;
+  }
+}
+
+void ExchangeCredential::RedactLines(std::string* lines) {
+  if (redactor_.empty() || lines->empty()) return;
+  std::string out;
+  std::string_view rest = *lines;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end);
+    const size_t colon = std::min(line.find(':'), line.size());
+    if (!redactor_.Redact(line)) {
+      out += line;
+    } else {
+      out += fmt::format("{}: {}\r\n", line.substr(0, colon), kRedacted);
+    }
+  }
+  *lines = std::move(out);
+}
+
+}  // namespace sluice::proxy
