@@ -103,6 +103,14 @@ Result<void> CheckOpen(const ProxyOptions& options, const Plan& plan) {
                           open->endpoint.ToString()));
 }
 
+// A rule that sends a credential would send none here: better no start than requests without it.
+Result<policy::SnapshotPtr> LoadServable(const ProxyOptions& options) {
+  auto snapshot = LoadPolicy(options, kCommand);
+  if (snapshot && !(*snapshot)->credentials().empty())
+    return Fail(Code::kInvalid, "the policy has `credentials:`, which `sluice proxy` does not send; use `sluice run`");
+  return snapshot;
+}
+
 Result<Plan> MakePlan(const ProxyOptions& options) {
   Plan plan;
   if (options.listen.empty()) return Fail(Code::kInvalid, "no address; give --listen 127.0.0.1:3128, or another");
@@ -120,7 +128,7 @@ Result<Plan> MakePlan(const ProxyOptions& options) {
   auto labels = ParseLabels(options.labels);
   if (!labels) return std::unexpected(labels.error());
   plan.labels = *std::move(labels);
-  auto snapshot = LoadPolicy(options, kCommand);
+  auto snapshot = LoadServable(options);
   if (!snapshot) return std::unexpected(snapshot.error());
   plan.snapshot = *std::move(snapshot);
   auto engine = MakeEngineOptions(options);
@@ -278,7 +286,7 @@ void Drain(const ProxyOptions& options, std::chrono::milliseconds longest, proxy
 }
 
 Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& plan) {
-  auto snapshot = LoadPolicy(options, kCommand);
+  auto snapshot = LoadServable(options);
   if (!snapshot) return snapshot;
   if (plan.tokens != nullptr) {
     auto tokens = ReadTokens(options.tokens);

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "policy/query.h"
-#include "proxy/io/client_tokens.h"
 #include "proxy/flow.h"
+#include "proxy/io/client_tokens.h"
 #include "proxy/io/explicit_options.h"
 #include "proxy/io/flow_context.h"
 #include "proxy/io/http_session.h"
