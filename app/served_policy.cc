@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/stderr_lines.h"
 #include "policy/compiled.h"
+#include "policy/credential.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -30,6 +31,24 @@ void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) 
   }
   LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
           options.policy);
+}
+
+// What the language has and the proxy does not carry out in this version. Ignored it would let out more than the policy says.
+Result<void> CheckCarriedOut(const policy::Snapshot& snapshot, std::string_view command) {
+  const auto refuse = [&](std::string_view what, const SourceSpan& span) {
+    return std::unexpected(
+        Error{Code::kInvalid,
+              fmt::format("{} not carried out by `{}` in this version; `lint`, `explain` and `prove` know it. Remove it to run",
+                          what, command),
+              0, span});
+  };
+  if (!snapshot.proxies().empty()) return refuse("`proxies` and `via` are", snapshot.proxies().front().span);
+  for (const policy::Credential& credential : snapshot.credentials())
+    if (credential.send.kind == policy::CredentialUse::Kind::kClientCertificate)
+      return refuse("`send: client-certificate` is", credential.span);
+  for (const policy::Rule& rule : snapshot.compiled().rules)
+    if (!rule.pins.empty()) return refuse("`pins` is", rule.span);
+  return {};
 }
 
 }  // namespace
@@ -61,6 +80,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
         fmt::format("`{}`: `{}` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text, command), 0,
         rule->span});
   }
+  if (auto carried = CheckCarriedOut(**snapshot, command); !carried) return std::unexpected(carried.error());
   for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
     LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
   TellImport(**snapshot, options);
