@@ -11,17 +11,17 @@
 
 namespace sluice::app {
 
-struct Outcome {
+struct Captured {
   int code = 0;
   std::string out;
   std::string err;
 };
 
 template <class F>
-Outcome Capture(F run) {
+Captured Capture(F run) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
-  Outcome outcome;
+  Captured outcome;
   outcome.code = run();
   outcome.out = ::testing::internal::GetCapturedStdout();
   outcome.err = ::testing::internal::GetCapturedStderr();

@@ -19,7 +19,7 @@ using ::testing::StartsWith;
 
 class PolicyCommands : public InFolder {
  protected:
-  Outcome LintOf(std::vector<std::string> files, ReportFormat format = ReportFormat::kText) {
+  Captured LintOf(std::vector<std::string> files, ReportFormat format = ReportFormat::kText) {
     return Capture([&] {
       LintOptions options;
       options.files = std::move(files);
@@ -27,7 +27,7 @@ class PolicyCommands : public InFolder {
       return RunLint(options);
     });
   }
-  Outcome Explain(const std::string& question, ExplainOptions options = {}) {
+  Captured Explain(const std::string& question, ExplainOptions options = {}) {
     if (options.file.empty())
       options.file =
           Write("policy.yaml",
@@ -85,7 +85,7 @@ TEST_F(PolicyCommands, ExplainTakesOperations) {
     ExplainOptions options = base;
     options.body = c.body;
     options.json = c.json;
-    const Outcome o = Explain(c.question, options);
+    const Captured o = Explain(c.question, options);
     EXPECT_EQ(o.code, c.code) << c.question << o.out << o.err;
     EXPECT_THAT(o.out, HasSubstr(c.out)) << c.question;
   }
@@ -93,7 +93,7 @@ TEST_F(PolicyCommands, ExplainTakesOperations) {
 
 TEST_F(PolicyCommands, LintSaysOkWithRulesAndDigest) {
   const auto file = Write("p.yaml", "version: 1\nrules:\n  - allow: GET a.test\n");
-  const Outcome o = LintOf({file});
+  const Captured o = LintOf({file});
   EXPECT_EQ(o.code, 0);
   EXPECT_THAT(o.out, MatchesRegex(file + ": ok, 1 rule \\(digest [0-9a-f]{4}…\\)\n"));
 }
@@ -106,7 +106,7 @@ TEST_F(PolicyCommands, LintExitsByTheWorstThatItFound) {
   EXPECT_THAT(LintOf({warned}).out, HasSubstr("w.yaml:3:12: warning: "));
   EXPECT_EQ(LintOf({warned, wrong}).code, 1);
   EXPECT_THAT(LintOf({wrong}).out, HasSubstr("[opaque-allow-meets-deny]"));
-  const Outcome o = LintOf({wrong, broken, warned});
+  const Captured o = LintOf({wrong, broken, warned});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(
       o.err,
@@ -125,21 +125,21 @@ TEST_F(PolicyCommands, LintSpeaksJson) {
 }
 
 TEST_F(PolicyCommands, ExplainNamesTheDecidingRule) {
-  const Outcome allowed = Explain("GET https://api.github.com/repos/a/b");
+  const Captured allowed = Explain("GET https://api.github.com/repos/a/b");
   EXPECT_EQ(allowed.code, 0);
   EXPECT_THAT(
       allowed.out,
       StartsWith("allowed  GET https://api.github.com/repos/a/b   inspected\n  by       allow: GET api.github.com/repos/**   "));
   EXPECT_THAT(allowed.out, HasSubstr("policy.yaml:3\n"));
   EXPECT_EQ(Explain("api.github.com/repos/a").code, 0);
-  const Outcome denied = Explain("GET https://api.github.com/repos/secret/x");
+  const Captured denied = Explain("GET https://api.github.com/repos/secret/x");
   EXPECT_EQ(denied.code, 1);
   EXPECT_THAT(denied.out, HasSubstr("deny_rule"));
   EXPECT_THAT(denied.out, HasSubstr("deny: GET api.github.com/repos/secret/**"));
 }
 
 TEST_F(PolicyCommands, ExplainSaysWhatIsMissing) {
-  const Outcome o = Explain("POST https://api.github.com/x");
+  const Captured o = Explain("POST https://api.github.com/x");
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.out, HasSubstr("no rule allows POST to api.github.com; nearest: GET api.github.com/repos/** (policy.yaml:3)"));
   EXPECT_THAT(o.out, HasSubstr("allow it - allow: POST api.github.com/x\n"));
@@ -155,7 +155,7 @@ TEST_F(PolicyCommands, ExplainSaysWhatIsMissing) {
 TEST_F(PolicyCommands, ExplainTakesEveryKindOfQuestion) {
   EXPECT_EQ(Explain("git fetch-pack github.com/octo/hello").code, 0);
   EXPECT_EQ(Explain("git upload-pack github.com/octo/hello.git").code, 0);
-  const Outcome push = Explain("git receive-pack github.com/octo/hello");
+  const Captured push = Explain("git receive-pack github.com/octo/hello");
   EXPECT_EQ(push.code, 1);
   EXPECT_THAT(push.out, HasSubstr("allow it - allow: git receive-pack github.com/octo/hello\n"));
   EXPECT_EQ(Explain("tcp db.test:5432").code, 0);
@@ -177,7 +177,7 @@ TEST_F(PolicyCommands, NothingPrintedMovesTheCursor) {
   json.format = OutputFormat::kJson;
   for (const std::string start : {"unix /run/", "GET https://api.github.com/", "GET ", "connect ", "git fetch-pack ", "dns ", ""})
     for (const ExplainOptions& options : {ExplainOptions{}, json}) {
-      const Outcome o = Explain(start + hostile, options);
+      const Captured o = Explain(start + hostile, options);
       const std::string text = o.out + o.err;
       EXPECT_EQ(text.find("\nforged"), std::string::npos) << text;
       for (const char* bad : {"\x1b", "\xe2\x80\xae", "\xc2\x9b", "\xff"}) EXPECT_EQ(text.find(bad), std::string::npos) << text;
@@ -187,7 +187,7 @@ TEST_F(PolicyCommands, NothingPrintedMovesTheCursor) {
 TEST_F(PolicyCommands, AnUnusualMethodIsRemarkedOn) {
   const auto odd =
       Write("odd.yaml", "version: 1\nrules:\n  - allow: GET,FOO a.test\n  - deny: QUUX a.test\n  - allow: MERGE a.test\n");
-  const Outcome o = LintOf({odd});
+  const Captured o = LintOf({odd});
   EXPECT_EQ(o.code, 0);
   EXPECT_THAT(o.out,
               HasSubstr("odd.yaml:3:12: warning: `allow: FOO,GET a.test` is about the method FOO, which is not a usual one; "
@@ -200,7 +200,7 @@ TEST_F(PolicyCommands, AnUnusualMethodIsRemarkedOn) {
 
 TEST_F(PolicyCommands, ExplainSaysWhatIsWrongWithAQuestion) {
   const auto said = [&](const std::string& question) {
-    const Outcome o = Explain(question);
+    const Captured o = Explain(question);
     EXPECT_EQ(o.code, 2) << question;
     EXPECT_EQ(o.out, "") << question;
     return o.err;
@@ -222,10 +222,10 @@ TEST_F(PolicyCommands, ExplainKnowsThatAConnectionByNameBeginsWithALookup) {
   const auto file = Write("cidr.yaml", "version: 1\nrules:\n  - allow: tcp 10.0.0.0/8:5432\n  - allow: dns db.test\n");
   ExplainOptions options;
   options.file = file;
-  const Outcome known = Explain("connect db.test:5432", options);
+  const Captured known = Explain("connect db.test:5432", options);
   EXPECT_EQ(known.code, 0);
   EXPECT_THAT(known.out, HasSubstr("--ip ADDRESS asks about one"));
-  const Outcome unknown = Explain("connect other.test:5432", options);
+  const Captured unknown = Explain("connect other.test:5432", options);
   EXPECT_EQ(unknown.code, 1);
   EXPECT_THAT(unknown.out, HasSubstr("denied   connect other.test:5432   dns\n"));
   EXPECT_THAT(unknown.out, HasSubstr("no rule allows a lookup of other.test"));
@@ -241,13 +241,13 @@ TEST_F(PolicyCommands, ExplainTakesProcessTimeAndAddress) {
   EXPECT_THAT(Explain("GET n.test").out, HasSubstr("without --by"));
   EXPECT_THAT(Explain("GET https://api.github.com/repos/a").out, Not(HasSubstr("without --by")));
   node.at = "2027-01-01";
-  const Outcome late = Explain("GET n.test", node);
+  const Captured late = Explain("GET n.test", node);
   EXPECT_EQ(late.code, 1);
   EXPECT_THAT(late.out, HasSubstr("expired"));
   ExplainOptions inside;
   inside.ip = "10.1.2.3";
   EXPECT_EQ(Explain("tcp db.test:5432", inside).code, 0);
-  const Outcome guarded = Explain("GET https://api.github.com/repos/a", inside);
+  const Captured guarded = Explain("GET https://api.github.com/repos/a", inside);
   EXPECT_EQ(guarded.code, 1);
   EXPECT_THAT(guarded.out, HasSubstr("private_ip"));
   inside.ip = "10.1";
@@ -262,13 +262,13 @@ constexpr const char* kOpenShell =
 
 TEST_F(PolicyCommands, ImportPrintsAPolicyThatLoads) {
   const auto file = Write("openshell.yaml", kOpenShell);
-  const Outcome o = Capture([&] { return RunImport({file, "", "", OutputFormat::kText, Verbosity::kVerbose}); });
+  const Captured o = Capture([&] { return RunImport({file, "", "", OutputFormat::kText, Verbosity::kVerbose}); });
   EXPECT_EQ(o.code, 0);
   EXPECT_THAT(o.out, HasSubstr("  - allow: tcp a.test:443\n    under: [/usr/bin/curl]\n"));
   EXPECT_THAT(o.out, HasSubstr("# wider: `enforcement` is left out, which means `audit`"));
   EXPECT_THAT(o.err, HasSubstr("openshell.yaml:5:15: `enforcement` is left out"));
   EXPECT_EQ(LintOf({Write("native.yaml", o.out)}).code, 0);
-  const Outcome quiet = Capture([&] { return RunImport({file, "openshell", "", OutputFormat::kText, Verbosity::kQuiet}); });
+  const Captured quiet = Capture([&] { return RunImport({file, "openshell", "", OutputFormat::kText, Verbosity::kQuiet}); });
   EXPECT_EQ(quiet.out, o.out);
   EXPECT_EQ(quiet.err, "");
 }
@@ -289,7 +289,7 @@ TEST_F(PolicyCommands, ImportRefusesWithThePlaceOrTheKinds) {
   const auto import = [&](const std::string& file, const std::string& from) {
     return Capture([&] { return RunImport({file, from, "", OutputFormat::kText, Verbosity::kQuiet}); });
   };
-  const Outcome field = import(Write("bad.yaml", "version: 1\nnetwork_polices: {}\nlandlock: {}\n"), "");
+  const Captured field = import(Write("bad.yaml", "version: 1\nnetwork_polices: {}\nlandlock: {}\n"), "");
   EXPECT_EQ(field.code, 2);
   EXPECT_EQ(field.out, "");
   EXPECT_THAT(field.err, HasSubstr("bad.yaml:2:1: error: unknown field `network_polices`"));
@@ -302,7 +302,7 @@ TEST_F(PolicyCommands, ImportRefusesWithThePlaceOrTheKinds) {
 
 TEST_F(PolicyCommands, LintAndExplainTakeThemAsTheyAre) {
   const auto file = Write("openshell.yaml", kOpenShell);
-  const Outcome lint = LintOf({file});
+  const Captured lint = LintOf({file});
   EXPECT_EQ(lint.code, 0);
   EXPECT_THAT(lint.out, HasSubstr("openshell.yaml:5:15: warning: `enforcement` is left out"));
   EXPECT_THAT(lint.out, HasSubstr("ok, 1 rule "));
@@ -310,7 +310,7 @@ TEST_F(PolicyCommands, LintAndExplainTakeThemAsTheyAre) {
   options.file = file;
   options.question = "DELETE https://a.test/x";
   options.by = "/usr/bin/curl";
-  const Outcome explain = Capture([&] { return RunExplain(options); });
+  const Captured explain = Capture([&] { return RunExplain(options); });
   EXPECT_EQ(explain.code, 0);
   EXPECT_THAT(explain.out, HasSubstr("openshell.yaml:5"));
 }
