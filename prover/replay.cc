@@ -89,13 +89,12 @@ bool PinsHold(const Snapshot& outer, const Decision& wide, const Snapshot& inner
                              [&](const auto& pin) { return std::ranges::find(all, pin) != all.end(); });
 }
 
-// What becomes of the witness, over all layers.
+// What becomes of the witness, over all layers: bytes that pass unread go the way of their connection.
 Decision Whole(const Snapshot& snapshot, const Witness& witness) {
   const Asked asked(witness);
-  Decision decision = snapshot.DecideConnect(asked.Connection()).decision;
-  return witness.layer == Layer::kHttp && decision.allowed
-             ? asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked)
-             : decision;
+  const policy::ConnectDecision connect = snapshot.DecideConnect(asked.Connection());
+  if (witness.layer != Layer::kHttp || connect.verdict != ConnectVerdict::kInspect) return connect.decision;
+  return asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked);
 }
 
 std::string NameOf(const Snapshot& snapshot, Way way, const Decision& decision) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <set>
 
 #include "policy/layers.h"
@@ -168,7 +169,8 @@ class RequestSearch {
 
   void Bodies(const BoxSet& alive, const Choice& choice) {
     if (Dead(alive)) return;
-    for (const auto& elements : bodies_->elements()) {
+    // What says most first.
+    for (const auto& elements : bodies_->elements() | std::views::reverse) {
       ForEachElement(elements, alive, [&](const BodyElement& element, const BoxSet& next) {
         Choice more = choice;
         more.body = &element;

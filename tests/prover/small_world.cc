@@ -67,7 +67,7 @@ void AddTexts(const std::vector<Glob>& globs, const std::string& alphabet, size_
 
 World Hosts() {
   World w{.name = "hosts",
-          .pairs = 72'000,
+          .pairs = 67'000,
           .verbs = {"GET", "GET,POST", "http", "tls", "tcp", "dns", "udp", "http://GET"},
           .hosts = {"a.t", "b.t", "*.a.t", "**.a.t", "**", "x*.t", "*.t", "x.a.t"}};
   w.ports = {"", "443", "80"};
@@ -95,7 +95,7 @@ World Paths() {
 }
 
 World Readings() {
-  World w{.name = "readings", .pairs = 72'000, .verbs = {"GET"}, .hosts = {"a.t"}};
+  World w{.name = "readings", .pairs = 66'000, .verbs = {"GET"}, .hosts = {"a.t"}};
   w.paths = {"", "/v/**", "/v", "/*", "/**/v", "/a/v", "/a/*"};
   w.opening_paths = true;
   w.names = {"a.t"};
@@ -287,7 +287,7 @@ bool IsFeasible(const Witness& tuple) {
 
 World Graphql() {
   World w{.name = "graphql",
-          .pairs = 1'500,
+          .pairs = 1'200,
           .verbs = {"GET", "GET,POST", "http", "POST", "graphql query", "graphql query", "graphql mutation", "graphql mutation",
                     "tls"},
           .hosts = {"a.t"}};
@@ -314,7 +314,7 @@ World Graphql() {
 
 World Calls() {
   World w{.name = "calls",
-          .pairs = 1'500,
+          .pairs = 1'200,
           .verbs = {"POST", "GET", "http", "GET,DELETE", "mcp initialize", "mcp tools/call", "mcp tools/call", "mcp *",
                     "mcp ping", "jsonrpc a", "jsonrpc a*", "jsonrpc *"},
           .hosts = {"a.t"}};
@@ -345,7 +345,7 @@ World Calls() {
 
 World Pushes() {
   World w{.name = "pushes",
-          .pairs = 2'000,
+          .pairs = 1'200,
           .verbs = {"GET", "POST", "http", "git receive-pack", "git receive-pack", "git receive-pack", "ws", "ws", "grpc", "grpc",
                     "tls"},
           .hosts = {"a.t"}};

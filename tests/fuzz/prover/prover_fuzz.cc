@@ -28,7 +28,8 @@ void Check(const World& world, const Side& winner, const Side& loser, const std:
   for (size_t t = 0; t < world.tuples.size() && found.empty(); ++t)
     if (winner.reach[t] && !loser.reach[t]) Fail("missed", loser, winner, world.tuples[t].Text());
   for (const Difference& difference : found)
-    if (!Replay(*winner.snapshot, difference.witness).reached || Replay(*loser.snapshot, difference.witness).reached)
+    if (!Replay(*winner.snapshot, difference.witness).reached ||
+        ReplayWay(*loser.snapshot, *winner.snapshot, difference.witness).reached)
       Fail("does not hold", loser, winner, difference.witness.Text());
 }
 
