@@ -68,10 +68,8 @@ nlohmann::json BodyJson(const prover::WitnessBody& body) {
               {"field", body.graphql.field},
               {"json", LeavesJson(body.json.value_or(policy::JsonLeaves{}))}};
     case Kind::kRpc: {
-      nlohmann::json out{{"kind", "jsonrpc"},
-                         {"method", body.rpc.method},
-                         {"json", LeavesJson(body.rpc.message)},
-                         {"batch", body.batch}};
+      nlohmann::json out{
+          {"kind", "jsonrpc"}, {"method", body.rpc.method}, {"json", LeavesJson(body.rpc.message)}, {"batch", body.batch}};
       if (body.rpc.tool) out["tool"] = *body.rpc.tool;
       return out;
     }

@@ -13,6 +13,7 @@
 #include "app/commands.h"
 #include "app/completion.h"
 #include "app/exit_code.h"
+#include "app/proxy.h"
 #include "app/run.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -21,7 +22,9 @@
 
 namespace {
 
+using sluice::app::ProxyOptions;
 using sluice::app::RunOptions;
+using sluice::app::ServedOptions;
 
 constexpr const char* kAbout =
     "sluice: an egress policy proxy. A workload runs with no network of its own; what it reaches is what the policy says.";
@@ -36,6 +39,19 @@ Examples:
 Exit code: the command's own (128 + N when signal N ended it); 2 bad input, 3 --fail-on-deny and something was denied,
 4 this machine lacks a needed feature, 5 the supervisor failed, 126 and 127 as a shell.
 SIGHUP or a change of the policy file reloads it.)";
+
+constexpr const char* kProxyExamples = R"(
+Examples:
+  sluice proxy --listen 127.0.0.1:3128 --policy policy.yaml --ca-out ca.pem
+  sluice proxy --listen 127.0.0.1:0 --allow 'GET api.github.com/**' --ca-out ca.pem --bundle-out bundle.pem --print-env
+  sluice proxy --listen unix:/run/sluice.sock --listen 10.0.0.1:3128 --tokens tokens --policy policy.yaml
+  sluice proxy --listen 0.0.0.0:3128 --listen-tls-cert cert.pem --listen-tls-key key.pem --client-ca clients.pem -p policy.yaml
+
+A line of the token file: NAME sha256:HASH [KEY=VALUE...], the hash as `printf %s "$TOKEN" | sha256sum` prints it; the token is
+random (openssl rand -hex 32). Clients send it as the password of NAME, or as Bearer.
+
+Exit code: 0 after SIGTERM or SIGINT; 2 bad input, 4 this machine lacks a needed feature, 5 the proxy failed.
+SIGHUP or a change of the policy file reloads it, and SIGHUP the tokens.)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -62,24 +78,34 @@ class RunFormatter : public CLI::Formatter {
   }
 };
 
+// What `run` and `proxy` have in common.
+void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
+  sub->add_option("-p,--policy", served->policy, "Policy file")->type_name("FILE");
+  sub->add_option("-a,--allow", served->allows, "One more allow rule, as in a policy file; repeatable")
+      ->type_name("RULE")
+      ->allow_extra_args(false);
+  sub->add_option("--preset", served->presets, "The rules of a preset, the newest version unless one is named; repeatable")
+      ->type_name("NAME[@V][:PARAMETER=VALUE,...]")
+      ->allow_extra_args(false);
+  sub->add_option("--audit", served->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
+  sub->add_option("--resolver", served->resolvers, "Upstream DNS server; repeatable (default: the host's)")
+      ->type_name("IP[:PORT]")
+      ->allow_extra_args(false);
+  sub->add_option("--upstream-ca", served->upstream_ca, "Trust these roots (PEM) for upstreams, beside the system's; repeatable")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  sub->add_option("--name", served->name, fmt::format("Sandbox name in records (default: {})", default_name))->type_name("NAME");
+  sub->add_option("-l,--label", served->labels, "Label in every record; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  sub->add_flag("-q,--quiet", served->quiet, "Print denials and errors only");
+}
+
 CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
   sub->formatter(std::make_shared<RunFormatter>());
   sub->footer(kRunExamples);
-  sub->add_option("-p,--policy", run->policy, "Policy file")->type_name("FILE");
-  sub->add_option("-a,--allow", run->allows, "One more allow rule, as in a policy file; repeatable")
-      ->type_name("RULE")
-      ->allow_extra_args(false);
-  sub->add_option("--preset", run->presets, "The rules of a preset, the newest version unless one is named; repeatable")
-      ->type_name("NAME[@V][:PARAMETER=VALUE,...]")
-      ->allow_extra_args(false);
-  sub->add_option("--audit", run->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
-  sub->add_option("--resolver", run->resolvers, "Upstream DNS server; repeatable (default: the host's)")
-      ->type_name("IP[:PORT]")
-      ->allow_extra_args(false);
-  sub->add_option("--upstream-ca", run->upstream_ca, "Trust these roots (PEM) for upstreams, beside the system's; repeatable")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+  AddServed(sub, run, "the command's");
   sub->add_option("--rw", run->read_write, "A tree the command may write, beside the work directory; repeatable")
       ->type_name("DIR")
       ->allow_extra_args(false);
@@ -90,13 +116,41 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
   sub->add_option("--cwd", run->cwd, "Work directory (default: the current one)")->type_name("DIR");
-  sub->add_option("--name", run->name, "Sandbox name in records (default: the command's)")->type_name("NAME");
-  sub->add_option("-l,--label", run->labels, "Label in every record; repeatable")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
   sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
-  sub->add_flag("-q,--quiet", run->quiet, "Print denials and errors only");
+  sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  return sub;
+}
+
+CLI::App* AddProxy(CLI::App& app, ProxyOptions* proxy, bool* verbose) {
+  CLI::App* sub = app.add_subcommand("proxy", "Serve an explicit HTTP and SOCKS5 proxy under a policy");
+  sub->footer(kProxyExamples);
+  sub->add_option("--listen", proxy->listen,
+                  "Where clients connect: HTTP CONNECT, absolute form and SOCKS5 on one port; repeatable")
+      ->type_name("ADDRESS:PORT|unix:/PATH")
+      ->allow_extra_args(false);
+  AddServed(sub, proxy, "proxy");
+  sub->add_option("--ca-out", proxy->ca_out, "Write the authority's certificate (PEM), which clients are to trust, to FILE")
+      ->type_name("FILE");
+  sub->add_option("--bundle-out", proxy->bundle_out, "Write the system's roots with that certificate behind them to FILE")
+      ->type_name("FILE");
+  sub->add_flag("--print-env", proxy->print_env, "Print the variables that clients need as shell lines");
+  sub->add_option("--tokens", proxy->tokens, "Names and hashed tokens of clients: none is served without one")->type_name("FILE");
+  sub->add_option("--listen-tls-cert", proxy->tls_certificate, "Speak TLS to clients, with this certificate chain (PEM)")
+      ->type_name("FILE");
+  sub->add_option("--listen-tls-key", proxy->tls_key, "Its key (PEM)")->type_name("FILE");
+  sub->add_option("--client-ca", proxy->client_ca, "Serve only clients that show a certificate of these authorities (PEM)")
+      ->type_name("FILE");
+  sub->add_option("--proxy-protocol", proxy->proxy_protocol, "Want a PROXY protocol header (v1 or v2) before each client")
+      ->check(CLI::IsMember({"required"}))
+      ->type_name("required");
+  sub->add_option("--proxy-protocol-from", proxy->proxy_protocol_from,
+                  "Whose headers are believed, and who may connect; repeatable")
+      ->type_name("CIDR")
+      ->allow_extra_args(false);
+  sub->add_flag("--allow-open", proxy->allow_open, "Listen beyond this machine without asking clients who they are");
+  sub->add_option("--drain", proxy->drain, "At SIGTERM, let open connections end for this long (default: 10s)")
+      ->type_name("DURATION");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
   return sub;
 }
@@ -136,6 +190,8 @@ int Main(std::vector<std::string> arguments) {
   std::string shell;
   bool verbose = false;
   const CLI::App* run_command = AddRun(app, &run, &verbose);
+  ProxyOptions proxy;
+  const CLI::App* proxy_command = AddProxy(app, &proxy, &verbose);
   const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
@@ -163,6 +219,7 @@ int Main(std::vector<std::string> arguments) {
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
   if (run_command->parsed()) return sluice::app::Run(run);
+  if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
   for (const auto& [sub, act] : commands)
     if (sub->parsed()) return act();
   return sluice::app::PrintCompletion(shell);

@@ -247,7 +247,7 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   const std::string_view first = NextWord(&rest);
   if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)
     return Fail(Code::kInvalid, fmt::format("`{}` of what? A question is `METHOD URL`", first));
-  if (rest.empty()) return AskUrl(asker, "GET", first, {});
+  if (rest.empty() && !IsOperationVerb(first)) return AskUrl(asker, "GET", first, {});
   if (IsOperationVerb(first)) return AskOperation(asker, first, rest);
   if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);
   if (first == "tls") return AskConnect(asker, rest, policy::Transport::kTcp, 443);

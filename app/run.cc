@@ -20,6 +20,7 @@
 #include "app/host_sockets.h"
 #include "app/reload.h"
 #include "app/sandbox.h"
+#include "app/served_policy.h"
 #include "app/trust.h"
 #include "audit/io/audit_file.h"
 #include "base/log.h"
@@ -35,65 +36,10 @@
 namespace sluice::app {
 namespace {
 
+constexpr std::string_view kCommand = "sluice run";
+
 // The first address of the synthetic range is given to no name, and every address reaches the resolver.
 constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 timeout:2 attempts:2\n";
-
-int Report(const Error& error) {
-  if (error.span) {
-    QueueStderr(LineKind::kLog, policy::RenderError(error, StderrHasColor()) + "\n");
-  } else {
-    LogError("{}", error.message);
-  }
-  return ExitCodeFor(error);
-}
-
-// What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
-// load, the rest by `sluice lint`.
-void TellImport(const policy::Snapshot& snapshot, const RunOptions& options) {
-  const auto& compiled = snapshot.compiled();
-  if (compiled.origin.empty() || options.quiet) return;
-  size_t rest = 0;
-  for (const policy::Finding& remark : compiled.remarks) {
-    if (remark.severity == policy::Finding::Severity::kNote) {
-      ++rest;
-    } else {
-      LogWarn("{}:{}: {}", remark.span.file, remark.span.line, remark.message);
-    }
-  }
-  LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
-          options.policy);
-}
-
-Result<policy::SnapshotPtr> LoadPolicy(const RunOptions& options) {
-  policy::LoadOptions load;
-  load.extra_allows = options.allows;
-  load.extra_presets = options.presets;
-  auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
-  if (!snapshot) return snapshot;
-  if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
-    const policy::RuleInfo* rule = (*snapshot)->rule(udp.front());
-    return std::unexpected(Error{
-        Code::kInvalid,
-        fmt::format("`{}`: `sluice run` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text), 0,
-        rule->span});
-  }
-  for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
-    LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
-  TellImport(**snapshot, options);
-  return snapshot;
-}
-
-Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels) {
-  std::map<std::string, std::string> parsed;
-  for (const std::string& label : labels) {
-    const size_t equals = label.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return Fail(Code::kInvalid, fmt::format("--label {}: write KEY=VALUE", label));
-    if (!parsed.emplace(label.substr(0, equals), label.substr(equals + 1)).second)
-      return Fail(Code::kInvalid, fmt::format("--label {}: the key was given twice", label));
-  }
-  return parsed;
-}
 
 Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::string>& paths) {
   std::vector<std::string> trees;
@@ -208,33 +154,6 @@ Result<void> AddTrust(const RunOptions& options, const Trust& trust, const proxy
   return {};
 }
 
-Result<SandboxOptions> MakeSandboxOptions(const RunOptions& options) {
-  SandboxOptions sandbox;
-  for (const std::string& text : options.resolvers) {
-    auto resolver = ParseResolver(text);
-    if (!resolver) return std::unexpected(resolver.error());
-    sandbox.engine.resolvers.push_back(*resolver);
-  }
-  for (const std::string& file : options.upstream_ca) {
-    if (auto content = ReadFile(file); !content)
-      return Fail(Code::kInvalid, fmt::format("--upstream-ca: {}", content.error().message));
-    sandbox.engine.upstream_ca_files.push_back(Absolute(file));
-  }
-  auto addresses = HostAddresses();
-  if (!addresses) return std::unexpected(addresses.error());
-  sandbox.engine.host_addresses = *std::move(addresses);
-  return sandbox;
-}
-
-audit::Options MakeAuditOptions(const RunOptions& options, std::map<std::string, std::string> labels) {
-  audit::Options audit_options;
-  audit_options.file = options.audit;
-  audit_options.sandbox =
-      options.name.empty() ? std::filesystem::path(options.command.front()).filename().string() : options.name;
-  audit_options.labels = std::move(labels);
-  return audit_options;
-}
-
 // For --verbose: what the command gets to see.
 void DescribeSpec(const supervisor::LaunchSpec& spec) {
   LogDebug("command: {}", fmt::join(spec.argv, " "));
@@ -293,7 +212,7 @@ Result<Plan> MakePlan(const RunOptions& options) {
   auto labels = ParseLabels(options.labels);
   if (!labels) return std::unexpected(labels.error());
   plan.labels = *std::move(labels);
-  auto snapshot = LoadPolicy(options);
+  auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return std::unexpected(snapshot.error());
   plan.snapshot = *std::move(snapshot);
   HostSockets host_sockets;
@@ -306,9 +225,9 @@ Result<Plan> MakePlan(const RunOptions& options) {
     if (!opened) return std::unexpected(opened.error());
     plan.audit_file.emplace(*std::move(opened));
   }
-  auto sandbox = MakeSandboxOptions(options);
-  if (!sandbox) return std::unexpected(sandbox.error());
-  plan.sandbox = *std::move(sandbox);
+  auto engine = MakeEngineOptions(options);
+  if (!engine) return std::unexpected(engine.error());
+  plan.sandbox.engine = *std::move(engine);
   plan.sandbox.host_sockets = std::move(host_sockets);
   auto secrets = ReadSecrets(*plan.snapshot, plan.spec);
   if (!secrets) return std::unexpected(secrets.error());
@@ -335,7 +254,7 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
                                                      policy::CurrentPolicy& policy) {
   const auto load = [&options, &held, &secrets]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
-    auto next = LoadPolicy(options);
+    auto next = LoadPolicy(options, kCommand);
     // Afterwards again: a file that is swapped while it is read is then another one.
     if (next)
       if (auto own = held.Check((*next)->files()); !own) return std::unexpected(own.error());
@@ -384,8 +303,7 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
 int Run(const RunOptions& options) {
   if (options.command.empty())
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
-  if (options.policy.empty() && options.allows.empty() && options.presets.empty())
-    return Report(Error{Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME"});
+  if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
   // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.
   sigset_t blocked;
   sigemptyset(&blocked);
@@ -411,7 +329,9 @@ int Run(const RunOptions& options) {
   begun->End();
 
   policy::CurrentPolicy policy(plan->snapshot);
-  auto writer = audit::Writer::Start(MakeAuditOptions(options, std::move(plan->labels)), std::move(plan->audit_file));
+  auto writer = audit::Writer::Start(
+      MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string()),
+      std::move(plan->audit_file));
   if (!writer) return Report(writer.error());
   const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);

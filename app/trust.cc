@@ -123,6 +123,16 @@ Trust FindTrust() {
   return trust;
 }
 
+Result<std::string> ExtendedBundle(const std::string& authority_pem) {
+  const std::string system = SystemBundle();
+  if (system.empty()) return authority_pem;
+  auto roots = ReadFile(system, kLargestBundle);
+  if (!roots) return roots;
+  return *roots + "\n" + authority_pem;
+}
+
+std::span<const char* const> BundleVariables() { return kBundleVariables; }
+
 Result<void> ProvideTrust(const Trust& trust, const std::string& authority_pem, const Provide& provide) {
   TrustContents contents(authority_pem);
   for (const supervisor::FileOverlay& overlay : trust.overlays) {

@@ -4,6 +4,7 @@
 // the variables that Node, requests, curl, git, pip, cargo, AWS and gRPC read.
 
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,12 @@ struct Trust {
 /// What of this machine's bundles and Java stores there is. Needs no authority, so that a sandbox can be begun before there is
 /// one.
 [[nodiscard]] Trust FindTrust();
+
+/// The system's bundle with the authority behind it.
+[[nodiscard]] Result<std::string> ExtendedBundle(const std::string& authority_pem);
+
+/// Variables that programs read a bundle's place from.
+[[nodiscard]] std::span<const char* const> BundleVariables();
 
 using Provide = std::function<Result<void>(const UniqueFd& content)>;
 

@@ -13,6 +13,7 @@ pkg_check_modules(libidn2 REQUIRED IMPORTED_TARGET libidn2)
 pkg_check_modules(libpsl REQUIRED IMPORTED_TARGET libpsl)
 pkg_check_modules(libnftnl REQUIRED IMPORTED_TARGET libnftnl)
 pkg_check_modules(libmnl REQUIRED IMPORTED_TARGET libmnl)
+pkg_check_modules(libnghttp2 REQUIRED IMPORTED_TARGET libnghttp2)
 pkg_check_modules(libcap REQUIRED IMPORTED_TARGET libcap)
 
 # Every shared library costs each start a search, mappings and the look-up of its symbols. OpenSSL stays shared: its repairs must

@@ -309,6 +309,11 @@ bool IsMethodOverrideHeader(std::string_view name) {
 
 RequestView::RequestView(const RequestQuery& request) : request_(request) {
   for (const auto& header : request.headers) has_method_override_ |= IsMethodOverrideHeader(header.first);
+  const std::string_view type = ContentTypeOf(request.headers);
+  if (type.empty()) return;
+  is_json_ = IsJson(type);
+  is_lfs_json_ = IsLfsJson(type);
+  is_grpc_ = IsGrpc(type);
 }
 
 bool RequestView::AllowCovers(const Rule& rule) const {
@@ -334,7 +339,7 @@ Misses RequestView::AllowMisses(const Rule& rule) const {
   if ((request_.upgrade == Upgrade::kWebSocket) != (rule.verb == Verb::kWs)) misses |= kMissMethod;
   if (IsGit(rule.verb)) return misses | GitMisses(rule);
   misses |= VerbMisses(rule);
-  if (!rule.json.empty() && rule.verb == Verb::kHttp && !IsJson(ContentTypeOf(request_.headers))) misses |= kMissHeader;
+  if (!rule.json.empty() && rule.verb == Verb::kHttp && !is_json_) misses |= kMissHeader;
   if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) misses |= kMissPath;
   if (!AllowCoversQuery(rule, target.query)) misses |= kMissQuery;
   return misses;
@@ -347,12 +352,12 @@ Misses RequestView::VerbMisses(const Rule& rule) const {
     case Verb::kWs:
       return request_.method == "GET" ? 0 : kMissMethod;
     case Verb::kGrpc:
-      return (post ? 0u : Misses{kMissMethod}) | (IsGrpc(ContentTypeOf(request_.headers)) ? 0u : Misses{kMissHeader}) |
+      return (post ? 0u : Misses{kMissMethod}) | (is_grpc_ ? 0u : Misses{kMissHeader}) |
              (request_.target->has_query ? Misses{kMissQuery} : 0u);
     case Verb::kGraphql:
       return GraphqlMisses(rule);
     case Verb::kJsonRpc:
-      return (post ? 0u : Misses{kMissMethod}) | (IsJson(ContentTypeOf(request_.headers)) ? 0u : Misses{kMissHeader});
+      return (post ? 0u : Misses{kMissMethod}) | (is_json_ ? 0u : Misses{kMissHeader});
     case Verb::kMcp:
       return McpMisses(rule);
     default:
@@ -366,7 +371,7 @@ Misses RequestView::GraphqlMisses(const Rule& rule) const {
   const std::string_view query = request_.target->query;
   Misses misses = 0;
   if (request_.method == "POST") {
-    if (!IsJson(ContentTypeOf(request_.headers))) misses |= kMissHeader;
+    if (!is_json_) misses |= kMissHeader;
     if (request_.target->has_query && rule.query.empty() && !rule.query_keys) misses |= kMissQuery;
     if (HasGraphqlKey(query)) misses |= kMissQuery;
   } else if (request_.method == "GET") {
@@ -388,7 +393,7 @@ Misses RequestView::GraphqlMisses(const Rule& rule) const {
 
 // Streamable HTTP: calls are posted. Whoever may initialize has the session too: its event stream and its end.
 Misses RequestView::McpMisses(const Rule& rule) const {
-  if (request_.method == "POST") return IsJson(ContentTypeOf(request_.headers)) ? 0 : kMissHeader;
+  if (request_.method == "POST") return is_json_ ? 0 : kMissHeader;
   if (!HoldsMcpSession(rule)) return kMissMethod;
   if (request_.method == "GET") return AcceptsEventStream(request_.headers) ? 0 : kMissHeader;
   if (request_.method != "DELETE") return kMissMethod;
@@ -461,7 +466,7 @@ Misses RequestView::LfsMisses(const Rule& rule, std::string_view call) const {
   if (call == kLfsBatch) {
     if (method != "POST") misses |= kMissMethod;
     if (request_.target->has_query) misses |= kMissQuery;
-    if (!IsLfsJson(ContentTypeOf(request_.headers))) misses |= kMissHeader;
+    if (!is_lfs_json_) misses |= kMissHeader;
     return misses;
   }
   bool good = false;

@@ -79,6 +79,9 @@ class RequestView {
 
   const RequestQuery& request_;
   bool has_method_override_ = false;
+  bool is_json_ = false;  ///< what its one Content-Type says
+  bool is_lfs_json_ = false;
+  bool is_grpc_ = false;
 };
 
 /// What a request asks of a git server, read from its URL. Kept apart for the advice.

@@ -93,7 +93,9 @@ bool PinsHold(const Snapshot& outer, const Decision& wide, const Snapshot& inner
 Decision Whole(const Snapshot& snapshot, const Witness& witness) {
   const Asked asked(witness);
   Decision decision = snapshot.DecideConnect(asked.Connection()).decision;
-  return witness.layer == Layer::kHttp && decision.allowed ? asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked) : decision;
+  return witness.layer == Layer::kHttp && decision.allowed
+             ? asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked)
+             : decision;
 }
 
 std::string NameOf(const Snapshot& snapshot, Way way, const Decision& decision) {

@@ -8,10 +8,10 @@
 namespace sluice::prover {
 
 struct Answer {
-  bool reached = false;   ///< what the witness says, the way that it travels included
-  bool let_out = false;   ///< whichever way it travels
-  std::string way{};      ///< the name of the way that it travels, where the witness speaks of one
-  bool asks_body = false;  ///< the body bears on the answer
+  bool reached = false;                             ///< what the witness says, the way that it travels included
+  bool let_out = false;                             ///< whichever way it travels
+  std::string way{};                                ///< the name of the way that it travels, where the witness speaks of one
+  bool asks_body = false;                           ///< the body bears on the answer
   policy::Reason reason = policy::Reason::kNoRule;  ///< where it is not reached
   policy::RuleRef rule = policy::RuleRef::kNone;    ///< the rule that decided
 };

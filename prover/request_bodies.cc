@@ -111,7 +111,7 @@ void BodyDimension::Add(WitnessBody body, BodyKinds readable) {
     if (Admits(b, body, readable)) element.boxes.Set(b);
   element.json = (readable & policy::kBodyJson) != 0 && !body.batch;
   element.message = (readable & policy::kBodyRpc) != 0;
-  auto& elements = elements_[Asked(element)];
+  auto& elements = elements_[Asked(element) | (body.kind == Kind::kGraphql ? 4u : 0u)];
   if (std::any_of(elements.begin(), elements.end(), [&](const BodyElement& e) { return e.boxes == element.boxes; })) return;
   element.body = std::move(body);
   elements.push_back(std::move(element));

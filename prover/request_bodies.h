@@ -1,8 +1,8 @@
 #pragma once
 
 // What a request's body asks for, cut into elements for the boxes of one problem. A body of one item is enough: bodies are judged
-// item by item, each allowed by some rule and none denied, so one of several items is gained only if it is with one of them alone.
-// Of one item the reading decides who speaks of it, and no body can be read as GraphQL and as JSON-RPC at once.
+// item by item, each allowed by some rule and none denied, so one of several items is gained only if it is with one of them
+// alone. Of one item the reading decides who speaks of it, and no body can be read as GraphQL and as JSON-RPC at once.
 
 #include <array>
 #include <memory>
@@ -34,8 +34,9 @@ class BodyDimension {
  public:
   BodyDimension(const std::vector<Box>& boxes, Budget* budget);
 
-  /// By what is asked about JSON values: those with unlike answers cannot stand for each other.
-  [[nodiscard]] const std::array<std::vector<BodyElement>, 4>& elements() const { return elements_; }
+  /// By what is asked about JSON values, and whether a URL can say the same: those with unlike answers cannot stand for each
+  /// other.
+  [[nodiscard]] const std::array<std::vector<BodyElement>, 8>& elements() const { return elements_; }
   /// The dimensions of values for such a body, one for each group of pointers.
   [[nodiscard]] const std::vector<std::vector<LeavesElement>>& leaves(const BodyElement& body) const {
     return leaves_[Asked(body)];
@@ -56,10 +57,10 @@ class BodyDimension {
 
   const std::vector<Box>& boxes_;
   Budget* budget_;
-  policy::BodyKinds read_ = 0;                        ///< readings that some box looks at
+  policy::BodyKinds read_ = 0;                       ///< readings that some box looks at
   std::vector<std::unique_ptr<policy::Rule>> bare_;  ///< by box: the rule without `json`, where it looks at the body
   static size_t Asked(const BodyElement& body) { return (body.json ? 1u : 0u) | (body.message ? 2u : 0u); }
-  std::array<std::vector<BodyElement>, 4> elements_;
+  std::array<std::vector<BodyElement>, 8> elements_;
   std::array<std::vector<std::vector<LeavesElement>>, 4> leaves_;
 };
 

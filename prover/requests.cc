@@ -205,8 +205,14 @@ class RequestSearch {
     });
   }
 
+  // A GraphQL operation by GET stands in the URL, and nowhere else.
+  static bool StandsInUrl(const Choice& choice) {
+    return choice.method->method == "GET" && choice.body->body.kind == WitnessBody::Kind::kGraphql;
+  }
+
   void Shapes(const BoxSet& alive, const Choice& choice) {
     for (const QueryShape shape : dimensions_->shapes()) {
+      if (StandsInUrl(choice) && shape != QueryShape::kPairs) continue;
       Choice more = choice;
       more.shape = shape;
       BoxSet next = alive & dimensions_->ShapeBoxes(shape);
@@ -228,11 +234,19 @@ class RequestSearch {
   void QueryKeys(const BoxSet& alive, const Choice& choice) {
     if (Dead(alive)) return;
     if (choice.query.size() < dimensions_->query().size()) {
-      ForEachElement(dimensions_->query()[choice.query.size()], alive, [&](const ValueElement& element, const BoxSet& next) {
+      const auto go = [&](const ValueElement& element, const BoxSet& next) {
         Choice more = choice;
         more.query.push_back(&element);
         QueryKeys(next, more);
-      });
+      };
+      const auto& elements = dimensions_->query()[choice.query.size()];
+      if (!StandsInUrl(choice) || elements.front().key != "query") {
+        ForEachElement(elements, alive, go);
+        return;
+      }
+      std::vector<ValueElement> once = elements;
+      std::erase_if(once, [](const ValueElement& e) { return e.values.size() != 1; });
+      ForEachElement(once, alive, go);
       return;
     }
     const bool some =

@@ -20,7 +20,7 @@ struct RequestProblem {
   std::vector<InnerId> base_allows{};
   std::vector<InnerId> base_denies{};
   std::vector<InnerId> base_excepts{};  ///< allows; what they cover the base lacks
-  std::vector<InnerId> accepted{};  ///< taken out of the gains, whatever the base denies
+  std::vector<InnerId> accepted{};      ///< taken out of the gains, whatever the base denies
   auto operator<=>(const RequestProblem&) const = default;
 };
 

@@ -1,5 +1,5 @@
-// Where a policy lets out what the other does too, but another way: with a credential, through an upstream proxy, to a key. What is
-// gained is then the request together with the way (exact point 19).
+// Where a policy lets out what the other does too, but another way: with a credential, through an upstream proxy, to a key. What
+// is gained is then the request together with the way (exact point 19).
 
 #include <algorithm>
 #include <set>

@@ -22,6 +22,8 @@ std::string_view StatusTitle(uint16_t status) {
       return "Egress denied";
     case 405:
       return "Method Not Allowed";
+    case 407:
+      return "Proxy Authentication Required";
     case 408:
       return "Request Timeout";
     case 413:
@@ -142,7 +144,8 @@ void AppendDenial(Buffer* out, const Denial& denial, DenialForm form, Keep keep,
                           body.size(), denial.proxy_error, denial.id));
   out->Append(fmt::format("x-sluice-denied: {}\r\n", denial.id));
   if (denial.status == 426) out->Append("sec-websocket-version: 13\r\nupgrade: websocket\r\nconnection: Upgrade\r\n");
-  if (denial.status == 405) out->Append("allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
+  if (denial.status == 407) out->Append("proxy-authenticate: Basic realm=\"sluice\"\r\nproxy-authenticate: Bearer\r\n");
+  if (denial.status == 405) out->Append(fmt::format("allow: {}\r\n", kForwardedMethods));
   out->Append(keep == Keep::kClose ? "connection: close\r\n\r\n" : "\r\n");
   if (request_method != "HEAD") out->Append(body);
 }

@@ -17,6 +17,9 @@ namespace sluice::proxy {
 inline constexpr size_t kMaxReasonPhrase = 200;
 inline constexpr size_t kMaxDenialText = 2048;  ///< each text of a body; longer ones are cut
 
+/// For `Allow` beside 405.
+inline constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 enum class DenialForm : uint8_t { kJson, kText };
 
 struct Denial {

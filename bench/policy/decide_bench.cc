@@ -107,6 +107,29 @@ void GitFetch(benchmark::State& state) {
 }
 BENCHMARK(GitFetch);
 
+// A call of MCP among ten tools: what the request costs before its body is read, and with it.
+void McpCall(benchmark::State& state) {
+  std::string text = "version: 1\nrules:\n  - allow: mcp initialize a.example.com/mcp\n";
+  for (int i = 0; i < 10; ++i) text += fmt::format("  - allow: mcp tools/call a.example.com/mcp\n    tool: [tool{}_*]\n", i);
+  const auto snapshot = *LoadText(text, "bench.yaml");
+  const auto target = CanonicalizeTarget("/mcp");
+  const HeaderView headers[] = {{"host", "a.example.com"}, {"accept", "*/*"}, {"content-type", "application/json"}};
+  RequestBody body;
+  body.rpc.emplace().items.push_back({"tools/call", "tool7_search", {}});
+  RequestQuery request;
+  request.connection.host = "a.example.com";
+  request.connection.port = 443;
+  request.method = "POST";
+  request.target = &*target;
+  request.headers = headers;
+  if (state.range(0) != 0) request.body = &body;
+  const Decision decision = snapshot->DecideRequest(request);
+  if (decision.allowed != (state.range(0) != 0)) state.SkipWithError("another answer");
+  const Allocations allocations(state);
+  for (auto _ : state) benchmark::DoNotOptimize(snapshot->DecideRequest(request));
+}
+BENCHMARK(McpCall)->Arg(0)->Arg(1);
+
 void ConnectPrefixes(benchmark::State& state) {
   const auto count = static_cast<size_t>(state.range(0));
   std::string text = "version: 1\nrules:\n";

@@ -3,7 +3,7 @@
 
     bench/proxy/compare.py build/bench/bench/proxy/proxy_front [SECONDS]
 
-Needs nginx, wrk, curl, openssl and taskset. The proxy has core 0; the load generator and the origin share core 1. CPU per
+Needs nginx, wrk, curl, openssl and taskset; h2load and nghttpx for the rows of HTTP/2. The proxy has core 0; the load generator and the origin share core 1. CPU per
 request is the proxy's own (utime and stime over the run). Everything listens on 127.0.0.1 and ends with the script.
 """
 import os
@@ -104,6 +104,25 @@ def measure(label, port, origin, process, seconds, connections, script=None):
     return rate, cpu
 
 
+def h2load(port, origin, seconds, streams):
+    out = subprocess.run(["taskset", "-c", "1", "h2load", "-t1", "-c4", f"-m{streams}", f"-D{seconds}", "--warm-up-time=1",
+                          "-H", f":authority: 127.0.0.1:{origin}", f"https://127.0.0.1:{port}/1k"], capture_output=True, text=True).stdout
+    done = re.search(r"(\d+) done, (\d+) succeeded", out)
+    if not done or int(done.group(2)) == 0 or int(done.group(1)) != int(done.group(2)):
+        sys.exit(f"h2load failed:\n{out}")
+    mean = re.search(r"time for request: +\S+ +(\S+) +(\S+)", out)
+    return int(done.group(2)), int(done.group(2)) / seconds, mean.group(2), mean.group(1)
+
+
+def measure_h2(label, port, origin, process, seconds, streams):
+    # The warm-up's CPU counts; so do its requests, nearly: both sides of the comparison have it alike.
+    before = process.cpu() if process else 0
+    total, rate, mean, worst = h2load(port, origin, seconds, streams)
+    cpu = (process.cpu() - before) / total * 1e6 * seconds / (seconds + 1) if process else 0
+    print(f"{label:28} {rate:10.0f} req/s  {cpu:7.1f} us CPU/req  mean {mean:>8}  max {worst:>8}", flush=True)
+    return rate, cpu
+
+
 def bulk(label, url, process, origin=None):
     before = process.cpu() if process else 0
     rates = []
@@ -135,6 +154,26 @@ wrk.body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sear
         process, port = start(origin)
         cpu[label] = measure(label, port, origin, process, seconds, 32, f"{folder}/call.lua")[1]
     print(f"   judged/plain: {cpu['judged by its body'] / cpu['plain rule']:.2f} x CPU")
+def h2_rows(folder, running, sluice, nginx, ports, seconds):
+    engine, engine_port = sluice
+    origin = ports["origin"]
+    nghttpx = None
+    if shutil.which("nghttpx"):
+        nghttpx = Process(0, ["nghttpx", "--workers=1", "--no-ocsp", f"--frontend=127.0.0.1,{ports['nghttpx']}",
+                              f"--backend=127.0.0.1,{origin};;proto=h2;tls;sni=bench.test", f"--cacert={folder}/ca.pem", "--log-level=FATAL",
+                              "--accesslog-file=/dev/null", f"--errorlog-file={folder}/nghttpx.err", f"{folder}/leaf.key", f"{folder}/leaf.pem"])
+        running.append(nghttpx)
+        wait_port(ports["nghttpx"])
+    for streams in (100, 1):
+        print(f"-- HTTP/2, GET of 1 KiB, 4 connections of {streams} streams; nginx speaks HTTP/1.1 to its origin")
+        measure_h2("direct HTTP/2 (no proxy)", origin, origin, None, seconds, streams)
+        n_rate, n_cpu = measure_h2("nginx", ports["nginx"], ports["nginx's origin"], nginx, seconds, streams)
+        if nghttpx:
+            x_rate, x_cpu = measure_h2("nghttpx", ports["nghttpx"], origin, nghttpx, seconds, streams)
+        s_rate, s_cpu = measure_h2("sluice", engine_port, origin, engine, seconds, streams)
+        print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / max(n_cpu, 1e-3):.2f} x CPU")
+        if nghttpx:
+            print(f"   sluice/nghttpx: {s_rate / x_rate:.2f} x requests/s, {s_cpu / max(x_cpu, 1e-3):.2f} x CPU")
 
 
 def main():
@@ -149,23 +188,26 @@ def main():
             f.write(b"x" * 1024)
         with open(f"{folder}/www/1g", "wb") as f:
             f.truncate(2**30)
-        tls, plain, terminating, stream = free_port(), free_port(), free_port(), free_port()
+        tls, plain, terminating = free_port(), free_port(), free_port()
+        tls2, terminating2, nghttpx_port = free_port(), free_port(), free_port()
         origin = nginx_config(folder, "origin", f"""
   server {{ listen 127.0.0.1:{tls} ssl; root {folder}/www; location /rpc {{ return 200 "{{}}"; }} }}
+  http2_max_concurrent_streams 128;
+  server {{ listen 127.0.0.1:{tls2} ssl http2; root {folder}/www; }}
   server {{ listen 127.0.0.1:{plain}; root {folder}/www; }}""")
         peer = nginx_config(folder, "peer", f"""
   proxy_buffering on; proxy_buffers 8 16k; proxy_max_temp_file_size 0;
   upstream origin {{ server 127.0.0.1:{tls}; keepalive 64; keepalive_requests 100000000; }}
-  server {{ listen 127.0.0.1:{terminating} ssl;
+  server {{ listen 127.0.0.1:{terminating} ssl; listen 127.0.0.1:{terminating2} ssl http2;
     location / {{ proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
       proxy_ssl_verify on; proxy_ssl_trusted_certificate {folder}/ca.pem; proxy_ssl_name bench.test; proxy_ssl_verify_depth 2;
       proxy_ssl_session_reuse on; }} }}""")
         with open(f"{folder}/policy.yaml", "w") as f:
-            f.write(f"version: 1\nname: bench\nrules:\n  - allow: GET 127.0.0.1:{tls}/**\n  - allow: tcp 127.0.0.1:{plain}\n")
+            f.write(f"version: 1\nname: bench\nrules:\n  - allow: GET 127.0.0.1:{tls}/**\n  - allow: GET 127.0.0.1:{tls2}/**\n  - allow: tcp 127.0.0.1:{plain}\n")
         running.append(Process(1, ["nginx", "-p", folder, "-c", origin]))
         nginx = Process(0, ["nginx", "-p", folder, "-c", peer])
         running.append(nginx)
-        for port in (tls, plain, terminating):
+        for port in (tls, tls2, plain, terminating, terminating2):
             wait_port(port)
 
         def sluice(destination):
@@ -193,6 +235,9 @@ def main():
                 m_rate, _ = measure("mitmproxy", mitmproxy_port, tls, mitmproxy, max(seconds, 8), connections)
                 print(f"   sluice/mitmproxy: {s_rate / m_rate:.2f} x requests/s")
         judged_posts(folder, sluice, tls, seconds)
+        if shutil.which("h2load"):
+            h2_rows(folder, running, sluice(tls2), nginx, {"origin": tls2, "nginx": terminating2, "nginx's origin": tls, "nghttpx": nghttpx_port},
+                    seconds)
         print("-- 1 GiB")
         direct = bulk("direct", f"http://127.0.0.1:{plain}/1g", None)
         through = bulk("sluice, opaque rule", f"http://127.0.0.1:{opaque_port}/1g", opaque)

@@ -1,6 +1,7 @@
 # fish completion for sluice; written by `sluice completion fish`.
 complete -c sluice -f
 complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a policy'
+complete -c sluice -n __fish_use_subcommand -a proxy -d 'Serve an explicit proxy under a policy'
 complete -c sluice -n __fish_use_subcommand -a lint -d 'Check policy files'
 complete -c sluice -n __fish_use_subcommand -a prove -d 'Say what a policy change lets out'
 complete -c sluice -n __fish_use_subcommand -a fmt -d 'Rewrite policy files in their canonical form'
@@ -27,6 +28,28 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l timeout -x -d 'End th
 complete -c sluice -n '__fish_seen_subcommand_from run' -l fail-on-deny -d 'Exit 3 when something was denied'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l quiet -d 'Say only what went wrong'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l verbose -d 'Say more'
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l listen -x -d "Where clients connect"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l policy -r -F -d "Policy file"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l allow -x -d "One more rule"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l preset -x -d "Rules of a preset"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l audit -r -F -d "Write records here, as JSON Lines"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l resolver -x -d "Upstream resolver"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l upstream-ca -r -F -d "Trust this authority upstream"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-out -r -F -d "Write the authority's certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l print-env -d "Print the variables that clients need"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l tokens -r -F -d "Names and hashed tokens of clients"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l listen-tls-cert -r -F -d "Speak TLS to clients"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l listen-tls-key -r -F -d "Its key"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l client-ca -r -F -d "Serve only clients with a certificate of these"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l proxy-protocol -x -a required -d "Want a PROXY header"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l proxy-protocol-from -x -d "Whose headers are believed"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l allow-open -d "Listen beyond this machine without asking who it is"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l drain -x -d "Let open connections end for this long"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l name -x -d "Name of the sandbox in records"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l label -x -d "Label in records, KEY=VALUE"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l quiet -d "Say only what went wrong"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l verbose -d "Say more"
 complete -c sluice -n '__fish_seen_subcommand_from lint' -F -l format -x -a 'text json sarif github markdown' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -l fail-on -x -a 'note warning error never' -d 'Exit 1 from this severity on'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -F -l format -x -a 'text json sarif github markdown' -d 'Output'

@@ -5,6 +5,7 @@ _sluice() {
   local -a commands
   commands=(
     'run:run a program under a policy'
+    'proxy:serve an explicit proxy under a policy'
     'lint:check policy files'
     'prove:say what a policy change lets out'
     'fmt:rewrite policy files in their canonical form'
@@ -40,6 +41,32 @@ _sluice() {
             '(- *)--help[show help]' \
             '(-)1:program: _command_names -e' \
             '*::arguments: _normal'
+          ;;
+        proxy)
+          _arguments \
+            '*--listen[where clients connect]:address:' \
+            '--policy[policy file]:file:_files' \
+            '*--allow[one more rule]:rule:' \
+            '*--preset[rules of a preset]:preset:' \
+            '--audit[write records here, as JSON Lines]:file:_files' \
+            '*--resolver[upstream resolver]:address:' \
+            '*--upstream-ca[trust this authority upstream]:file:_files' \
+            "--ca-out[write the authority's certificate here]:file:_files" \
+            "--bundle-out[write the system's roots and that certificate here]:file:_files" \
+            '--print-env[print the variables that clients need]' \
+            '--tokens[names and hashed tokens of clients]:file:_files' \
+            '--listen-tls-cert[speak TLS to clients]:file:_files' \
+            '--listen-tls-key[its key]:file:_files' \
+            '--client-ca[serve only clients with a certificate of these]:file:_files' \
+            '--proxy-protocol[want a PROXY header]:when:(required)' \
+            '*--proxy-protocol-from[whose headers are believed]:cidr:' \
+            '--allow-open[listen beyond this machine without asking who it is]' \
+            '--drain[let open connections end for this long]:duration:' \
+            '--name[name of the sandbox in records]:name:' \
+            '*--label[label in records]:key=value:' \
+            '--quiet[say only what went wrong]' \
+            '--verbose[say more]' \
+            '(- *)--help[show help]'
           ;;
         lint)
           _arguments '--fail-on[exit 1 from this severity on]:severity:(note warning error never)' \

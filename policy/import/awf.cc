@@ -127,7 +127,8 @@ Result<void> Network(const Node& node, ImportBuilder* out) {
   if (!allowed) return std::unexpected(allowed.error());
   const auto blocked = List(fields->Get("blockDomains"), "blockDomains");
   if (!blocked) return std::unexpected(blocked.error());
-  if (auto refused = fields->RefuseSet("upstreamProxy", "upstream proxies are not in this version"); !refused) return refused;
+  if (auto refused = fields->RefuseSet("upstreamProxy", "write `proxies:` and `via:` in a native policy"); !refused)
+    return refused;
   if (fields->Get("dnsServers") != nullptr)
     out->SayOfFile(RemarkKind::kNote, "`dnsServers` is the flag `--resolver` of `sluice run`",
                    fields->KeyNode("dnsServers")->span);
@@ -147,7 +148,7 @@ Result<void> Security(const Node& node, ImportBuilder* out) {
   if (!fields) return std::unexpected(fields.error());
   for (const auto& [key, why] : {std::pair{"enableDlp", "what leaves is not inspected in this version"},
                                  {"allowUrls", "it restricts paths under its own rules"},
-                                 {"difcProxy", "upstream proxies are not in this version"}})
+                                 {"difcProxy", "write `proxies:` and `via:` in a native policy"}})
     if (auto refused = fields->RefuseSet(key, why); !refused) return refused;
   for (const std::string_view key : {"sslBump", "enableHostAccess", "allowHostPorts", "allowHostServicePorts"})
     if (const Node* value = fields->Get(key); value != nullptr && !IsUnset(*value))
@@ -162,7 +163,7 @@ Result<void> ImportAwf(const Node& root, const ImportInput&, ImportBuilder* out)
   if (!fields) return std::unexpected(fields.error());
   const Node* network = fields->Get("network");
   const Node* security = fields->Get("security");
-  for (const auto& [key, why] : {std::pair{"apiProxy", "credentials are not in this version"},
+  for (const auto& [key, why] : {std::pair{"apiProxy", "write `credentials:` and `with:` in a native policy"},
                                  {"rateLimiting", "rates are not limited in this version"}}) {
     const Node* section = fields->Get(key);
     if (section == nullptr || section->kind != Node::Kind::kMapping) continue;

@@ -86,7 +86,7 @@ class Converter {
           "bytes that are not inspected pass unread here; OpenShell still refuses HTTP requests for another host in them, and "
           "other malformed ones",
           endpoint.at->span);
-    if (endpoint.inspected)
+    if (endpoint.inspected && !endpoint.by_operation())
       out_->SayOfFile(
           RemarkKind::kNarrower,
           "where requests are read, WebSocket upgrades and paths with `;` are refused here, and port 443 is https, port 80 "
@@ -102,10 +102,19 @@ class Converter {
   // A grant of bytes. Where another endpoint reads the requests of the same connection, OpenShell reads them, and this grant adds
   // nothing; here bytes that may pass unread do.
   Result<void> Opaque(const OpenShellPolicy& policy, const Endpoint& endpoint) {
+    if (endpoint.by_operation()) {
+      ImportBuilder unused(ImportKind::kOpenShell);
+      if (auto known = ImportOpenShellOperations(policy, endpoint, &unused); !known) return known;
+      return Bytes(policy, endpoint);
+    }
     for (const Node* node : endpoint.rules)
       if (auto known = EntryFields(Effect::kAllow, *node); !known) return std::unexpected(known.error());
     for (const Node* node : endpoint.denies)
       if (auto known = EntryFields(Effect::kDeny, *node); !known) return std::unexpected(known.error());
+    return Bytes(policy, endpoint);
+  }
+
+  Result<void> Bytes(const OpenShellPolicy& policy, const Endpoint& endpoint) {
     std::vector<ExecutablePattern> binaries = policy.binaries;
     for (const OpenShellPolicy& other : policies_) {
       for (const Endpoint& reader : other.endpoints) {
@@ -159,7 +168,34 @@ class Converter {
     });
   }
 
+  // An endpoint that reads operations speaks for its paths alone: what another lets through there is refused by OpenShell.
+  Result<void> ByOperation(const OpenShellPolicy& policy, const Endpoint& endpoint) {
+    for (const OpenShellPolicy& other : policies_)
+      for (const Endpoint& reader : other.endpoints)
+        if (&reader != &endpoint && reader.inspected && SameConnections(endpoint, reader) && PathsMayMeet(endpoint, reader))
+          return NodeError(*endpoint.at,
+                           fmt::format("the endpoint of line {} reads the same requests in another way, which cannot be "
+                                       "kept; give both a `path` apart",
+                                       reader.at->span.line));
+    return ImportOpenShellOperations(policy, endpoint, out_);
+  }
+
+  static bool PathsMayMeet(const Endpoint& a, const Endpoint& b) {
+    if (a.path_node == nullptr || b.path_node == nullptr) return true;
+    const auto x = RewritePathGlob(Effect::kDeny, a.path_node->text);
+    const auto y = RewritePathGlob(Effect::kDeny, b.path_node->text);
+    if (!x || !y) return true;
+    return std::any_of(x->globs.begin(), x->globs.end(), [&](const std::string& one) {
+      return std::any_of(y->globs.begin(), y->globs.end(), [&](const std::string& other) {
+        const auto left = Glob::Path(one);
+        const auto right = Glob::Path(other);
+        return !left || !right || GlobsOverlap(*left, *right);
+      });
+    });
+  }
+
   Result<void> Inspected(const OpenShellPolicy& policy, const Endpoint& endpoint) {
+    if (endpoint.by_operation()) return ByOperation(policy, endpoint);
     if (endpoint.access != nullptr) {
       const std::string& word = endpoint.access->text;
       Matcher matcher;
@@ -202,11 +238,11 @@ class Converter {
     auto fields = Fields::Of(node, what);
     if (!fields) return fields;
     for (const auto& [key, why] : {std::pair{"command", "SQL rules are not in this version"},
-                                   {"operation_type", "GraphQL rules are not in this version"},
-                                   {"operation_name", "GraphQL rules are not in this version"},
-                                   {"fields", "GraphQL rules are not in this version"},
-                                   {"tool", "MCP rules are not in this version"},
-                                   {"params", "JSON-RPC rules are not in this version"}})
+                                   {"operation_type", "it belongs to `protocol: graphql`"},
+                                   {"operation_name", "it belongs to `protocol: graphql`"},
+                                   {"fields", "it belongs to `protocol: graphql`"},
+                                   {"tool", "it belongs to `protocol: mcp`"},
+                                   {"params", "it belongs to `protocol: mcp`"}})
       if (auto refused = fields->RefuseSet(key, why); !refused) return std::unexpected(refused.error());
     for (const std::string_view key : {"method", "path", "query"}) (void)fields->Get(key);
     if (auto rest = fields->RefuseOthers(what); !rest) return std::unexpected(rest.error());
@@ -236,8 +272,7 @@ class Converter {
     if (!text) return std::unexpected(text.error());
     for (char& c : *text)
       if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 0x20);
-    if (*text == "WEBSOCKET_TEXT")
-      return NodeError(node, "`WEBSOCKET_TEXT` cannot be kept: WebSocket rules are not in this version");
+    if (*text == "WEBSOCKET_TEXT") return NodeError(node, "`WEBSOCKET_TEXT` cannot be kept: it belongs to `protocol: websocket`");
     if (text->find(',') != std::string::npos) return NodeError(node, "`method` is one method, or `*`");
     matcher->verb = *text == "*" ? "http" : *text;
     return {};

@@ -17,6 +17,7 @@ struct OpenShellRemark {
 };
 
 struct OpenShellEndpoint {
+  enum class Protocol : uint8_t { kNone, kRest, kWebsocket, kGraphql, kJsonRpc, kMcp };
   const Node* at = nullptr;         ///< the host, or the endpoint where there is none
   const Node* path_node = nullptr;  ///< `path`, where it selects requests
   HostPattern host;
@@ -24,9 +25,12 @@ struct OpenShellEndpoint {
   std::string ports;
   std::vector<PortRange> ranges;
   std::vector<Cidr> ips;
+  Protocol protocol = Protocol::kNone;
   bool reachable = true;   ///< OpenShell can dial it
-  bool inspected = false;  ///< `protocol: rest` that is enforced; else the grant is opaque
-  bool audited = false;    ///< `protocol: rest` that only logs
+  bool inspected = false;  ///< a protocol whose requests are read, enforced; else the grant is opaque
+  bool audited = false;    ///< such a protocol that only logs
+  /// Judged by what a request asks for, not by method and path.
+  [[nodiscard]] bool by_operation() const { return protocol > Protocol::kRest; }
   bool encoded_slash = false;
   const Node* access = nullptr;
   std::vector<const Node*> rules;  ///< the `allow` maps
@@ -42,5 +46,9 @@ struct OpenShellPolicy {
 
 /// Remarks on whole sections go to `out`, those on endpoints stay with them.
 [[nodiscard]] Result<std::vector<OpenShellPolicy>> ReadOpenShell(const Node& root, ImportBuilder* out);
+
+/// The rules of an endpoint that is inspected by_operation(). What has no exact form here is an error.
+[[nodiscard]] Result<void> ImportOpenShellOperations(const OpenShellPolicy& policy, const OpenShellEndpoint& endpoint,
+                                                     ImportBuilder* out);
 
 }  // namespace sluice::policy

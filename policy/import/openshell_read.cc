@@ -9,7 +9,7 @@
 namespace sluice::policy {
 namespace {
 
-constexpr std::string_view kCredentials = "credentials are not in this version";
+constexpr std::string_view kCredentials = "write `credentials:` and `with:` in a native policy";
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"websocket_credential_rewrite", kCredentials},
     {"request_body_credential_rewrite", kCredentials},
@@ -18,15 +18,25 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"signing_service", kCredentials},
     {"signing_region", kCredentials},
     {"credential_binding", kCredentials},
-    {"persisted_queries", "GraphQL rules are not in this version"},
-    {"graphql_persisted_queries", "GraphQL rules are not in this version"},
-    {"graphql_max_body_bytes", "GraphQL rules are not in this version"},
-    {"json_rpc", "JSON-RPC rules are not in this version"},
-    {"mcp", "MCP rules are not in this version"},
+    {"graphql_persisted_queries", "a persisted query that is sent as a hash alone is not readable here"},
+    {"graphql_max_body_bytes", "the bound of a body is Sluice's own"},
+    {"json_rpc", "the bound of a body is Sluice's own"},
+    {"mcp", "options of MCP have no form here"},
 };
 
-constexpr std::string_view kKnown[] = {"host",        "path",   "port",  "ports",       "protocol",   "tls",
-                                       "enforcement", "access", "rules", "allowed_ips", "deny_rules", "allow_encoded_slash"};
+constexpr std::string_view kKnown[] = {"host",
+                                       "path",
+                                       "port",
+                                       "ports",
+                                       "protocol",
+                                       "tls",
+                                       "enforcement",
+                                       "access",
+                                       "rules",
+                                       "allowed_ips",
+                                       "deny_rules",
+                                       "allow_encoded_slash",
+                                       "persisted_queries"};
 
 struct Named {
   const char* text;
@@ -246,7 +256,10 @@ class Reader {
       endpoint->encoded_slash = *flag;
     }
     if (auto good = Access(*endpoint); !good) return good;
-    const auto inspects = Protocol(protocol, *fields, *endpoint);
+    if (const Node* persisted = fields->Get("persisted_queries"); persisted != nullptr && !IsUnset(*persisted)) {
+      if (auto word = Word(*persisted, "persisted_queries", {"deny"}); !word) return std::unexpected(word.error());
+    }
+    const auto inspects = Protocol(protocol, *fields, endpoint);
     if (!inspects) return std::unexpected(inspects.error());
     const auto skips = Tls(tls, *inspects);
     if (!skips) return std::unexpected(skips.error());
@@ -267,7 +280,8 @@ class Reader {
   }
 
   // Whether requests are read.
-  Result<bool> Protocol(const Node* node, const Fields& fields, const OpenShellEndpoint& endpoint) {
+  Result<bool> Protocol(const Node* node, const Fields& fields, OpenShellEndpoint* read) {
+    const OpenShellEndpoint& endpoint = *read;
     const bool restricts = endpoint.access != nullptr || !endpoint.rules.empty();
     if (node == nullptr || IsUnset(*node)) {
       if (!endpoint.denies.empty()) return NodeError(*endpoint.denies[0], "`deny_rules` need a `protocol`");
@@ -281,15 +295,23 @@ class Reader {
     std::string word = *text;
     std::transform(word.begin(), word.end(), word.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
-    for (const std::string_view later : {"websocket", "graphql", "sql", "json-rpc", "mcp"})
-      if (word == later) return NodeError(*node, fmt::format("`protocol: {}` cannot be kept: it is not in this version", word));
+    if (word == "sql") return NodeError(*node, "`protocol: sql` cannot be kept: SQL is not read here");
+    using Kind = OpenShellEndpoint::Protocol;
+    for (const auto& [name, kind] : {std::pair{"rest", Kind::kRest},
+                                     {"websocket", Kind::kWebsocket},
+                                     {"graphql", Kind::kGraphql},
+                                     {"json-rpc", Kind::kJsonRpc},
+                                     {"mcp", Kind::kMcp}})
+      if (word == name) read->protocol = kind;
     if (word == "tcp") {
       for (const std::string_view key : {"path", "enforcement", "access", "rules", "deny_rules", "allow_encoded_slash"})
         if (const Node* at = fields.KeyNode(key)) return NodeError(*at, fmt::format("`protocol: tcp` takes no `{}`", key));
       return false;
     }
-    if (auto known = Word(*node, "protocol", {"rest", "tcp"}); word != "rest" && !known) return std::unexpected(known.error());
-    if (!restricts) return NodeError(*node, "`protocol: rest` needs `rules` or `access`");
+    if (auto known = Word(*node, "protocol", {"rest", "tcp", "websocket", "graphql", "json-rpc", "mcp"});
+        read->protocol == Kind::kNone && !known)
+      return std::unexpected(known.error());
+    if (!restricts) return NodeError(*node, fmt::format("`protocol: {}` needs `rules` or `access`", word));
     return true;
   }
 
@@ -347,8 +369,7 @@ Result<std::vector<OpenShellPolicy>> ReadOpenShell(const Node& root, ImportBuild
     if (const Node* section = fields->Get(key))
       out->SayOfFile(RemarkKind::kNote, fmt::format("`{}` is not about egress and is not read", key),
                      section->span.line == 0 ? root.span : fields->KeyNode(key)->span);
-  if (auto refused =
-          fields->RefuseSet("network_middlewares", "middleware reads and changes traffic, which is not in this version");
+  if (auto refused = fields->RefuseSet("network_middlewares", "middleware reads and changes traffic, which Sluice does not");
       !refused)
     return std::unexpected(refused.error());
   const Node* policies = fields->Get("network_policies");

@@ -104,8 +104,8 @@ Result<void> Network(const Node& node, ImportBuilder* out) {
   if (reasons != nullptr && reasons->kind != Node::Kind::kMapping) return NodeError(*reasons, "`deniedDomainReasons` is a map");
   for (const auto& [key, why] : {std::pair{"httpProxyPort", "another proxy would decide instead of the lists"},
                                  {"socksProxyPort", "another proxy would decide instead of the lists"},
-                                 {"mitmProxy", "upstream proxies are not in this version"},
-                                 {"parentProxy", "upstream proxies are not in this version"},
+                                 {"mitmProxy", "write `proxies:` and `via:` in a native policy"},
+                                 {"parentProxy", "write `proxies:` and `via:` in a native policy"},
                                  {"filterRequest", "it is a program"}})
     if (auto refused = fields->RefuseSet(key, why); !refused) return refused;
   for (const std::string_view key :
@@ -133,7 +133,7 @@ Result<void> Credentials(const Node& node, ImportBuilder* out) {
     for (const Node& entry : group.value.items)
       for (const Member& field : entry.members)
         if (field.key.text == "mode" && field.value.text == "mask")
-          return NodeError(field.value, "`mode: mask` cannot be kept: credentials are not in this version");
+          return NodeError(field.value, "`mode: mask` cannot be kept: write `credentials:` and `with:` in a native policy");
   out->SayOfFile(RemarkKind::kNote,
                  "`credentials` hides files and variables; `sluice run` passes none that look like credentials", node.span);
   return {};

@@ -50,7 +50,7 @@ Result<Service> ReadService(const Node& node, bool named) {
           fields->RefuseSet("mitm_domains", "requests of these domains would be changed or logged by smokescreen's own rules");
       !r)
     return std::unexpected(r.error());
-  if (auto r = fields->RefuseSet("allowed_external_proxies", "upstream proxies are not in this version"); !r)
+  if (auto r = fields->RefuseSet("allowed_external_proxies", "write `proxies:` and `via:` in a native policy"); !r)
     return std::unexpected(r.error());
   if (auto rest = fields->RefuseOthers(named ? "a service" : "`default`"); !rest) return std::unexpected(rest.error());
   if (named) {

@@ -52,13 +52,21 @@ std::string PortText(const PortRange& range) {
   return range.first == range.last ? fmt::format("{}", range.first) : fmt::format("{}-{}", range.first, range.last);
 }
 
+// "graphql query": what stands before the host.
+std::string VerbWords(Rule rule) {
+  rule.paths.clear();
+  const std::string text = CompactText(rule);
+  return text.substr(0, text.rfind(' '));
+}
+
 // The map form, for what has no one-line form: several paths.
 std::string LongForm(const Rule& rule) {
   constexpr std::string_view kIndent = "\n      ";
   std::string out;
   const auto add = [&](std::string_view key, const std::string& value) { out += fmt::format("{}{}: {}", kIndent, key, value); };
   if (rule.methods.empty()) {
-    add("verb", Word(VerbText(rule.verb)));
+    const std::string verb = VerbWords(rule);
+    add("verb", verb.find('*') == std::string::npos ? LineText(verb) : Quoted(verb));
   } else {
     add("methods", FlowList(rule.methods, [](const std::string& m) { return m; }));
   }
@@ -92,6 +100,10 @@ std::string RuleYaml(const Rule& rule) {
                                           : fmt::format("  - {}: {}", effect, LineText(CompactText(rule)));
   const auto add = [&](std::string_view key, const std::string& value) { out += fmt::format("\n    {}: {}", key, value); };
   const auto exe = [](const ExecutablePattern& e) { return e.text; };
+  const auto glob = [](const Glob& g) { return g.text(); };
+  if (!rule.operation.empty()) add("operation", FlowList(rule.operation, glob));
+  if (!rule.fields.empty()) add("fields", FlowList(rule.fields, glob));
+  if (!rule.json.empty()) add("json", MatchersText(rule.json));
   if (!rule.by.empty()) add("by", FlowList(rule.by, exe));
   if (!rule.under.empty()) add("under", FlowList(rule.under, exe));
   if (!rule.ip.empty()) add("ip", FlowList(rule.ip, [](const Cidr& c) { return c.ToString(); }));

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "proxy/io/exchange_credential.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/worker.h"
@@ -13,6 +16,8 @@ namespace {
 constexpr uint8_t kDecodeError = 50;
 constexpr uint8_t kUnrecognizedName = 112;
 constexpr char kHandshakeRecord = 0x16;
+// No method of HTTP/1.1 is called so (RFC 9113 section 3.4).
+constexpr std::string_view kPrefaceMark = "PRI ";
 
 std::string Printable(std::string_view text) {
   std::string out;
@@ -129,8 +134,16 @@ Task<> Connection::RunInspected(UpstreamPtr prepared) {
     first = FirstBytes::kTls;
   }
   if (first == FirstBytes::kTls) {
-    const bool up = co_await TerminateTls();
+    UpstreamPtr* const ahead = &prepared;
+    const AlpnOffer offer = co_await ChooseOffer(ahead);
+    const bool up = co_await TerminateTls(offer);
     if (!up) co_return;
+  }
+  const bool h2 = first == FirstBytes::kTls ? ChoseH2(flow_.down.ssl()) : flow_.down.prefix.view().starts_with(kPrefaceMark);
+  if (h2) {
+    h2_.emplace(flow_, first == FirstBytes::kTls ? policy::Scheme::kHttps : policy::Scheme::kHttp, std::move(prepared));
+    co_await h2_->Run();
+    co_return;
   }
   session_.emplace(flow_, first == FirstBytes::kTls ? policy::Scheme::kHttps : policy::Scheme::kHttp, std::move(prepared));
   co_await session_->Run();
@@ -161,7 +174,10 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
         RefuseTls(policy::Reason::kProtocol, std::string(result.why), kDecodeError);
         co_return FirstBytes::kRefused;
       }
+      // So few bytes may be the beginning of HTTP/2 with prior knowledge, or of a POST.
+      if (!tls && bytes.size() < kPrefaceMark.size() && kPrefaceMark.starts_with(bytes.view())) continue;
       if (tls) {
+        offers_h2_ = std::ranges::find(result.hello.alpn, "h2") != result.hello.alpn.end();
         if (std::string mismatch = Mismatch(result.hello); !mismatch.empty()) {
           RefuseTls(policy::Reason::kAuthorityMismatch, std::move(mismatch), kUnrecognizedName);
           co_return FirstBytes::kRefused;
@@ -189,10 +205,37 @@ void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t al
   flow_.down.Close();
 }
 
-Task<bool> Connection::TerminateTls() {
+Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
+  Worker& worker = flow_.worker();
+  // Bodies are judged, and credentials put in, over HTTP/1.1 alone.
+  if (!offers_h2_ || ExchangeCredential::Concerns(worker) || worker.snapshot()->MayReadBodies(flow_.Query(std::nullopt)))
+    co_return AlpnOffer::kHttp11;
+  DialTarget target = flow_.dial_target();
+  std::string key = PoolKey(policy::Scheme::kHttps, target);
+  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown) {
+    AddressJudge judge = [this](const IpAddress& address) {
+      const auto decision = flow_.JudgeConnect(address);
+      policy::Decision answer = decision.decision;
+      answer.allowed = decision.verdict == policy::ConnectVerdict::kInspect;
+      return answer;
+    };
+    std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return flow_.AddressApproved(address); };
+    if (*prepared != nullptr && !usable((*prepared)->address)) prepared->reset();
+    UpstreamPtr ready = std::move(*prepared);
+    std::string copy = key;
+    auto obtained = co_await Obtain(worker, flow_.waiter, std::move(copy), policy::Scheme::kHttps, std::move(target),
+                                    std::move(ready), std::move(judge), std::move(usable));
+    // An upstream that cannot be reached is told of inside, in whichever protocol the client likes best.
+    if (!obtained) co_return AlpnOffer::kH2First;
+    *prepared = std::move(obtained->own);
+  }
+  co_return worker.h2_pool().Known(key) == H2Pool::Speaks::kHttp11 ? AlpnOffer::kHttp11First : AlpnOffer::kH2First;
+}
+
+Task<bool> Connection::TerminateTls(AlpnOffer offer) {
   const FlowTarget& target = flow_.target();
   const auto context = flow_.worker().shared().authority().ContextFor(target.host, target.destination.address);
-  if (context == nullptr || !flow_.down.StartTls(context.get(), Stream::Side::kServer)) {
+  if (context == nullptr || !flow_.down.StartTls(context.get(), Stream::Side::kServer) || !OfferAlpn(flow_.down.ssl(), offer)) {
     RecordEnd(0, 0, "cannot make a certificate");
     co_return false;
   }
@@ -228,7 +271,9 @@ void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string e
 }
 
 void Connection::Recheck() {
-  const bool allowed = session_ ? session_->StillAllowed() : flow_.JudgeConnect(flow_.dialled).verdict == verdict_;
+  const bool allowed = h2_        ? h2_->Recheck()
+                       : session_ ? session_->StillAllowed()
+                                  : flow_.JudgeConnect(flow_.dialled).verdict == verdict_;
   if (!allowed) Cancel();
 }
 

@@ -6,7 +6,9 @@
 
 #include "proxy/client_hello.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/h2_connection.h"
 #include "proxy/io/http_session.h"
+#include "proxy/io/tls.h"
 
 namespace sluice::proxy {
 
@@ -20,6 +22,7 @@ class Connection {
   /// Gives back what an idle connection does not need.
   void Trim(SteadyTime now) {
     if (session_) session_->Trim(now);
+    if (h2_) h2_->Trim(now);
   }
   /// Ends the flow. May free this object.
   void Cancel() { flow_.waiter.Cancel(); }
@@ -31,7 +34,9 @@ class Connection {
   Task<> RunRelay(UpstreamPtr upstream);
   Task<> RunInspected(UpstreamPtr prepared);
   Task<FirstBytes> ReadFirstBytes();
-  Task<bool> TerminateTls();
+  /// What the client is offered: what the upstream speaks, which is asked where it is not known.
+  Task<AlpnOffer> ChooseOffer(UpstreamPtr* prepared);
+  Task<bool> TerminateTls(AlpnOffer offer);
   /// Empty when the hello asks for what this connection is to.
   [[nodiscard]] std::string Mismatch(const ClientHello& hello) const;
   void RefuseTls(policy::Reason reason, std::string detail, uint8_t alert);
@@ -39,7 +44,9 @@ class Connection {
 
   FlowContext flow_;
   policy::ConnectVerdict verdict_ = policy::ConnectVerdict::kDeny;
+  bool offers_h2_ = false;  ///< the client's hello does
   std::optional<HttpSession> session_;
+  std::optional<H2Connection> h2_;
   SteadyTime started_;
 };
 

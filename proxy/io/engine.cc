@@ -57,14 +57,8 @@ class WorkerEngine final : public Engine {
   }
 
   void Accept(Flow flow) override {
-    if (shared_.flows.fetch_add(1, std::memory_order_relaxed) >= shared_.options().max_flows) {
-      shared_.flows.fetch_sub(1, std::memory_order_relaxed);
-      RefuseForLimit(std::move(flow), "too many connections at once");
-      return;
-    }
-    if (flow.downstream.get() >= shared_.options().descriptors.ceiling) {
-      const size_t open = shared_.flows.fetch_sub(1, std::memory_order_relaxed) - 1;
-      RefuseForLimit(std::move(flow), OutOfDescriptors(open, shared_.options().descriptors.limit));
+    if (std::string why = Enter(flow.downstream); !why.empty()) {
+      RefuseForLimit(std::move(flow), std::move(why));
       return;
     }
     Worker* worker = nullptr;
@@ -79,6 +73,20 @@ class WorkerEngine final : public Engine {
     worker->Accept(std::move(flow));
   }
 
+  void AcceptClient(Client client) override {
+    std::string why = Enter(client.socket);
+    if (why.empty()) return LeastLoaded().AcceptClient(std::move(client));
+    Flow flow;
+    flow.id = client.id;
+    flow.downstream = std::move(client.socket);
+    flow.target.process = std::move(client.process);
+    RefuseForLimit(std::move(flow), std::move(why));
+  }
+
+  void Drain() override {
+    for (auto& worker : workers_) worker->Drain();
+  }
+
   size_t Open() const override { return shared_.flows.load(std::memory_order_relaxed); }
 
   void PolicyChanged() override {
@@ -89,6 +97,17 @@ class WorkerEngine final : public Engine {
   dns::UpstreamClient& ResolverClient() override { return workers_.front()->dns(); }
 
  private:
+  // Counts one more flow; a sentence where there is no room for it.
+  std::string Enter(const UniqueFd& downstream) {
+    if (shared_.flows.fetch_add(1, std::memory_order_relaxed) >= shared_.options().max_flows) {
+      shared_.flows.fetch_sub(1, std::memory_order_relaxed);
+      return "too many connections at once";
+    }
+    if (downstream.get() < shared_.options().descriptors.ceiling) return {};
+    const size_t open = shared_.flows.fetch_sub(1, std::memory_order_relaxed) - 1;
+    return OutOfDescriptors(open, shared_.options().descriptors.limit);
+  }
+
   Worker& LeastLoaded() {
     const auto first = std::ranges::min_element(workers_, {}, [](const auto& worker) { return worker->load(); });
     return **first;

@@ -16,7 +16,9 @@
 
 #include "base/result.h"
 #include "policy/event.h"
+#include "proxy/client.h"
 #include "proxy/flow.h"
+#include "proxy/io/explicit_options.h"
 #include "proxy/io/limits.h"
 
 namespace boost::asio {
@@ -49,6 +51,7 @@ struct EngineOptions {
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
   uint64_t max_body_bytes = kMaxBodyBytes;  ///< of one message: over it 413, or 502 for a response
+  std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
 
 class Engine {
@@ -69,6 +72,13 @@ class Engine {
 
   /// Takes the flow over. The snapshot in force is asked again. Any thread.
   virtual void Accept(Flow flow) = 0;
+
+  /// Takes over a client that speaks to the proxy itself (CONNECT, absolute form, SOCKS5). Only with `explicit_proxy`. Any
+  /// thread.
+  virtual void AcceptClient(Client client) = 0;
+
+  /// Ends clients that have nothing under way; the others go on. Any thread.
+  virtual void Drain() = 0;
 
   /// Flows that have not ended. Any thread.
   [[nodiscard]] virtual size_t Open() const = 0;

@@ -111,7 +111,6 @@ class ExchangeCredential {
   std::unique_ptr<StandInScanner> scanner_;
   Redactor redactor_;
   std::deque<std::string> kept_;  ///< redacted fields of responses
-  std::optional<size_t> used_;    ///< stand-in that was swapped
   bool edited_ = false;
   bool needs_body_ = false;
   bool body_work_ = false;

@@ -26,6 +26,8 @@ policy::Reason ReasonFor(const Fault& fault) {
       return policy::Reason::kAuthorityMismatch;
     case 403:
       return policy::Reason::kUnsupported;
+    case 407:
+      return policy::Reason::kUnattributed;
     default:
       return policy::Reason::kProtocol;
   }
@@ -39,6 +41,12 @@ ExchangeJudge::ExchangeJudge(FlowContext& flow, policy::Scheme scheme)
       dial_(flow.dial_target()),
       pool_key_(PoolKey(scheme, dial_)),
       host_field_(HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme))) {}
+
+void ExchangeJudge::Retarget() {
+  dial_ = flow_.dial_target();
+  pool_key_ = PoolKey(scheme_, dial_);
+  host_field_ = HostField(dial_.name, dial_.literal, dial_.port, DefaultPort(scheme_));
+}
 
 void ExchangeJudge::Begin(uint64_t number) {
   number_ = number;

@@ -37,6 +37,9 @@ class ExchangeJudge {
   ExchangeJudge(const ExchangeJudge&) = delete;
   ExchangeJudge& operator=(const ExchangeJudge&) = delete;
 
+  /// The flow is to another place from this request on. Between Begin and Understand.
+  void Retarget();
+
   /// A new request, the `number`-th of its connection. Forgets the last one.
   void Begin(uint64_t number);
 
@@ -158,9 +161,9 @@ class ExchangeJudge {
 
   FlowContext& flow_;
   const policy::Scheme scheme_;
-  const DialTarget dial_;
-  const std::string pool_key_;
-  const std::string host_field_;
+  DialTarget dial_;
+  std::string pool_key_;
+  std::string host_field_;
 
   std::unique_ptr<ExchangeCredential> credential_;
   policy::CanonicalTarget target_;

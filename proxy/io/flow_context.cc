@@ -71,9 +71,9 @@ bool RecordConnectDecision(Worker& worker, uint64_t id, const FlowTarget& flow, 
   event.decision = decision.decision;
   event.snapshot = worker.snapshot();
   event.detail = std::move(detail);
-  if (!decision.allowed()) {
+  if (!decision.allowed() || decision.decision.audit_only) {
     event.denial_id = worker.shared().sink().NextDenialId();
-    event.decision.allowed = false;
+    event.decision.allowed = decision.allowed();
     // No rule helps against a limit.
     const bool of_policy = decision.decision.reason != policy::Reason::kLimit;
     if (layer == policy::EventLayer::kConnect && of_policy)

@@ -22,6 +22,12 @@ class FlowContext {
 
   [[nodiscard]] Worker& worker() const { return worker_; }
   [[nodiscard]] const FlowTarget& target() const { return target_; }
+  /// From the next request on, this connection is to another place. Between requests only.
+  void Retarget(FlowTarget target) {
+    target_ = std::move(target);
+    approved_.reset();
+    dialled.reset();
+  }
   [[nodiscard]] uint64_t id() const { return id_; }
   [[nodiscard]] DialTarget dial_target() const {
     return {target_.host, target_.destination.address, target_.destination.port, target_.process};

@@ -29,6 +29,11 @@ Task<std::optional<HttpSession::After>> HttpSession::UseCredential() {
   if (credential->needs_body()) {
     const std::optional<After> ended = co_await CollectBody();
     if (ended) co_return ended;
+    if (credential->has_body_work()) {
+      std::string looked_at;
+      std::optional<CredentialFailure> astray = credential->Body(*collected_, &looked_at);
+      if (astray) co_return co_await RefuseCredential(judge_.DenialFor(std::move(*astray)));
+    }
     denial = judge_.SignBody(*collected_);
     if (denial) co_return co_await RefuseCredential(std::move(*denial));
     judge_.edits.removed.emplace_back("expect");

@@ -26,6 +26,13 @@ Task<HttpSession::After> HttpSession::Forward() {
       }
       co_return co_await RefuseUpstream(std::move(*failure));
     }
+    if (leg_ != nullptr && (judge_.uses_credentials() || judge_.upgrade != policy::Upgrade::kNone)) {
+      leg_.reset();
+      DialFailure refused;
+      refused.detail = "the upstream speaks HTTP/2 alone, over which credentials and WebSockets are not carried";
+      co_return co_await RefuseUpstream(std::move(refused));
+    }
+    if (leg_ != nullptr) co_return co_await ForwardOverLeg();
     flow_.dialled = judge_.upstream_address = upstream_->address;
     request_out_ = judge_.framing;
     if (judge_.uses_credentials()) {
@@ -61,6 +68,8 @@ Task<HttpSession::After> HttpSession::Forward() {
 
 Task<std::optional<DialFailure>> HttpSession::Obtain() {
   UpstreamPool& pool = flow_.worker().pool();
+  if (judge_.scheme() == policy::Scheme::kHttps && flow_.worker().h2_pool().Known(judge_.pool_key()) == H2Pool::Speaks::kH2Only)
+    co_return co_await ObtainLeg();
   const auto usable = [this](const IpAddress& address) { return judge_.Usable(address); };
   if (UpstreamPtr own = std::move(own_); own != nullptr && IsIdle(*own) && usable(own->address)) {
     upstream_ = std::move(own);
@@ -86,8 +95,11 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
   if (judge_.scheme() == policy::Scheme::kHttp || upstream_->stream.tls()) co_return std::nullopt;
   DialTarget target = judge_.dial();
   auto failure = co_await SecureUpstream(flow_.worker(), flow_.waiter, *upstream_, std::move(target));
-  if (failure) upstream_.reset();
-  co_return failure;
+  if (!failure) co_return failure;
+  upstream_.reset();
+  if (!failure->wants_h2) co_return failure;
+  flow_.worker().h2_pool().Remember(judge_.pool_key(), H2Pool::Speaks::kH2Only);
+  co_return co_await ObtainLeg();
 }
 
 void HttpSession::BeginExchange() {
@@ -99,6 +111,10 @@ void HttpSession::BeginExchange() {
     AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
   }
   upstream_->bound |= BindsConnection(judge_.request, "authorization");
+  ResetExchange();
+}
+
+void HttpSession::ResetExchange() {
   response_chunks_.Reset();
   response_trailer_.clear();
   judge_.bytes_up = judge_.bytes_down = 0;

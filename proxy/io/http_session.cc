@@ -8,8 +8,8 @@
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
-HttpSession::HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared)
-    : flow_(flow), judge_(flow, scheme), prepared_(std::move(prepared)) {}
+HttpSession::HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared, RequestGate* gate)
+    : flow_(flow), judge_(flow, scheme), gate_(gate), prepared_(std::move(prepared)) {}
 
 Task<> HttpSession::Run() {
   for (;;) {
@@ -57,8 +57,10 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
     }
     if (io.status != IoStatus::kWouldBlock) co_return HeadRead::kClosed;
     if (!begun) idle_since_ = worker.reactor().now();
+    between_ = !begun;
     const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, flow_.down.read_needs}, deadline);
     idle_since_.reset();
+    between_ = false;
     if (wake == Wake::kReady) continue;
     if (wake == Wake::kCancelled || !begun) co_return HeadRead::kClosed;
     head_fault_ = {408, "a request head that did not arrive in time"};
@@ -66,11 +68,26 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
   }
 }
 
+Fault HttpSession::PassGate() {
+  std::optional<FlowTarget> elsewhere;
+  const Fault fault = gate_->Admit(&judge_.request, flow_.target(), &elsewhere);
+  if (!elsewhere) return fault;
+  flow_.Retarget(*std::move(elsewhere));
+  judge_.Retarget();
+  // Both are connections to the place before.
+  prepared_.reset();
+  own_.reset();
+  return fault;
+}
+
 Fault HttpSession::ParseHead() {
   if (const Fault fault = ParseRequestHead({head_bytes_.data(), head_bytes_.size()}, &judge_.request)) return fault;
   const auto framing = RequestFraming(judge_.request);
   if (!framing) return framing.error();
   judge_.framing = *framing;
+  BeginBody();
+  if (gate_ != nullptr)
+    if (const Fault fault = PassGate()) return fault;
   if (framing->length > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
   if (const Fault fault = judge_.Understand()) return fault;
   if (judge_.upgrade == policy::Upgrade::kWebSocket) return ReadWebSocketRequest(&judge_.request, judge_.framing, &offer_);
@@ -79,8 +96,8 @@ Fault HttpSession::ParseHead() {
 
 Task<HttpSession::After> HttpSession::HandleRequest() {
   collected_.reset();
+  body_read_ = false;
   if (const Fault fault = ParseHead()) co_return co_await RefuseFault(fault);
-  BeginBody();
   const Upstream* candidate = own_ != nullptr        ? own_.get()
                               : prepared_ != nullptr ? prepared_.get()
                                                      : flow_.worker().pool().Peek(judge_.pool_key());
@@ -167,7 +184,9 @@ void HttpSession::Trim(SteadyTime now) {
 }
 
 bool HttpSession::StillAllowed() {
-  return judge_.StillAllowed(upstream_ != nullptr ? std::optional(upstream_->address) : std::nullopt);
+  return judge_.StillAllowed(leg_ != nullptr        ? std::optional(leg_->address())
+                             : upstream_ != nullptr ? std::optional(upstream_->address)
+                                                    : std::nullopt);
 }
 
 }  // namespace sluice::proxy

@@ -4,6 +4,7 @@
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
 #include <expected>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,14 +16,17 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/request_gate.h"
+#include "proxy/io/upstream_leg.h"
 #include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 
 class HttpSession {
  public:
-  /// `prepared`: the connection that was made ahead, plain TCP, or null.
-  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared);
+  /// `prepared`: the connection that was made ahead, plain TCP, or null. `gate`: where each request goes; null: where the flow
+  /// does.
+  HttpSession(FlowContext& flow, policy::Scheme scheme, UpstreamPtr prepared, RequestGate* gate = nullptr);
 
   /// Until the client leaves, an error ends the connection, or the flow's waiter is cancelled.
   [[nodiscard]] Task<> Run();
@@ -32,6 +36,9 @@ class HttpSession {
 
   /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
   [[nodiscard]] bool StillAllowed();
+
+  /// Waiting for a request of which nothing has come.
+  [[nodiscard]] bool idle() const { return between_; }
 
  private:
   enum class HeadRead : uint8_t { kGot, kFault, kClosed };
@@ -46,6 +53,7 @@ class HttpSession {
   Task<HeadRead> ReadHead();
   Task<After> HandleRequest();
   Fault ParseHead();
+  Fault PassGate();
   Task<After> Refuse(Denial denial);
   Task<After> RefuseFault(Fault fault);
   Task<After> RefuseUpstream(DialFailure failure);
@@ -86,6 +94,16 @@ class HttpSession {
   Pump ResponseEnded(IoStatus status);
   [[nodiscard]] bool MayRetry() const;
   After FinishExchange();
+  void ResetExchange();
+
+  // The same over HTTP/2, for upstreams that speak nothing else (http_over_leg.cc).
+  Task<std::optional<DialFailure>> ObtainLeg();
+  Task<After> ForwardOverLeg();
+  Task<After> CarryOverLeg();
+  Fault FillRequestPipe();
+  Pump PumpRequestOverLeg(Waits* waits);
+  Pump PumpResponseOverLeg(Waits* waits);
+  void DeliverHead(const Framing& framing);
 
   // WebSocket (http_websocket.cc).
   void AskForWebSocket(std::string_view target);
@@ -94,6 +112,7 @@ class HttpSession {
 
   FlowContext& flow_;
   ExchangeJudge judge_;
+  RequestGate* const gate_;
   UpstreamPtr prepared_;
   UpstreamPtr own_;  ///< between requests: the connection that authenticated as this client, which no other may use
 
@@ -105,8 +124,13 @@ class HttpSession {
   Fault head_fault_;
   std::optional<SteadyTime> idle_since_;  ///< waiting for a request of which nothing has come
 
+  bool between_ = false;  ///< the same, whether or not its buffers were given back
+
   // The exchange under way.
   UpstreamPtr upstream_;
+  std::unique_ptr<UpstreamLeg> leg_;  ///< in its place
+  BodyPipe request_pipe_;
+  BodyPipe response_pipe_;
   ResponseHead response_;
   Framing response_framing_;                 ///< as it comes
   BodyKind response_out_ = BodyKind::kNone;  ///< as it leaves

@@ -50,6 +50,8 @@ inline constexpr size_t kMaxIdlePerKey = 64;      ///< per worker and (scheme, n
 inline constexpr auto kPreparedLife = 10s;        ///< a connection made by Prepare waits this long for its flow
 inline constexpr size_t kMaxPrepared = 1024;      ///< per worker, waiting or under way
 
+inline constexpr size_t kMaxKnownProtocols = 4096;  ///< origins whose protocol is remembered, per worker
+
 /// Those that a client could stretch by sending a byte now and then. As an option, so that tests need not wait.
 struct Deadlines {
   std::chrono::milliseconds head = kHeadDeadline;

@@ -1,8 +1,8 @@
 #include "proxy/io/reactor.h"
 
 #include <sys/epoll.h>
-
-#include <algorithm>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace sluice::proxy {
 namespace {
@@ -45,9 +45,22 @@ void Channel::Close() {
   fd_.Reset();
 }
 
+UniqueFd Channel::Release() {
+  if (!fd_.valid()) return {};
+  reactor_->Forget(this);
+  epoll_ctl(reactor_->epoll_.get(), EPOLL_CTL_DEL, fd_.get(), nullptr);
+  waiter_ = nullptr;
+  return std::move(fd_);
+}
+
 bool Waiter::ReadyNow() noexcept {
   if (cancelled_) {
     wake_ = Wake::kCancelled;
+    return true;
+  }
+  if (poked_) {
+    poked_ = false;
+    wake_ = Wake::kReady;
     return true;
   }
   if (yield_) return false;
@@ -71,7 +84,24 @@ void Waiter::Suspend(std::coroutine_handle<> handle) noexcept {
   next_ = reactor_.waiters_;
   if (next_ != nullptr) next_->previous_ = this;
   reactor_.waiters_ = this;
-  if (yield_) reactor_.yielded_.push_back(this);
+  if (yield_) Queue();
+}
+
+void Waiter::Queue() noexcept {
+  if (queued_slot_ != kNoSlot) return;
+  queued_slot_ = reactor_.queued_.size();
+  reactor_.queued_.push_back(this);
+  if (!reactor_.polling_) reactor_.Ring();
+}
+
+void Waiter::Poke() {
+  poked_ = true;
+  if (handle_) Queue();
+}
+
+void Waiter::CancelSoon() {
+  cancelled_ = true;
+  if (handle_) Queue();
 }
 
 void Waiter::Disarm() noexcept {
@@ -95,17 +125,18 @@ void Waiter::Disarm() noexcept {
     reactor_.expired_[expired_slot_] = nullptr;
     expired_slot_ = kNoSlot;
   }
-  if (yield_) {
-    std::ranges::replace(reactor_.yielded_, this, nullptr);
-    std::ranges::replace(reactor_.running_, this, nullptr);
-  }
+  if (queued_slot_ == kNoSlot) return;
+  for (auto* list : {&reactor_.queued_, &reactor_.running_})
+    if (queued_slot_ < list->size() && (*list)[queued_slot_] == this) (*list)[queued_slot_] = nullptr;
+  queued_slot_ = kNoSlot;
 }
 
 void Waiter::Fire(Wake wake) {
   if (!handle_) return;
   const auto handle = handle_;
   Disarm();
-  wake_ = wake;
+  wake_ = cancelled_ ? Wake::kCancelled : wake;
+  poked_ = false;
   handle.resume();
 }
 
@@ -114,15 +145,35 @@ void Waiter::Cancel() {
   Fire(Wake::kCancelled);
 }
 
-Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)), now_(SystemClock().Steady()) {}
+Reactor::Reactor()
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), now_(SystemClock().Steady()) {
+  // Edge-triggered: each ring is a new event, and the count need not be read.
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.ptr = nullptr;
+  if (epoll_ && (!bell_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event) != 0)) epoll_.Reset();
+}
+
 Reactor::~Reactor() = default;
 
+void Reactor::Ring() {
+  const uint64_t once = 1;
+  (void)!write(bell_.get(), &once, sizeof once);
+}
+
 bool Reactor::Poll() {
+  polling_ = true;
+  const bool more = PollRounds();
+  polling_ = false;
+  return more;
+}
+
+bool Reactor::PollRounds() {
   std::array<epoll_event, kEventsPerPoll> events;
   for (int round = 0; round < kRoundsPerPoll; ++round) {
     const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     Refresh();
-    if (n <= 0 && yielded_.empty()) return false;
+    if (n <= 0 && queued_.empty()) return false;
     batch_size_ = n > 0 ? static_cast<size_t>(n) : 0;
     for (size_t i = 0; i < batch_size_; ++i) {
       batch_[i] = static_cast<Channel*>(events[i].data.ptr);
@@ -135,7 +186,7 @@ bool Reactor::Poll() {
       if (channel->waiter_ != nullptr && (channel->ready & channel->interest_) != 0) channel->waiter_->Fire(Wake::kReady);
     }
     batch_size_ = 0;
-    running_.swap(yielded_);
+    running_.swap(queued_);
     for (size_t i = 0; i < running_.size(); ++i)
       if (Waiter* waiter = running_[i]; waiter != nullptr) waiter->Fire(Wake::kReady);
     running_.clear();

@@ -38,6 +38,8 @@ class Channel {
   /// Takes the descriptor. `ready`: what may be tried before the kernel has said anything.
   [[nodiscard]] bool Open(Reactor& reactor, UniqueFd fd, uint8_t ready);
   void Close();
+  /// Out of the reactor, the descriptor left open for another's. No wait may be on it.
+  [[nodiscard]] UniqueFd Release();
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] bool open() const { return fd_.valid(); }
 
@@ -95,6 +97,12 @@ class Waiter {
   [[nodiscard]] bool cancelled() const { return cancelled_; }
   /// Ends the present wait with kReady; no effect when there is none.
   void Notify() { Fire(Wake::kReady); }
+  /// Ends the present wait, or the next one, with kReady, but from the reactor's loop: for use where whoever waits must not run
+  /// at once. ClearPoke takes back what no wait has seen.
+  void Poke();
+  void ClearPoke() { poked_ = false; }
+  /// Cancel, from the reactor's loop.
+  void CancelSoon();
   [[nodiscard]] bool waiting() const { return static_cast<bool>(handle_); }
 
  private:
@@ -104,6 +112,7 @@ class Waiter {
   void Suspend(std::coroutine_handle<> handle) noexcept;
   void Disarm() noexcept;
   void Fire(Wake wake);
+  void Queue() noexcept;
 
   Reactor& reactor_;
   std::array<On, 2> on_{};
@@ -116,6 +125,8 @@ class Waiter {
   Wake wake_ = Wake::kReady;
   bool cancelled_ = false;
   bool yield_ = false;
+  bool poked_ = false;
+  size_t queued_slot_ = kNoSlot;  ///< in the reactor's list of those that go on in the next round
 };
 
 class Reactor {
@@ -138,14 +149,19 @@ class Reactor {
  private:
   friend class Channel;
   friend class Waiter;
+  bool PollRounds();
   void Forget(Channel* channel);
+  /// Makes fd() readable, so that what was queued outside Poll is run.
+  void Ring();
 
   UniqueFd epoll_;
+  UniqueFd bell_;
+  bool polling_ = false;
   SteadyTime now_;
   Waiter* waiters_ = nullptr;  ///< all that are suspended
   std::vector<Waiter*> expired_;
-  std::vector<Waiter*> yielded_;
-  std::vector<Waiter*> running_;  ///< yielded ones of the present round
+  std::vector<Waiter*> queued_;   ///< they go on in the next round
+  std::vector<Waiter*> running_;  ///< those of the present round
   std::array<Channel*, kEventsPerPoll> batch_{};
   std::array<uint32_t, kEventsPerPoll> batch_events_{};
   size_t batch_at_ = 0;

@@ -28,7 +28,24 @@ constexpr char kSuites13[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_
 constexpr char kSuites12[] =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
-constexpr unsigned char kAlpnHttp11[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
+constexpr std::string_view kH2 = "h2";
+// As ALPN has them (RFC 7301): each behind its length.
+constexpr std::string_view kAlpnHttp11 = "\x08http/1.1";
+constexpr std::string_view kAlpnHttp11First = "\x08http/1.1\x02h2";
+constexpr std::string_view kAlpnH2First = "\x02h2\x08http/1.1";
+
+const std::string_view& ListOf(AlpnOffer offer) {
+  switch (offer) {
+    case AlpnOffer::kHttp11First:
+      return kAlpnHttp11First;
+    case AlpnOffer::kH2First:
+      return kAlpnH2First;
+    default:
+      return kAlpnHttp11;
+  }
+}
+
+const unsigned char* Octets(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 template <auto Free>
 struct Deleter {
@@ -135,10 +152,13 @@ std::string ToPem(X509* cert) {
   return pem;
 }
 
-int SelectAlpn(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_size, const unsigned char* in, unsigned int in_size,
+int SelectAlpn(SSL* ssl, const unsigned char** out, unsigned char* out_size, const unsigned char* in, unsigned int in_size,
                void* /*arg*/) {
+  const auto* offered = static_cast<const std::string_view*>(SSL_get_app_data(ssl));
+  const std::string_view list = offered != nullptr ? *offered : kAlpnHttp11;
   unsigned char* chosen = nullptr;
-  if (SSL_select_next_proto(&chosen, out_size, kAlpnHttp11, sizeof kAlpnHttp11, in, in_size) != OPENSSL_NPN_NEGOTIATED)
+  if (SSL_select_next_proto(&chosen, out_size, Octets(list), static_cast<unsigned>(list.size()), in, in_size) !=
+      OPENSSL_NPN_NEGOTIATED)
     return SSL_TLSEXT_ERR_NOACK;
   *out = chosen;
   return SSL_TLSEXT_ERR_OK;
@@ -286,7 +306,7 @@ class Client final : public TlsClient {
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(c, OnNewSession);
     if (SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1 ||
-        SSL_CTX_set_alpn_protos(c, kAlpnHttp11, sizeof kAlpnHttp11) != 0)
+        SSL_CTX_set_alpn_protos(c, Octets(kAlpnHttp11), kAlpnHttp11.size()) != 0)
       return TlsFail("cannot set up TLS");
     for (const auto& file : ca_files) {
       if (SSL_CTX_load_verify_file(c, file.c_str()) != 1)
@@ -331,6 +351,21 @@ Result<std::unique_ptr<TlsClient>> TlsClient::Create(const std::vector<std::stri
   if (auto ok = client->Init(ca_files); !ok) return std::unexpected(ok.error());
   return client;
 }
+
+bool OfferAlpn(SSL* ssl, AlpnOffer offer) {
+  const std::string_view& list = ListOf(offer);
+  if (SSL_is_server(ssl) == 0) return SSL_set_alpn_protos(ssl, Octets(list), static_cast<unsigned>(list.size())) == 0;
+  return SSL_set_app_data(ssl, const_cast<std::string_view*>(&list)) == 1;
+}
+
+bool ChoseH2(SSL* ssl) {
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  SSL_get0_alpn_selected(ssl, &name, &size);
+  return std::string_view(reinterpret_cast<const char*>(name), size) == kH2;
+}
+
+bool RefusedAlpn() { return ERR_GET_REASON(ERR_peek_error()) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL; }
 
 bool CertificateWasRefused(SSL* ssl) { return SSL_get_verify_result(ssl) != X509_V_OK; }
 

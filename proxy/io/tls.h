@@ -42,6 +42,20 @@ class TlsClient {
   [[nodiscard]] virtual bool Prepare(ssl_st* ssl, const std::string& name, const IpAddress& literal, const std::string& key) = 0;
 };
 
+/// The protocols of HTTP that one handshake offers, or chooses from.
+enum class AlpnOffer : uint8_t {
+  kHttp11,       ///< HTTP/1.1 alone
+  kHttp11First,  ///< HTTP/2 only where the peer has nothing else; servers
+  kH2First,
+};
+/// Before the handshake. Without it HTTP/1.1 alone is offered.
+[[nodiscard]] bool OfferAlpn(ssl_st* ssl, AlpnOffer offer);
+/// After it: HTTP/2 was chosen.
+[[nodiscard]] bool ChoseH2(ssl_st* ssl);
+
+/// After a handshake that failed: the peer speaks none of what was offered.
+[[nodiscard]] bool RefusedAlpn();
+
 /// Why a handshake toward an upstream failed: the failed check of its certificate, or OpenSSL's words.
 [[nodiscard]] std::string DescribeHandshakeFailure(ssl_st* ssl);
 /// Whether it was the certificate.

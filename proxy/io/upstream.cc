@@ -219,6 +219,12 @@ policy::ConnectQuery QueryFor(Worker& worker, const FlowTarget& target, std::opt
 }
 
 policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address) {
+  const EngineOptions& options = worker.shared().options();
+  if (options.explicit_proxy != nullptr && (address || target.host.empty())) {
+    const Endpoint dialled{address.value_or(target.destination.address), target.destination.port};
+    if (IsOwn(options.explicit_proxy->own, options.host_addresses, dialled))
+      return {policy::ConnectVerdict::kDeny, {false, policy::Reason::kPrivateAddress, policy::RuleRef::kNone, false}};
+  }
   return worker.snapshot()->DecideConnect(QueryFor(worker, target, address));
 }
 
@@ -279,7 +285,7 @@ Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, 
   failure.address = upstream.address;
   failure.error = EPROTO;
   if (!upstream.stream.StartTls(client.context(), Stream::Side::kClient) ||
-      !client.Prepare(upstream.stream.ssl(), target.name, target.literal, key))
+      !client.Prepare(upstream.stream.ssl(), target.name, target.literal, key) || !OfferAlpn(upstream.stream.ssl(), target.offer))
     co_return failure;
   const SteadyTime deadline = worker.reactor().now() + kTlsHandshakeDeadline;
   for (;;) {
@@ -288,6 +294,7 @@ Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, 
     if (io.status != IoStatus::kWouldBlock) {
       const bool certificate = CertificateWasRefused(upstream.stream.ssl());
       failure.proxy_error = certificate ? "tls_certificate_error" : "tls_protocol_error";
+      failure.wants_h2 = !certificate && target.offer == AlpnOffer::kHttp11 && RefusedAlpn();
       failure.detail = fmt::format("{} {}: {}", certificate ? "the certificate of" : "TLS failed with", key,
                                    DescribeHandshakeFailure(upstream.stream.ssl()));
       co_return failure;

@@ -17,6 +17,7 @@
 #include "proxy/io/reactor.h"
 #include "proxy/io/stream.h"
 #include "proxy/io/task.h"
+#include "proxy/io/tls.h"
 
 namespace sluice::proxy {
 
@@ -64,6 +65,7 @@ struct DialTarget {
   IpAddress literal;
   uint16_t port = 0;
   policy::ProcessPtr process{};
+  AlpnOffer offer = AlpnOffer::kHttp11;  ///< to a TLS upstream
 };
 
 /// Which step failed, for a person and for errno.
@@ -74,6 +76,7 @@ struct DialFailure {
   std::string detail;                       ///< a sentence
   std::optional<policy::Decision> refused;  ///< every address was refused; this is the last refusal
   std::optional<IpAddress> address;
+  bool wants_h2 = false;  ///< it speaks no HTTP/1.1 (RFC 7301 section 3.2)
 };
 template <class T>
 using DialResult = std::expected<T, DialFailure>;

@@ -19,6 +19,8 @@
 #include "dns/io/upstream.h"
 #include "policy/expiry.h"
 #include "proxy/io/connection.h"
+#include "proxy/io/explicit_client.h"
+#include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/secret_store.h"
@@ -160,6 +162,53 @@ detail::Detached Worker::RunConnection(std::unique_ptr<Connection> connection) {
   shared_.flows.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Worker::AcceptClient(Client client) {
+  load_.fetch_add(1, std::memory_order_relaxed);
+  asio::post(loop_->context, [this, moved = std::move(client)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing) return;
+    RunClient(std::make_unique<ExplicitClient>(*this, std::move(moved), ExplicitClient::Stage::kNew));
+  });
+}
+
+void Worker::StartBehindTls(Client client) {
+  load_.fetch_add(1, std::memory_order_relaxed);
+  shared_.flows.fetch_add(1, std::memory_order_relaxed);
+  RunClient(std::make_unique<ExplicitClient>(*this, std::move(client), ExplicitClient::Stage::kBehindTls));
+}
+
+detail::Detached Worker::RunClient(std::unique_ptr<ExplicitClient> client) {
+  const uint64_t key = ++next_key_;
+  clients_.emplace(key, client.get());
+  loop_->Tick(this);
+  try {
+    co_await client->Run();
+  } catch (const std::exception& fault) {
+    LogError("proxy client: {}", fault.what());
+  }
+  clients_.erase(key);
+  client.reset();
+  load_.fetch_sub(1, std::memory_order_relaxed);
+  shared_.flows.fetch_sub(1, std::memory_order_relaxed);
+}
+
+template <class Act>
+void Worker::ForEachClient(Act act) {
+  // By key: ending one changes the table.
+  std::vector<uint64_t> keys;
+  keys.reserve(clients_.size());
+  for (const auto& [key, client] : clients_) keys.push_back(key);
+  for (const uint64_t key : keys)
+    if (const auto found = clients_.find(key); found != clients_.end()) act(*found->second);
+}
+
+void Worker::Drain() {
+  asio::post(loop_->context, [this] {
+    reactor_.Refresh();
+    ForEachClient([](ExplicitClient& client) { client.Drain(); });
+  });
+}
+
 void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
   asio::post(loop_->context, [this, id, moved = std::move(target), call = std::move(done)]() mutable {
     reactor_.Refresh();
@@ -178,8 +227,12 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
     const auto preliminary = JudgeConnect(*this, target, std::nullopt);
     const DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
     const auto pooled = [&](policy::Scheme scheme) {
-      const Upstream* idle = pool_.Peek(PoolKey(scheme, to));
-      return idle != nullptr && JudgeConnect(*this, target, idle->address).verdict == policy::ConnectVerdict::kInspect;
+      const std::string key = PoolKey(scheme, to);
+      const Upstream* idle = pool_.Peek(key);
+      const auto shared = idle == nullptr ? h2_pool_.Find(key) : nullptr;
+      if (idle == nullptr && shared == nullptr) return false;
+      const IpAddress& address = idle != nullptr ? idle->address : shared->address();
+      return JudgeConnect(*this, target, address).verdict == policy::ConnectVerdict::kInspect;
     };
     if (!preliminary.allowed()) {
       (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect, preliminary, std::nullopt, {});
@@ -249,7 +302,12 @@ detail::Detached Worker::RunFetch(policy::SecretSource source) {
 
 void Worker::GiveBackSpare() {
   pool_.Clear();
+  h2_pool_.RetireAll();
   pipes_->Clear();
+}
+
+void Worker::KeepPrepared(uint64_t id, UpstreamPtr upstream) {
+  prepared_[id] = {std::move(upstream), reactor_.now() + kPreparedLife};
 }
 
 UpstreamPtr Worker::TakePrepared(uint64_t id) {
@@ -291,16 +349,19 @@ void Worker::Tick() {
   reactor_.Sweep();
   const SteadyTime now = reactor_.now();
   pool_.Sweep(now);
+  h2_pool_.Sweep();
   if (now - trimmed_at_ > kTrimAfter) {
     trimmed_at_ = now;
     for (auto& [key, connection] : connections_) connection->Trim(now);
+    for (auto& [key, client] : clients_) client->Trim(now);
   }
   std::erase_if(prepared_, [&](const auto& entry) { return entry.second.expires < now; });
   if (const WallTime wall = SystemClock().Wall(); loop_->expiry && wall >= *loop_->expiry) {
     loop_->expiry = policy::NextExpiry(*snapshot_, wall);
     PolicyChanged();
   }
-  if (!connections_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() || pool_.size() != 0)
+  if (!connections_.empty() || !clients_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() ||
+      pool_.size() != 0 || !h2_pool_.empty())
     loop_->Tick(this);
 }
 
@@ -308,6 +369,7 @@ void Worker::PolicyChanged() {
   asio::post(loop_->context, [this] {
     reactor_.Refresh();
     pool_.Clear();
+    h2_pool_.RetireAll();
     (void)snapshot();
     // By key: ending one flow changes the table.
     std::vector<uint64_t> keys;
@@ -315,6 +377,7 @@ void Worker::PolicyChanged() {
     for (const auto& [key, connection] : connections_) keys.push_back(key);
     for (const uint64_t key : keys)
       if (const auto found = connections_.find(key); found != connections_.end()) found->second->Recheck();
+    ForEachClient([](ExplicitClient& client) { client.Recheck(); });
   });
 }
 
@@ -327,6 +390,7 @@ void Worker::CloseAll() {
     // A flow that does not end when told to would spin here.
     if (const auto still = connections_.find(first); still != connections_.end()) connections_.erase(still);
   }
+  ForEachClient([](ExplicitClient& client) { client.Cancel(); });
   while (!preparing_.empty()) {
     const auto [id, waiter] = *preparing_.begin();
     preparing_.erase(id);
@@ -339,6 +403,7 @@ void Worker::CloseAll() {
   }
   prepared_.clear();
   pool_.Clear();
+  h2_pool_.CloseAll();
 }
 
 }  // namespace sluice::proxy

@@ -12,8 +12,10 @@
 
 #include "policy/credential.h"
 #include "policy/event.h"
+#include "proxy/client.h"
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
+#include "proxy/io/h2_pool.h"
 #include "proxy/io/reactor.h"
 #include "proxy/io/task.h"
 #include "proxy/io/tls.h"
@@ -22,6 +24,7 @@
 namespace sluice::proxy {
 
 class Connection;
+class ExplicitClient;
 class PipePool;
 
 /// A name's addresses, and the names that its aliases led through.
@@ -44,6 +47,7 @@ class Shared {
   [[nodiscard]] TlsClient& client() const { return *client_; }
 
   std::atomic<size_t> flows{0};
+  ClientCounts client_counts;
 
  private:
   EngineOptions options_;
@@ -63,7 +67,9 @@ class Worker {
   // Any thread.
   void Accept(Flow flow);
   void Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
+  void AcceptClient(Client client);
   void PolicyChanged();
+  void Drain();
   [[nodiscard]] size_t load() const { return load_.load(std::memory_order_relaxed); }
   [[nodiscard]] boost::asio::io_context& context();
   [[nodiscard]] dns::UpstreamClient& dns();
@@ -72,6 +78,7 @@ class Worker {
   [[nodiscard]] Reactor& reactor() { return reactor_; }
   [[nodiscard]] Shared& shared() { return shared_; }
   [[nodiscard]] UpstreamPool& pool() { return pool_; }
+  [[nodiscard]] H2Pool& h2_pool() { return h2_pool_; }
   [[nodiscard]] PipePool& pipes() { return *pipes_; }
   /// Closes what is kept for reuse only.
   void GiveBackSpare();
@@ -87,6 +94,10 @@ class Worker {
   void FetchTokenSoon(policy::SecretSource source);
   /// The connection that Prepare made for this flow, if it still waits.
   [[nodiscard]] UpstreamPtr TakePrepared(uint64_t id);
+  /// For TakePrepared, on the same worker.
+  void KeepPrepared(uint64_t id, UpstreamPtr upstream);
+  /// Runs a client whose TLS to the proxy is taken off by another on this worker.
+  void StartBehindTls(Client client);
 
  private:
   explicit Worker(Shared& shared);
@@ -97,6 +108,10 @@ class Worker {
   };
   detail::Detached RunConnection(std::unique_ptr<Connection> connection);
   detail::Detached RunFetch(policy::SecretSource source);
+  detail::Detached RunClient(std::unique_ptr<ExplicitClient> client);
+  /// `act` on each client, which may end it.
+  template <class Act>
+  void ForEachClient(Act act);
   detail::Detached RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
   void Tick();
   void Run();
@@ -105,10 +120,12 @@ class Worker {
   Shared& shared_;
   Reactor reactor_;
   UpstreamPool pool_;
+  H2Pool h2_pool_;
   std::unique_ptr<PipePool> pipes_;
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;
   std::unordered_map<uint64_t, Connection*> connections_;
+  std::unordered_map<uint64_t, ExplicitClient*> clients_;
   uint64_t next_key_ = 0;
   std::unordered_map<uint64_t, PreparedUpstream> prepared_;
   std::unordered_map<uint64_t, Waiter*> preparing_;

@@ -85,6 +85,25 @@ Result<void> DropPrivileges() {
   return {};
 }
 
+Result<void> KeepReadingOnly() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return FailErrno("cannot set no_new_privs", errno);
+  cap_t now = cap_get_proc();
+  cap_t kept = cap_init();
+  for (const cap_value_t capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE}) {
+    cap_flag_value_t held = CAP_CLEAR;
+    if (now == nullptr || cap_get_flag(now, capability, CAP_PERMITTED, &held) != 0 || held != CAP_SET) continue;
+    cap_set_flag(kept, CAP_PERMITTED, 1, &capability, CAP_SET);
+    cap_set_flag(kept, CAP_EFFECTIVE, 1, &capability, CAP_SET);
+  }
+  const int set = cap_set_proc(kept);
+  const int error = errno;
+  cap_free(now);
+  cap_free(kept);
+  if (set != 0) return FailErrno("cannot drop capabilities", error);
+  LimitCores();
+  return {};
+}
+
 Result<void> ForbidDumps() {
 #ifndef SLUICE_SANITIZED  // the leak checker traces its own process
   if (::prctl(PR_SET_DUMPABLE, 0) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);

@@ -13,6 +13,10 @@ namespace sluice::supervisor {
 /// No capability in the sets of this process; for one that executes nothing any more.
 [[nodiscard]] Result<void> DropCapabilities();
 
+/// For a service that runs no workload: no_new_privs, and of its capabilities only those to read what belongs to others, in files
+/// and in /proc. Before any thread exists. An ordinary user has none to begin with.
+[[nodiscard]] Result<void> KeepReadingOnly();
+
 /// No core file of this process, and no other process of its user may trace it or look at its memory and descriptors. Once the
 /// workload is launched: the kernel makes no light copy of such a process (light_process.h).
 [[nodiscard]] Result<void> ForbidDumps();

@@ -96,7 +96,7 @@ Dir OpenDir(int at, const char* name) {
   return {dir, closedir};
 }
 
-bool Holds(int proc, uint64_t inode, size_t* budget) {
+bool FolderHolds(int proc, uint64_t inode, size_t* budget) {
   const Dir fds = OpenDir(proc, "fd");
   if (!fds) return false;
   while (const dirent* entry = readdir(fds.get())) {
@@ -130,6 +130,20 @@ Result<SocketOwner> SocketOwner::Open(const Capture& capture, pid_t workload_pid
   return SocketOwner(*std::move(diag), *std::move(route), workload_pid);
 }
 
+Result<SocketOwner> SocketOwner::OpenHere() {
+  UniqueFd diag(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  const timeval timeout{0, kReceiveTimeoutMs * 1000};
+  if (!diag || setsockopt(diag.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
+    return FailErrno("cannot ask whose sockets are (sock_diag)", errno);
+  return SocketOwner(std::move(diag), UniqueFd(), getpid());
+}
+
+bool SocketOwner::Holds(pid_t pid, uint64_t inode) {
+  const UniqueFd proc(open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  size_t budget = kMaxScannedDescriptors;
+  return inode != 0 && proc && FolderHolds(proc.get(), inode, &budget);
+}
+
 std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, const Endpoint& client, const Endpoint& server) {
   const std::lock_guard lock(mutex_);
   const bool v4 = client.address.is_v4();
@@ -152,7 +166,7 @@ pid_t SocketOwner::Holder(uint64_t inode) const {
     const UniqueFd proc(openat(dirfd(all.get()), entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!proc || NamespaceInode(proc.get(), "ns/net") != home) continue;
     if (++processes > kMaxScannedProcesses) return 0;
-    if (Holds(proc.get(), inode, &budget)) return pid;
+    if (FolderHolds(proc.get(), inode, &budget)) return pid;
     if (budget == 0) return 0;
   }
   return 0;

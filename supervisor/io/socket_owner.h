@@ -30,12 +30,16 @@ class SocketOwner {
  public:
   /// Asks through the capture's netlink sockets. One owner per capture: two would take each other's answers.
   [[nodiscard]] static Result<SocketOwner> Open(const Capture& capture, pid_t workload_pid);
+  /// Of the network namespace that this process is in, rather than a capture's.
+  [[nodiscard]] static Result<SocketOwner> OpenHere();
   SocketOwner(SocketOwner&& other) noexcept;
 
   /// The socket with this tuple, or nothing. `client` is its local end.
   [[nodiscard]] std::optional<SocketIdentity> Find(policy::Transport transport, const Endpoint& client, const Endpoint& server);
   /// A process of the workload that holds the socket; 0 when none does.
   [[nodiscard]] pid_t Holder(uint64_t inode) const;
+  /// Whether this process, of whichever namespace, holds it.
+  [[nodiscard]] static bool Holds(pid_t pid, uint64_t inode);
   /// Addresses of the namespace's interfaces.
   [[nodiscard]] Result<std::vector<IpAddress>> Addresses();
 

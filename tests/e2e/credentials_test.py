@@ -309,7 +309,6 @@ class Rotation(Credentials):
             before = len(self.served())
             ask()
             self.assertEqual(len(self.served()), before)
-            process.stdin.close()
 
 
 class Oauth(Credentials):

@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 
+#include <functional>
+#include <random>
+
 #include "policy/overlap.h"
 #include "tests/policy/support.h"
 
@@ -116,6 +119,60 @@ TEST(Overlap, OfGlobsIsSymmetricAndExactOnExamples) {
     EXPECT_EQ(GlobsOverlap(a, b), c.overlap) << c.a << " " << c.b;
     EXPECT_EQ(GlobsOverlap(b, a), c.overlap) << c.b << " " << c.a;
   }
+}
+
+// Every text of a small world, against what the patterns say of each other.
+TEST(Overlap, OfPatternsAgreesWithEveryTextOfASmallWorld) {
+  std::vector<std::string> texts;
+  const std::function<void(std::string)> grow = [&](const std::string& text) {
+    texts.push_back(text);
+    if (text.size() < 6)
+      for (const char c : {'a', 'b', '/'}) grow(text + c);
+  };
+  grow("/");
+  std::mt19937 random(7);
+  const auto draw = [&] {
+    static constexpr std::string_view kSegments[] = {"a", "b", "*", "a*", "*b", "**", "ab", ""};
+    std::string text;
+    const size_t count = 1 + random() % 3;
+    for (size_t i = 0; i < count; ++i) text += "/" + std::string(kSegments[random() % std::size(kSegments)]);
+    return text;
+  };
+  size_t held = 0;
+  size_t met = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<Glob> outer;
+    std::vector<PathPattern> patterns;
+    for (size_t i = 0; i < 1 + random() % 2; ++i) {
+      auto glob = Glob::Path(draw());
+      if (!glob) continue;
+      patterns.push_back(PatternOf(*glob, "", PathCase::kExact));
+      outer.push_back(std::move(*glob));
+    }
+    const auto inner = Glob::Path(draw());
+    if (!inner || outer.empty()) continue;
+    const PathPattern pattern = PatternOf(*inner, "", PathCase::kExact);
+    bool all = true;
+    bool some = false;
+    for (const std::string& text : texts) {
+      if (!inner->Matches(text)) continue;
+      const bool in = std::any_of(outer.begin(), outer.end(), [&](const Glob& g) { return g.Matches(text); });
+      all &= in;
+      some |= in && outer[0].Matches(text);
+    }
+    const bool holds = PathsHold(patterns, pattern);
+    // Longer texts may tell two patterns apart that these do not.
+    if (holds) EXPECT_TRUE(all) << inner->text() << " in " << outer[0].text();
+    held += holds ? 1 : 0;
+    const auto common = CommonText(patterns[0], pattern);
+    if (some) EXPECT_TRUE(common) << inner->text() << " and " << outer[0].text();
+    if (common) {
+      EXPECT_TRUE(inner->Matches(*common) && outer[0].Matches(*common)) << *common;
+      ++met;
+    }
+  }
+  EXPECT_GT(held, 100u);
+  EXPECT_GT(met, 500u);
 }
 
 }  // namespace

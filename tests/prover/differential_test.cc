@@ -74,8 +74,8 @@ bool WayGained(const Member& winner, const Member& loser, size_t t) {
   if (!mine.reached) return false;
   if (!mine.credential.empty() && mine.credential != other.credential) return true;
   if (!other.reached) return false;
-  const bool pinned = !other.pins.empty() &&
-                      (mine.pins.empty() || !std::includes(other.pins.begin(), other.pins.end(), mine.pins.begin(), mine.pins.end()));
+  const bool pinned = !other.pins.empty() && (mine.pins.empty() || !std::includes(other.pins.begin(), other.pins.end(),
+                                                                                  mine.pins.begin(), mine.pins.end()));
   return mine.proxy != other.proxy || pinned;
 }
 

@@ -288,7 +288,8 @@ bool IsFeasible(const Witness& tuple) {
 World Graphql() {
   World w{.name = "graphql",
           .pairs = 1'500,
-          .verbs = {"GET", "GET,POST", "http", "POST", "graphql query", "graphql query", "graphql mutation", "graphql mutation", "tls"},
+          .verbs = {"GET", "GET,POST", "http", "POST", "graphql query", "graphql query", "graphql mutation", "graphql mutation",
+                    "tls"},
           .hosts = {"a.t"}};
   w.paths = {"", "/g"};
   w.fields = {"", "", "a", "b", "a*", "ab"};
@@ -314,8 +315,8 @@ World Graphql() {
 World Calls() {
   World w{.name = "calls",
           .pairs = 1'500,
-          .verbs = {"POST", "GET", "http", "GET,DELETE", "mcp initialize", "mcp tools/call", "mcp tools/call", "mcp *", "mcp ping",
-                    "jsonrpc a", "jsonrpc a*", "jsonrpc *"},
+          .verbs = {"POST", "GET", "http", "GET,DELETE", "mcp initialize", "mcp tools/call", "mcp tools/call", "mcp *",
+                    "mcp ping", "jsonrpc a", "jsonrpc a*", "jsonrpc *"},
           .hosts = {"a.t"}};
   w.paths = {"", "/m"};
   w.tool = {"", "s", "t", "s*"};
@@ -354,8 +355,8 @@ World Pushes() {
   w.names = {"a.t"};
   w.upgrades = true;
   w.methods = {"GET", "POST", "PUT"};
-  w.targets = {"/o/r/git-receive-pack", "/o/r/info/refs?service=git-receive-pack", "/o/x/git-receive-pack",
-               "/p.S/m",                "/p.S/m?",                                  "/o/r"};
+  w.targets = {
+      "/o/r/git-receive-pack", "/o/r/info/refs?service=git-receive-pack", "/o/x/git-receive-pack", "/p.S/m", "/p.S/m?", "/o/r"};
   w.header_sets = {{}, {{"content-type", "application/x-git-receive-pack-request"}}, {{"content-type", "application/grpc"}}};
   for (const char* ref : {"r/a", "r/b", "r/c", "x"})
     for (const auto change : {policy::kRefCreate, policy::kRefUpdate, policy::kRefDelete})
@@ -507,8 +508,8 @@ void AddTuples(World* world) {
 }
 
 std::vector<World> MakeWorlds() {
-  std::vector<World> worlds{Hosts(), Paths(), Readings(), Queries(), Addresses(), Processes(), Git(), Overrides(),
-                            Graphql(), Calls(), Pushes(), Travels()};
+  std::vector<World> worlds{Hosts(), Paths(),     Readings(), Queries(), Addresses(), Processes(),
+                            Git(),   Overrides(), Graphql(),  Calls(),   Pushes(),    Travels()};
   for (World& world : worlds) AddTuples(&world);
   return worlds;
 }
@@ -654,8 +655,7 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
   for (const Witness& tuple : world.tuples) {
     WayTexts& way = ways.emplace_back();
     if (tuple.layer != Layer::kHttp) continue;
-    const policy::ConnectQuery connection{nullptr,    tuple.host, tuple.address, tuple.port, policy::Transport::kTcp,
-                                          tuple.time};
+    const policy::ConnectQuery connection{nullptr, tuple.host, tuple.address, tuple.port, policy::Transport::kTcp, tuple.time};
     const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
     if (!connect.allowed()) continue;
     const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect;

@@ -37,7 +37,7 @@ struct World {
   std::vector<std::string> json{""};       ///< "/x=1|b*", of what looks into bodies
   std::vector<std::string> refs{""};       ///< "r/*", of pushes
   std::vector<unsigned> changes{0};        ///< policy::RefChanges; 0: not said
-  std::vector<int> until{0};  ///< days from now; 0: none
+  std::vector<int> until{0};               ///< days from now; 0: none
   bool types = false;
   bool opening_paths = false;    ///< encoded-slash, path-params
   bool opening_methods = false;  ///< method-override

@@ -80,6 +80,16 @@ X509* NewCertificate(EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key, const st
   return cert;
 }
 
+int InsistOnH2(SSL* /*ssl*/, const unsigned char** out, unsigned char* size, const unsigned char* in, unsigned in_size,
+               void* /*arg*/) {
+  static constexpr unsigned char kH2[] = {2, 'h', '2'};
+  unsigned char* chosen = nullptr;
+  if (SSL_select_next_proto(&chosen, size, kH2, sizeof kH2, in, in_size) != OPENSSL_NPN_NEGOTIATED)
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  *out = chosen;
+  return SSL_TLSEXT_ERR_OK;
+}
+
 }  // namespace
 
 Peer::Peer(Peer&& other) noexcept
@@ -117,6 +127,13 @@ void Peer::Reset() {
 }
 
 bool Peer::resumed() const { return ssl_ != nullptr && SSL_session_reused(ssl_) == 1; }
+
+std::string Peer::alpn() const {
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  if (ssl_ != nullptr) SSL_get0_alpn_selected(ssl_, &name, &size);
+  return {reinterpret_cast<const char*>(name), size};
+}
 
 void Peer::CloseWrite() {
   if (ssl_ != nullptr) SSL_shutdown(ssl_);
@@ -231,12 +248,13 @@ TestAuthority::~TestAuthority() {
   EVP_PKEY_free(state_->leaf_key);
 }
 
-std::shared_ptr<SSL_CTX> TestAuthority::ServerContext(const std::string& alternatives) const {
+std::shared_ptr<SSL_CTX> TestAuthority::ServerContext(const std::string& alternatives, const std::string& alpn) const {
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   X509* cert = NewCertificate(state_->leaf_key, state_->cert, state_->key, alternatives);
   SSL_CTX_use_certificate(context.get(), cert);
   SSL_CTX_use_PrivateKey(context.get(), state_->leaf_key);
   X509_free(cert);
+  if (alpn == "h2") SSL_CTX_set_alpn_select_cb(context.get(), InsistOnH2, nullptr);
   return context;
 }
 
@@ -447,6 +465,12 @@ Peer Testbed::Speaking(UniqueFd fd, Speak speak, const std::string& sni) {
   ERR_clear_error();
   SSL_free(ssl);
   return {};
+}
+
+void Testbed::OfferAlpn(const std::vector<std::string>& protocols) {
+  std::string wire;
+  for (const std::string& protocol : protocols) wire += static_cast<char>(protocol.size()) + protocol;
+  SSL_CTX_set_alpn_protos(client_.get(), reinterpret_cast<const unsigned char*>(wire.data()), static_cast<unsigned>(wire.size()));
 }
 
 Peer Testbed::Connect(const std::string& host, uint16_t port, Speak speak, std::string sni) {

@@ -54,6 +54,8 @@ class Peer {
   void Close();
   /// TLS picked up an earlier session.
   [[nodiscard]] bool resumed() const;
+  /// What ALPN chose; empty: nothing.
+  [[nodiscard]] std::string alpn() const;
   [[nodiscard]] bool ok() const { return fd_.valid(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   /// The last read ended in a reset rather than a FIN.
@@ -72,8 +74,8 @@ class TestAuthority {
   TestAuthority();
   ~TestAuthority();
   [[nodiscard]] const std::string& file() const { return file_; }
-  /// A server context for these alternative names ("DNS:a.test", "IP:127.0.0.1").
-  [[nodiscard]] std::shared_ptr<ssl_ctx_st> ServerContext(const std::string& alternatives) const;
+  /// A server context for these alternative names ("DNS:a.test", "IP:127.0.0.1"). `alpn`: one protocol that it insists on.
+  [[nodiscard]] std::shared_ptr<ssl_ctx_st> ServerContext(const std::string& alternatives, const std::string& alpn = "") const;
 
  private:
   struct State;
@@ -152,6 +154,8 @@ class Testbed {
   enum class Speak : uint8_t { kTls, kPlain };
   /// A flow to host:port; the client's end, TLS handshake done (not ok() where it failed). `sni` defaults to the host.
   Peer Connect(const std::string& host, uint16_t port, Speak speak = Speak::kTls, std::string sni = "");
+  /// What later TLS clients offer, the first liked best; none: no ALPN.
+  void OfferAlpn(const std::vector<std::string>& protocols);
   /// A flow to a literal address.
   Peer ConnectLiteral(IpAddress address, uint16_t port, Speak speak = Speak::kTls);
   /// The client's end of a bare TCP flow.

@@ -1,0 +1,204 @@
+#include "app/proxy_listener.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace sluice::app {
+namespace {
+
+constexpr std::string_view kUnixPrefix = "unix:";
+constexpr int kBacklog = 4096;
+constexpr int kAcceptedPerTurn = 64;
+constexpr int kExhaustedPauseMs = 20;  // out of descriptors: what is queued waits
+
+bool IsLoopback(const IpAddress& address) {
+  static const Cidr kV4 = Cidr::Of(IpAddress::FromV4(0x7f000000), 8);
+  static const IpAddress kV6 = *IpAddress::Parse("::1");
+  return address == kV6 || (address.is_v4() && kV4.Contains(address));
+}
+
+sockaddr_un UnixAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+// A socket file stays when its server was killed.
+Result<void> RemoveDead(const std::string& path) {
+  struct stat about{};
+  if (lstat(path.c_str(), &about) != 0) return {};
+  if (!S_ISSOCK(about.st_mode)) return Fail(Code::kInvalid, fmt::format("--listen unix:{}: there is a file of that name", path));
+  const sockaddr_un address = UnixAddress(path);
+  const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno != ECONNREFUSED)
+    return Fail(Code::kInvalid, fmt::format("--listen unix:{}: somebody listens there", path));
+  if (unlink(path.c_str()) != 0) return FailErrno(fmt::format("cannot remove {}", path), errno);
+  return {};
+}
+
+Result<UniqueFd> ListenUnix(const std::string& path) {
+  if (auto removed = RemoveDead(path); !removed) return std::unexpected(removed.error());
+  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sockaddr_un address = UnixAddress(path);
+  const mode_t before = umask(0177);
+  const int bound = bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const int error = errno;
+  umask(before);
+  if (bound != 0) return FailErrno(fmt::format("cannot listen on unix:{}", path), error);
+  if (listen(listener.get(), kBacklog) != 0) return FailErrno(fmt::format("cannot listen on unix:{}", path), errno);
+  return listener;
+}
+
+Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
+  sockaddr_storage address{};
+  const auto size = static_cast<socklen_t>(endpoint->ToSockaddr(&address));
+  UniqueFd listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Every client speaks first: until it does, there is nothing to do.
+  setsockopt(listener.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &on, sizeof on);
+  if (!listener || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      listen(listener.get(), kBacklog) != 0)
+    return FailErrno(fmt::format("cannot listen on {}", endpoint->ToString()), errno);
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0)
+    if (const auto named = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&bound), length)) *endpoint = *named;
+  return listener;
+}
+
+}  // namespace
+
+Result<ListenAddress> ParseListen(const std::string& text) {
+  ListenAddress address;
+  if (text.starts_with(kUnixPrefix)) {
+    address.unix_path = text.substr(kUnixPrefix.size());
+    if (!address.unix_path.starts_with('/') || address.unix_path.size() >= sizeof(sockaddr_un::sun_path))
+      return Fail(Code::kInvalid, fmt::format("--listen {}: after unix: comes an absolute path of at most {} bytes", text,
+                                              sizeof(sockaddr_un::sun_path) - 1));
+    return address;
+  }
+  const size_t colon = text.rfind(':');
+  const auto malformed = [&] {
+    return Fail(Code::kInvalid,
+                fmt::format("--listen {}: write ADDRESS:PORT, such as 127.0.0.1:3128 or [::1]:3128, or unix:/PATH", text));
+  };
+  if (colon == std::string::npos) return malformed();
+  std::string host = text.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const auto parsed = IpAddress::Parse(host == "localhost" ? "127.0.0.1" : host);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, address.endpoint.port);
+  if (!parsed || error != std::errc{} || stop != end || stop == text.data() + colon + 1 ||
+      bracketed != (host.find(':') != std::string::npos))
+    return malformed();
+  address.endpoint.address = *parsed;
+  return address;
+}
+
+Result<std::unique_ptr<ProxyListener>> ProxyListener::Open(const std::vector<ListenAddress>& addresses) {
+  std::unique_ptr<ProxyListener> listener(new ProxyListener);
+  for (ListenAddress address : addresses) {
+    auto socket = address.unix_path.empty() ? ListenTcp(&address.endpoint) : ListenUnix(address.unix_path);
+    if (!socket) return std::unexpected(socket.error());
+    listener->listeners_.push_back(*std::move(socket));
+    listener->addresses_.push_back(std::move(address));
+  }
+  listener->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (!listener->stop_) return FailErrno("cannot make an event descriptor", errno);
+  return listener;
+}
+
+ProxyListener::~ProxyListener() {
+  Stop();
+  for (const ListenAddress& address : addresses_)
+    if (!address.unix_path.empty()) unlink(address.unix_path.c_str());
+}
+
+Result<void> ProxyListener::Start(proxy::Engine& engine, const policy::CurrentPolicy& policy, Attribute attribute,
+                                  std::vector<IpAddress> host_addresses) {
+  engine_ = &engine;
+  policy_ = &policy;
+  host_addresses_ = std::move(host_addresses);
+  if (attribute == Attribute::kProcesses) {
+    auto processes = supervisor::ClientProcesses::Open();
+    if (!processes) return std::unexpected(processes.error());
+    processes_ = *std::move(processes);
+  }
+  thread_ = std::thread([this] { Loop(); });
+  return {};
+}
+
+void ProxyListener::Stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(stop_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+  listeners_.clear();
+}
+
+void ProxyListener::Loop() {
+  std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}};
+  for (const UniqueFd& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
+  for (;;) {
+    if (poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return;
+    if (waits.front().revents != 0) return;
+    for (size_t i = 0; i < listeners_.size(); ++i)
+      if (waits[i + 1].revents != 0) AcceptAll(listeners_[i]);
+  }
+}
+
+void ProxyListener::AcceptAll(const UniqueFd& listener) {
+  for (int turn = 0; turn < kAcceptedPerTurn; ++turn) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    UniqueFd socket(accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        pollfd stop{stop_.get(), POLLIN, 0};
+        poll(&stop, 1, kExhaustedPauseMs);
+      }
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return;
+    }
+    proxy::Client client;
+    client.id = ++next_id_;
+    if (from.ss_family != AF_UNIX) {
+      client.source = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
+      if (!client.source) continue;
+    }
+    client.process = WhoseIs(socket, client.source);
+    client.socket = std::move(socket);
+    engine_->AcceptClient(std::move(client));
+  }
+}
+
+policy::ProcessPtr ProxyListener::WhoseIs(const UniqueFd& socket, const std::optional<Endpoint>& source) {
+  if (processes_ == nullptr) return nullptr;
+  const auto digests = policy_->Get()->NeedsDigests() ? supervisor::Digests::kNeeded : supervisor::Digests::kNone;
+  if (!source) return processes_->OfUnixPeer(socket.get(), digests);
+  const bool ours = IsLoopback(source->address) || std::ranges::find(host_addresses_, source->address) != host_addresses_.end();
+  if (!ours) return nullptr;
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return nullptr;
+  const auto server = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&own), size);
+  return server ? processes_->OfTcpPeer(*source, *server, digests) : nullptr;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,66 @@
+#pragma once
+
+// Where clients of `sluice proxy` come in: TCP addresses and UNIX sockets, one thread that accepts, finds out whose connection it
+// is, and hands it to the engine.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/ip.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "policy/event.h"
+#include "proxy/io/engine.h"
+#include "supervisor/io/client_process.h"
+
+namespace sluice::app {
+
+/// "127.0.0.1:3128", "[::1]:3128", "0.0.0.0:0", "unix:/run/sluice.sock".
+struct ListenAddress {
+  std::string unix_path;  ///< empty: TCP
+  Endpoint endpoint{};
+};
+[[nodiscard]] Result<ListenAddress> ParseListen(const std::string& text);
+
+class ProxyListener {
+ public:
+  /// Binds. A UNIX socket is made with mode 0600; one that nobody listens on any more is replaced. Changes the umask for a
+  /// moment: before any thread exists.
+  static Result<std::unique_ptr<ProxyListener>> Open(const std::vector<ListenAddress>& addresses);
+  /// Stops, and removes its UNIX sockets.
+  ~ProxyListener();
+  ProxyListener(const ProxyListener&) = delete;
+  ProxyListener& operator=(const ProxyListener&) = delete;
+
+  /// As bound: with the port that the kernel chose.
+  [[nodiscard]] const std::vector<ListenAddress>& addresses() const { return addresses_; }
+
+  /// Whether clients are asked after in /proc. Not where a load balancer stands before them.
+  enum class Attribute : uint8_t { kProcesses, kNothing };
+  /// References outlive the listener. `host_addresses`: from where a client may be of this machine.
+  [[nodiscard]] Result<void> Start(proxy::Engine& engine, const policy::CurrentPolicy& policy, Attribute attribute,
+                                   std::vector<IpAddress> host_addresses);
+  /// Accepts no more. Once; the thread has ended afterwards.
+  void Stop();
+
+ private:
+  ProxyListener() = default;
+  void Loop();
+  void AcceptAll(const UniqueFd& listener);
+  [[nodiscard]] policy::ProcessPtr WhoseIs(const UniqueFd& socket, const std::optional<Endpoint>& source);
+
+  std::vector<ListenAddress> addresses_;
+  std::vector<UniqueFd> listeners_;
+  UniqueFd stop_;
+  std::thread thread_;
+  proxy::Engine* engine_ = nullptr;
+  const policy::CurrentPolicy* policy_ = nullptr;
+  std::unique_ptr<supervisor::ClientProcesses> processes_;
+  std::vector<IpAddress> host_addresses_;
+  uint64_t next_id_ = 0;
+};
+
+}  // namespace sluice::app

@@ -1,0 +1,109 @@
+#include "app/served_policy.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "app/exit_code.h"
+#include "app/file.h"
+#include "app/host.h"
+#include "base/log.h"
+#include "base/stderr_lines.h"
+#include "policy/compiled.h"
+#include "policy/io/load.h"
+
+namespace sluice::app {
+namespace {
+
+// What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
+// load, the rest by `sluice lint`.
+void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) {
+  const auto& compiled = snapshot.compiled();
+  if (compiled.origin.empty() || options.quiet) return;
+  size_t rest = 0;
+  for (const policy::Finding& remark : compiled.remarks) {
+    if (remark.severity == policy::Finding::Severity::kNote) {
+      ++rest;
+    } else {
+      LogWarn("{}:{}: {}", remark.span.file, remark.span.line, remark.message);
+    }
+  }
+  LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
+          options.policy);
+}
+
+}  // namespace
+
+int Report(const Error& error) {
+  if (error.span) {
+    QueueStderr(LineKind::kLog, policy::RenderError(error, StderrHasColor()) + "\n");
+  } else {
+    LogError("{}", error.message);
+  }
+  return ExitCodeFor(error);
+}
+
+Result<void> CheckPolicyNamed(const ServedOptions& options) {
+  if (!options.policy.empty() || !options.allows.empty() || !options.presets.empty()) return {};
+  return Fail(Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME");
+}
+
+Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command) {
+  policy::LoadOptions load;
+  load.extra_allows = options.allows;
+  load.extra_presets = options.presets;
+  auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
+  if (!snapshot) return snapshot;
+  if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
+    const policy::RuleInfo* rule = (*snapshot)->rule(udp.front());
+    return std::unexpected(Error{
+        Code::kInvalid,
+        fmt::format("`{}`: `{}` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text, command), 0,
+        rule->span});
+  }
+  for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
+    LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
+  TellImport(**snapshot, options);
+  return snapshot;
+}
+
+Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels) {
+  std::map<std::string, std::string> parsed;
+  for (const std::string& label : labels) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return Fail(Code::kInvalid, fmt::format("--label {}: write KEY=VALUE", label));
+    if (!parsed.emplace(label.substr(0, equals), label.substr(equals + 1)).second)
+      return Fail(Code::kInvalid, fmt::format("--label {}: the key was given twice", label));
+  }
+  return parsed;
+}
+
+Result<proxy::EngineOptions> MakeEngineOptions(const ServedOptions& options) {
+  proxy::EngineOptions engine;
+  for (const std::string& text : options.resolvers) {
+    auto resolver = ParseResolver(text);
+    if (!resolver) return std::unexpected(resolver.error());
+    engine.resolvers.push_back(*resolver);
+  }
+  for (const std::string& file : options.upstream_ca) {
+    if (auto content = ReadFile(file); !content)
+      return Fail(Code::kInvalid, fmt::format("--upstream-ca: {}", content.error().message));
+    engine.upstream_ca_files.push_back(Absolute(file));
+  }
+  auto addresses = HostAddresses();
+  if (!addresses) return std::unexpected(addresses.error());
+  engine.host_addresses = *std::move(addresses);
+  return engine;
+}
+
+audit::Options MakeAuditOptions(const ServedOptions& options, std::map<std::string, std::string> labels,
+                                std::string default_name) {
+  audit::Options audit_options;
+  audit_options.file = options.audit;
+  audit_options.sandbox = options.name.empty() ? std::move(default_name) : options.name;
+  audit_options.labels = std::move(labels);
+  return audit_options;
+}
+
+}  // namespace sluice::app

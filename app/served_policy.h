@@ -1,0 +1,49 @@
+#pragma once
+
+// What `run` and `proxy` have in common: which policy is served, where records go, how upstreams are found and trusted.
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "audit/audit.h"
+#include "base/result.h"
+#include "policy/snapshot.h"
+#include "proxy/io/engine.h"
+
+namespace sluice::app {
+
+struct ServedOptions {
+  std::string policy;                  ///< file; may be empty when there are allows or presets
+  std::vector<std::string> allows;     ///< --allow
+  std::vector<std::string> presets;    ///< --preset
+  std::string audit;                   ///< file; empty: none
+  std::vector<std::string> resolvers;  ///< "IP" or "IP:PORT"
+  std::vector<std::string> upstream_ca;
+  std::string name;
+  std::vector<std::string> labels;  ///< "k=v"
+  bool quiet = false;
+};
+
+/// Tells the error on standard error; gives the exit code.
+[[nodiscard]] int Report(const Error& error);
+
+/// An error where no policy is named at all.
+[[nodiscard]] Result<void> CheckPolicyNamed(const ServedOptions& options);
+
+/// Loads it, and says what in it will not do what its author thinks. `command`, "sluice run", carries no UDP: a rule for that is
+/// an error.
+[[nodiscard]] Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command);
+
+/// "k=v" each.
+[[nodiscard]] Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels);
+
+/// Resolvers, roots for upstreams, and the addresses of this host.
+[[nodiscard]] Result<proxy::EngineOptions> MakeEngineOptions(const ServedOptions& options);
+
+/// `default_name`: of the sandbox, where --name gives none.
+[[nodiscard]] audit::Options MakeAuditOptions(const ServedOptions& options, std::map<std::string, std::string> labels,
+                                              std::string default_name);
+
+}  // namespace sluice::app

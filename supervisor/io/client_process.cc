@@ -1,0 +1,77 @@
+#include "supervisor/io/client_process.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/unique_fd.h"
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5
+
+// Whether the process that connected has ended: its number may be another's by now. Without SO_PEERPIDFD nothing tells.
+bool HasEnded(int socket) {
+  int pidfd = -1;
+  socklen_t size = sizeof pidfd;
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &size) != 0) return false;
+  const UniqueFd owned(pidfd);
+  pollfd ended{pidfd, POLLIN, 0};
+  return poll(&ended, 1, 0) != 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClientProcesses>> ClientProcesses::Open() {
+  auto owner = SocketOwner::OpenHere();
+  if (!owner) return std::unexpected(owner.error());
+  return std::unique_ptr<ClientProcesses>(new ClientProcesses(*std::move(owner)));
+}
+
+policy::ProcessPtr ClientProcesses::Identify(pid_t pid, Digests digests) {
+  // One that was remembered may have ended since; then the number is looked up anew.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const CallerThreadPtr thread = processes_.Find(pid);
+    if (!thread) return nullptr;
+    if (policy::ProcessPtr process = processes_.Identify(*thread, digests)) return process;
+    processes_.Forget(thread);
+  }
+  return processes_.Glimpse(pid);
+}
+
+policy::ProcessPtr ClientProcesses::OfUnixPeer(int socket, Digests digests) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return nullptr;
+  policy::ProcessPtr process = Identify(peer.pid, digests);
+  // Read first, then asked whether it still lives: what was read is then its own.
+  return HasEnded(socket) ? nullptr : process;
+}
+
+pid_t ClientProcesses::Holder(uint64_t inode) {
+  const auto known = std::ranges::find_if(recent_, [&](pid_t pid) { return pid != 0 && SocketOwner::Holds(pid, inode); });
+  if (known != recent_.end()) {
+    std::rotate(recent_.begin(), known, known + 1);
+    return recent_.front();
+  }
+  const pid_t pid = owner_.Holder(inode);
+  if (pid == 0) return 0;
+  std::shift_right(recent_.begin(), recent_.end(), 1);
+  recent_.front() = pid;
+  return pid;
+}
+
+policy::ProcessPtr ClientProcesses::OfTcpPeer(const Endpoint& client, const Endpoint& server, Digests digests) {
+  const auto socket = owner_.Find(policy::Transport::kTcp, client, server);
+  if (!socket) return nullptr;
+  const pid_t pid = Holder(socket->inode);
+  if (pid == 0) return nullptr;
+  policy::ProcessPtr process = Identify(pid, digests);
+  return process != nullptr && SocketOwner::Holds(pid, socket->inode) ? process : nullptr;
+}
+
+}  // namespace sluice::supervisor

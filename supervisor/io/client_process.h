@@ -1,0 +1,41 @@
+#pragma once
+
+// Whose a connection from this machine is: the process at the other end of a UNIX socket, or of a TCP connection within this
+// network namespace. For servers of processes that Sluice did not start; what cannot be seen (another user's process, unless we
+// may read it) is unknown. Attribution, not a boundary: a process may hand its socket to another. One thread.
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/ip.h"
+#include "base/result.h"
+#include "policy/query.h"
+#include "supervisor/io/process_identity.h"
+#include "supervisor/io/socket_owner.h"
+
+namespace sluice::supervisor {
+
+class ClientProcesses {
+ public:
+  static Result<std::unique_ptr<ClientProcesses>> Open();
+
+  /// Null where there is none to be seen. With an empty executable where only its number and name may be.
+  [[nodiscard]] policy::ProcessPtr OfUnixPeer(int socket, Digests digests);
+  /// `client` and `server` are the connection's ends as its socket names them. Null as above. May take some milliseconds for a
+  /// process that has not connected before, since /proc is searched.
+  [[nodiscard]] policy::ProcessPtr OfTcpPeer(const Endpoint& client, const Endpoint& server, Digests digests);
+
+ private:
+  explicit ClientProcesses(SocketOwner owner) : owner_(std::move(owner)), processes_({}) {}
+  [[nodiscard]] policy::ProcessPtr Identify(pid_t pid, Digests digests);
+  [[nodiscard]] pid_t Holder(uint64_t inode);
+
+  SocketOwner owner_;
+  ProcessTable processes_;
+  std::array<pid_t, 8> recent_{};  ///< holders found last, the latest first
+};
+
+}  // namespace sluice::supervisor
