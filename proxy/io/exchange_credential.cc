@@ -226,6 +226,18 @@ void ExchangeCredential::FinishBody(std::string* out) {
   if (swapper_ != nullptr) swapper_->Finish(out);
 }
 
+WebSocketTextEdit ExchangeCredential::TextEdit() {
+  // Only where one of ours is to be replaced: to be edited, a message must be held.
+  if (!edited_ || std::ranges::all_of(swaps_, [](const Swap& swap) { return swap.to.empty(); })) return {};
+  return [this](std::string_view text) -> std::expected<std::string, std::string_view> {
+    for (const std::string& stand_in : forbidden_)
+      if (text.find(stand_in) != text.npos) return std::unexpected("a message with the stand-in of another credential");
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    const bool json = first != text.npos && std::string_view("{[\"").find(text[first]) != text.npos;
+    return SwapAll(text, SwapsFor(swaps_, json ? BodyForm::kJson : BodyForm::kVerbatim));
+  };
+}
+
 std::string_view ExchangeCredential::Keep(std::string&& text) { return kept_.emplace_back(std::move(text)); }
 
 void ExchangeCredential::Redact(ResponseHead* head) {

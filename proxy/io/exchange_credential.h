@@ -26,6 +26,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/secret_store.h"
 #include "proxy/io/task.h"
+#include "proxy/websocket_lane.h"
 
 namespace sluice::proxy {
 
@@ -81,6 +82,10 @@ class ExchangeCredential {
   /// Appends what may leave. A failure: nothing of `piece` may.
   [[nodiscard]] std::optional<CredentialFailure> Body(std::string_view piece, std::string* out);
   void FinishBody(std::string* out);
+
+  /// After Apply, of a WebSocket: what becomes of the text messages that its client sends; empty: nothing. JSON is told by its
+  /// first character. While this exchange lasts.
+  [[nodiscard]] WebSocketTextEdit TextEdit();
 
   [[nodiscard]] bool redacts() const { return !redactor_.empty(); }
   void Redact(ResponseHead* head);

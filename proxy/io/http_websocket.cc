@@ -10,6 +10,7 @@ namespace sluice::proxy {
 
 void HttpSession::AskForWebSocket(std::string_view target) {
   websocket_key_ = NewWebSocketKey();
+  if (auto* credential = judge_.credential(); credential != nullptr) judge_.text_edit = credential->TextEdit();
   // Compressed text cannot be edited; an extension that is not offered cannot be agreed on.
   if (judge_.text_edit) offer_.deflate.clear();
   AppendWebSocketRequest(&up_out_, judge_.request, offer_, {target, judge_.host_field(), websocket_key_, &judge_.edits});

@@ -7,6 +7,8 @@ the first twentieth.
 """
 import os
 import pathlib
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import lab as lab_module
 
-TLS, PLAIN, ADDRESS = 9401, 9402, "151.101.1.10"  # a.test
+TLS, PLAIN, SINK, ADDRESS = 9401, 9402, 9403, "151.101.1.10"  # a.test
 MAY_GROW = (512 if os.environ.get("SLUICE_SANITIZED") else 16) << 20  # a sanitizer keeps what was freed
 NGINX = """
 user root; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; worker_processes 1;
@@ -30,6 +32,24 @@ http {{
   }}
 }}
 """
+
+
+def sink(certificate, key):
+    """Takes one upload whole, and only then answers; a server that answers first ends the exchange."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    listener = socket.create_server((ADDRESS, SINK))
+    room = bytearray(1 << 18)
+    while True:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as peer:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += peer.recv(65536)
+            length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            left = length - len(head.partition(b"\r\n\r\n")[2])
+            while left and (count := peer.recv_into(room)):
+                left -= count
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\ntaken\n")
 
 
 def resident(pid):
@@ -101,6 +121,8 @@ def transfer(lab, name, rule, command, total):
 
 
 def main():
+    if sys.argv[1:2] == ["sink"]:
+        return sink(*sys.argv[2:])
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else "180") * 2**30)
     lab_module.become_root_in_a_user_namespace()
     with lab_module.Lab() as lab:
@@ -113,14 +135,16 @@ def main():
                 file.truncate(size)  # sparse
         inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{lab.world.pid}/ns/net"]
         server = subprocess.Popen(inside + ["/usr/sbin/nginx", "-c", str(folder / "nginx.conf")], stdin=subprocess.DEVNULL, cwd="/")
+        taker = subprocess.Popen(inside + ["/usr/bin/python3", __file__, "sink", str(lab.folder / "good.pem"), str(lab.folder / "good.key")], stdin=subprocess.DEVNULL)
         time.sleep(1)
         curl = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} %{size_download} %{size_upload}\n"]
         up = [*curl[:-1], "%{http_code} %{size_upload}\n", "-H", "Expect:", "-T", str(lab.work() / "zeros")]
         good = [transfer(lab, "down, TLS terminated", f"GET a.test:{TLS}/zeros", [*curl, f"https://a.test:{TLS}/zeros"], size),
-                transfer(lab, "up, TLS terminated", f"PUT a.test:{TLS}/up", [*up, f"https://a.test:{TLS}/up"], size),
+                transfer(lab, "up, TLS terminated", f"PUT a.test:{SINK}/up", [*up, f"https://a.test:{SINK}/up"], size),
                 transfer(lab, "down, opaque tunnel", f"tcp a.test:{PLAIN}", [*curl, f"http://a.test:{PLAIN}/zeros"], size)]
-        server.terminate()
-        server.wait()
+        for process in (server, taker):
+            process.terminate()
+            process.wait()
     return 0 if all(good) else 1
 
 

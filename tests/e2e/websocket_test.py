@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """WebSockets of real programs: python3-websockets and the npm package ws, as workload and as origin, allowed and denied."""
+import json
 import os
 import pathlib
 import re
@@ -45,8 +46,8 @@ class WebSockets(harness.SluiceTest):
             process.wait()
         cls.log.close()
 
-    def py(self, url, *steps, rules=RULES):
-        return self.sluice(rules, harness.PYTHON, self.client("ws_client.py"), url, *steps)
+    def py(self, url, *steps, rules=RULES, **more):
+        return self.sluice(rules, harness.PYTHON, self.client("ws_client.py"), url, *steps, **more)
 
     def node(self, url, rules=RULES):
         module = self.work / "ws"
@@ -96,6 +97,14 @@ class WebSockets(harness.SluiceTest):
         result = self.node(f"wss://a.test:{PY_TLS}/echo", rules=[f"allow http a.test:{PY_TLS}"])
         self.assertRegex(result.out, rf'^status 403 Egress denied: needs "ws a\.test:{PY_TLS}/echo" \(d-\d+\)\nbody ws a\.test:{PY_TLS}/echo\n', str(result))
         self.assertDenialLine(result, f"a.test:{PY_TLS}/echo", "node")
+
+    def test_a_stand_in_in_text_is_replaced_on_its_way_out(self):
+        secret = 'sk-real"quoted-0123456789abcdef'
+        policy = harness.policy_text([(f"allow ws a.test:{PY_TLS}/echo", {"with": "model"})],
+                                     f"credentials:\n  model: {{ from: env MODEL, send: placeholder MODEL_KEY, to: ['a.test:{PY_TLS}'] }}")
+        result = self.py(f"wss://a.test:{PY_TLS}/echo", "variable:MODEL_KEY", rules=policy, env={**os.environ, "MODEL": secret})
+        # The origin says back what it got; compressed text could not be edited, so compression was not offered.
+        self.assertEqual(result.out.splitlines()[:3], ["open chat.v2 []", f"text key={secret}", "text " + json.dumps({"key": secret})], str(result))
 
     def test_ws_grants_no_other_request(self):
         result = self.sluice(RULES, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", f"https://a.test:{PY_TLS}/echo")

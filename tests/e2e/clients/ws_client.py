@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """python3-websockets as the workload: ws_client.py URL WHAT… prints what it saw.
 
-WHAT: text:WORDS, bytes:COUNT (random, compared), ping, take:N (messages), wait (until closed), each in turn.
+WHAT: text:WORDS, variable:NAME (as it is, and within JSON), bytes:COUNT (random, compared), ping, take:N (messages), wait (until closed), each in turn.
 """
 import asyncio
+import json
 import os
 import sys
 
@@ -20,6 +21,10 @@ async def main():
                 if kind == "text":
                     await socket.send(value)
                     print("text", await socket.recv(), flush=True)
+                elif kind == "variable":
+                    for text in (f"key={os.environ[value]}", json.dumps({"key": os.environ[value]})):
+                        await socket.send(text)
+                        print("text", await socket.recv(), flush=True)
                 elif kind == "bytes":
                     data = os.urandom(int(value))
                     await socket.send(data[i:i + 100003] for i in range(0, len(data), 100003))
