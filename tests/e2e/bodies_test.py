@@ -211,7 +211,7 @@ class Push(Git):
         self.assertNotEqual(denied.code, 0)
         self.assertRegex(denied.err, r"remote: sluice: denied POST github\.com/octo/hello\.git/git-receive-pack \(d-\d+\)")
         self.assertRegex(denied.err, r"! \[remote rejected\] HEAD -> main \(denied by policy \(d-\d+\)\)")
-        self.assertRegex(denied.err, r"remote: allow it: .*git receive-pack github\.com/octo/hello")
+        self.assertIn("no rule allows a push that would update refs/heads/main", denied.err)
         self.assertIn(["update refs/heads/main"], self.asked(denied))
 
     def test_one_refused_ref_refuses_all_and_git_says_which(self):
@@ -235,7 +235,7 @@ class Push(Git):
 
     def test_a_large_push_streams_through_and_a_refused_one_is_told(self):
         self.clone("https://github.com/octo/second.git")
-        size = 500_000_000 if harness.MODE == "root" and harness.SLOW == 1 else 50_000_000
+        size = 100_000_000 if harness.MODE == "root" and harness.SLOW == 1 else 20_000_000
         make = f"head -c {size} /dev/urandom > hello/noise && git -C hello add noise && git -C hello -c user.name=o -c user.email=o@a commit -qm noise"
         self.assertExit(self.sluice(self.RULES, "sh", "-ec", "git -C hello config core.compression 0; " + make, timeout=240), 0)
         with self.running(self.RULES, "git", "-C", "hello", "push", "-q", "origin", "HEAD:refs/heads/agent/large") as process:
