@@ -100,7 +100,7 @@ class Http2(harness.SluiceTest):
             self.assertEqual((result["down"], result["up"]), (500, "a+b"))
             self.assertEqual(result["both"], [6, 6, 100005, 0])
             self.assertEqual(result["denied"]["code"], "PERMISSION_DENIED")
-            self.assertRegex(result["denied"]["details"], r'^Egress denied: needs "POST a\.test:8444/lab\.Secret/Read" \(d-\d+\)$')
+            self.assertRegex(result["denied"]["details"], r'^Egress denied: needs "grpc a\.test:8444 lab\.Secret/Read" \(d-\d+\)$')
             self.assertRegex(result["denied"]["trailers"]["x-sluice-denied"], r"^d-\d+$")
             self.assertEqual(result["neighbour"], ["echo:before", "echo:after"])
 
