@@ -15,12 +15,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-Outcome Show(const std::string& name, std::vector<std::string> sets = {}, OutputFormat format = OutputFormat::kText) {
+Captured Show(const std::string& name, std::vector<std::string> sets = {}, OutputFormat format = OutputFormat::kText) {
   return Capture([&] { return RunPresetShow({name, std::move(sets), format}); });
 }
 
 TEST(PresetCommands, ListNamesEachWithItsVersion) {
-  const Outcome text = Capture([] { return RunPresetList(OutputFormat::kText); });
+  const Captured text = Capture([] { return RunPresetList(OutputFormat::kText); });
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out, AllOf(HasSubstr("npm@1 "), HasSubstr("git-write@1 "), HasSubstr("EVERY branch")));
   const auto json = nlohmann::json::parse(Capture([] { return RunPresetList(OutputFormat::kJson); }).out);
@@ -50,7 +50,7 @@ TEST(PresetCommands, RefuseWhatIsNotUnderstood) {
   };
   for (const Case& c : {Case{"nmp", {}, "did you mean `npm`?"}, Case{"npm@7", {}, "the newest is `npm@1`"},
                         Case{"npm", {"hsot=a.test"}, "did you mean `host`?"}, Case{"npm", {"host=*"}, "takes no wildcard"}}) {
-    const Outcome refused = Show(c.name, c.sets);
+    const Captured refused = Show(c.name, c.sets);
     EXPECT_EQ(refused.code, 2);
     EXPECT_THAT(refused.out, IsEmpty());
     EXPECT_THAT(refused.err, HasSubstr(c.error));
@@ -63,7 +63,7 @@ TEST_F(PresetCommandsOnFiles, ExplainNamesThePresetsLineAndTheOneThatUsesIt) {
   ExplainOptions options;
   options.file = Write("policy.yaml", "version: 1\npresets:\n  - npm@1: { host: registry.corp.example }\n");
   options.question = "GET https://registry.corp.example/left-pad";
-  const Outcome text = Capture([&] { return RunExplain(options); });
+  const Captured text = Capture([&] { return RunExplain(options); });
   options.format = OutputFormat::kJson;
   const auto json = nlohmann::json::parse(Capture([&] { return RunExplain(options); }).out);
   EXPECT_THAT(text.out, HasSubstr("npm@1:9, from " + folder_ + "/policy.yaml:3"));
