@@ -242,7 +242,7 @@ TEST(Exchange, RefusesRequestsThatNameAnotherPlaceOrAreNotWellFormed) {
       {"GET /../x HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET /%00 HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET /a%2fb HTTP/1.1\r\n" + host + "\r\n", 403},
-      {"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n" + host + "\r\n", 403},
+      {"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n" + host + "\r\n", 400},
       {"GET / HTTP/1.1\nHost: a.test\n\n", 400},
       {"GET / HTTP/2.0\r\n" + host + "\r\n", 505},
       {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n" + host + "\r\n", 501},

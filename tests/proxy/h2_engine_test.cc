@@ -279,7 +279,7 @@ TEST(H2, TellsGrpcWhyInItsTrailers) {
   const H2Message& denied = client.messages[id];
   EXPECT_EQ(denied.status(), "200");
   EXPECT_EQ(denied.Field("grpc-status"), "7");
-  EXPECT_TRUE(denied.Field("grpc-message").starts_with("Egress denied: needs \"POST a.test")) << denied.Field("grpc-message");
+  EXPECT_TRUE(denied.Field("grpc-message").starts_with("Egress denied: needs \"grpc a.test")) << denied.Field("grpc-message");
   EXPECT_EQ(denied.Field("x-sluice-denied"), "d-1");
   EXPECT_EQ(denied.body, "");
 }
