@@ -17,13 +17,24 @@ def rules(*entries, more=""):
     return "version: 1\nrules:\n" + "".join("  - " + entry.replace("\n", "\n    ") + "\n" for entry in entries) + more
 
 
+def credential(to, rule):
+    return rules(rule, more="credentials:\n  k: { from: env TOKEN, send: bearer, to: [\"" + to + "\"] }\n")
+
+
+def preset(use):
+    return f"version: 1\npresets:\n  - {use}\n"
+
+
 # Code: what earns it, what nearly does.
 CASES = {
     "always-broken": (rules(GET, more="assert:\n  - always: GET a.test/v2\n"), rules(GET, more="assert:\n  - always: GET a.test/v1/x\n")),
     "any-request": (rules("allow: http a.test"), rules("allow: http a.test/v1/**")),
     "bad-ignore": (rules(GET + "  # sluice:ignore cleartxt because"), rules("allow: GET http://a.test  # sluice:ignore cleartext because")),
+    "broad-credential": (credential("**.a.test", "allow: GET *.a.test/x\nwith: k"), credential("b.a.test", "allow: GET b.a.test/x\nwith: k")),
     "broad-host": (rules("allow: GET *.co.uk/x"), rules("allow: GET *.example.co.uk/x")),
     "cleartext": (rules("allow: GET http://a.test"), rules("allow: GET a.test:80")),
+    "deny-by-body": (rules("allow: POST a.test", "deny: graphql mutation a.test"),
+                     rules("allow: POST a.test", "deny: graphql mutation a.test/graphql")),
     "does-not-load": ("version: 1\nrules:\n  - allow: gti a\n", rules("allow: git fetch-pack a.test/x")),
     "duplicate": (rules(GET, GET), rules(GET, "allow: POST a.test/v1/**")),
     "everything": (rules("allow: GET **"), rules("allow: GET **.a.test")),
@@ -35,10 +46,12 @@ CASES = {
     "import-note": (OPENSHELL, rules(GET)),
     "import-nothing": (NOTHING, OPENSHELL),
     "import-wider": (OPENSHELL, rules("allow: tcp a.test:443")),
+    "mcp-session": (rules("allow: mcp tools/call a.test/mcp"), rules("allow: mcp tools/call a.test/mcp", "allow: mcp initialize a.test/mcp")),
     "missing-by": (rules(GET + "\nby: [/usr/bin/node]", "allow: POST a.test"), rules(GET + "\nby: [/usr/bin/node]", "allow: POST b.test")),
     "moot": (rules("allow: tls a.test", GET), rules("allow: tls a.test:8443", GET)),
     "never-broken": (rules(GET, more="assert:\n  - never: GET a.test\n"), rules(GET, more="assert:\n  - never: POST a.test\n")),
     "not-compared": (None, rules(GET)),
+    "older-preset": (preset("git-write@1: { host: github.com, owner: octo, repo: x }"), preset("git-read@1: { host: github.com, owner: octo }")),
     "opaque-allow-meets-deny": (rules("allow: tls a.test", "deny: POST a.test"), rules("allow: tls a.test", "deny: POST http://a.test")),
     "port-53": (rules("allow: udp a.test:53"), rules("allow: udp a.test:54")),
     "prover-fault": (None, rules(GET)),
