@@ -23,8 +23,9 @@ out = b""
 for n, piece in enumerate(sys.argv[2:]):
     s.sendall(bytes.fromhex(piece))
     if n + 3 < len(sys.argv): out += s.recv(65536)
-s.shutdown(socket.SHUT_WR)
 try:
+    try: s.shutdown(socket.SHUT_WR)
+    except OSError: raise ConnectionResetError  # it was closed and reset before
     while True:
         piece = s.recv(65536)
         if not piece: break

@@ -71,7 +71,6 @@ REFUSED = {
     "HTTP/1.2": (505, line("GET /echo HTTP/1.2")),
     "HTTP/2.0": (505, line("GET /echo HTTP/2.0")),
     "HTTP/0.9": (400, "GET /echo\r\n\r\n"),
-    "HTTP/2 preface cut short": (505, "PRI * HTTP/2.0\r\n\r\n"),
     "TRACE": (405, line("TRACE /echo HTTP/1.1")),
     "Max-Forwards": (405, line("OPTIONS /echo HTTP/1.1", "Max-Forwards: 0\r\n")),
     "CONNECT": (400, line("CONNECT a.test:443 HTTP/1.1")),

@@ -77,7 +77,7 @@ class WebSockets(harness.SluiceTest):
     def test_node_to_python_and_to_node(self):
         for port in (PY_TLS, NODE_TLS):
             result = self.node(f"wss://a.test:{port}/echo")
-            self.assertEqual(result.out.splitlines(), ["open chat.v2 permessage-deflate", "text h\u00e9llo \u20ac", "pong still there?", "bytes True", "closed 4001 done"], str(result))
+            self.assertEqual(result.out.splitlines(), ["open chat.v2 permessage-deflate", "text h\u00e9llo \u20ac", "pong still there?", "bytes true", "closed 4001 done"], str(result))
 
     def test_a_server_that_closes_tells_its_code(self):
         result = self.py(f"wss://a.test:{PY_TLS}/events", "take:10", "wait")

@@ -35,7 +35,7 @@ socket.on('unexpected-response', (request, response) => {
   response.on('end', () => {
     say('status', response.statusCode, response.statusMessage);
     say('body', JSON.parse(body).suggest);
-    request.destroy();
+    process.exit(0);
   });
 });
 socket.on('error', (error) => say('error', error.message));
