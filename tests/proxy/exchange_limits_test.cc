@@ -113,7 +113,7 @@ TEST(ExchangeLimits, ABodyOverItsBoundIs413Or502) {
         if (request.head.starts_with("GET /length")) peer.Write("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + large);
         if (request.head.starts_with("GET /chunks"))
           peer.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" + large + "\r\n0\r\n\r\n");
-        if (request.head.starts_with("POST")) peer.Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        if (request.head.starts_with("POST")) peer.Write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
         peer.ReadToEnd();
       },
       options);
