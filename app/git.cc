@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/unique_fd.h"
+#include "base/pipe.h"
 
 namespace sluice::app {
 namespace {
@@ -24,17 +24,6 @@ struct GitAnswer {
   std::string out;
   std::string err;
 };
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Result<Pipe> MakePipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("cannot make a pipe", errno);
-  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 // Both streams at once, so that neither can block the other.
 Result<void> Drain(Pipe* out, Pipe* err, GitAnswer* answer) {

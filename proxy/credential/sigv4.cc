@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "base/hex.h"
 #include "proxy/credential/encoding.h"
 #include "proxy/credential/secret.h"
 
@@ -144,14 +145,14 @@ std::string SignedHeaders(const OutgoingHead& head, std::string_view workload) {
 
 std::string Signature(std::string_view stamp, std::string_view scope, std::string_view region, std::string_view service,
                       std::string_view key, const HashFunctions& hash, std::string_view canonical) {
-  const std::string to_sign = fmt::format("{}\n{}\n{}\n{}", kAlgorithm, stamp, scope, LowerHex(hash.sha256(canonical)));
+  const std::string to_sign = fmt::format("{}\n{}\n{}\n{}", kAlgorithm, stamp, scope, HexText(hash.sha256(canonical)));
   std::string first = fmt::format("AWS4{}", key);
   const Sha256Digest date_key = hash.hmac_sha256(first, stamp.substr(0, 8));
   Wipe(&first);
   const Sha256Digest region_key = hash.hmac_sha256(Bytes(date_key), region);
   const Sha256Digest service_key = hash.hmac_sha256(Bytes(region_key), service);
   const Sha256Digest signing_key = hash.hmac_sha256(Bytes(service_key), "aws4_request");
-  return LowerHex(hash.hmac_sha256(Bytes(signing_key), to_sign));
+  return HexText(hash.hmac_sha256(Bytes(signing_key), to_sign));
 }
 
 void SetParameter(OutgoingHead* head, std::string_view name, std::string_view value) {
@@ -159,13 +160,6 @@ void SetParameter(OutgoingHead* head, std::string_view name, std::string_view va
 }
 
 }  // namespace
-
-std::string LowerHex(const Sha256Digest& digest) {
-  std::string out;
-  out.reserve(64);
-  for (const uint8_t octet : digest) fmt::format_to(std::back_inserter(out), "{:02x}", octet);
-  return out;
-}
 
 Result<AwsKeys> ParseAwsKeys(std::string_view secret) {
   AwsKeys keys;

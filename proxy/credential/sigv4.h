@@ -73,6 +73,4 @@ struct SignRequest {
                                            std::string_view host, const OutgoingHead& head, std::string_view signed_headers,
                                            std::string_view payload_hash);
 
-[[nodiscard]] std::string LowerHex(const Sha256Digest& digest);
-
 }  // namespace sluice::proxy

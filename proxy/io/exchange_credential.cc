@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "policy/credential.h"
 #include "proxy/credential/sigv4.h"
 #include "proxy/io/token_fetch.h"
@@ -193,7 +194,7 @@ std::optional<CredentialFailure> ExchangeCredential::Sign(std::string_view body)
       hash = signature.payload_hash;
       break;
     case PayloadHash::kOfBody:
-      hash = LowerHex(Sha256(body));
+      hash = HexText(Sha256(body));
       break;
     case PayloadHash::kUnsigned:
       hash = "UNSIGNED-PAYLOAD";

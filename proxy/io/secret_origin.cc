@@ -19,6 +19,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/pipe.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"
 
@@ -104,16 +105,6 @@ Result<std::string> Resolve(const std::string& path, const SeenTrees& trees) {
     left.insert(left.begin(), more.begin(), more.end());
   }
   return at.empty() ? "/" : at;
-}
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-Result<Pipe> MakePipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("cannot make a pipe", errno);
-  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 struct Child {

@@ -7,15 +7,13 @@
 #include <span>
 
 #include "base/random.h"
+#include "proxy/credential/encoding.h"
 
 namespace sluice::proxy {
 namespace {
 
 std::string Base64(std::span<const uint8_t> bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4, '\0');
-  // Writes a NUL behind the text, where std::string has one.
-  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(), static_cast<int>(bytes.size()));
-  return text;
+  return Base64Encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 }  // namespace
