@@ -3,8 +3,9 @@
 
     bench/proxy/compare.py build/bench/bench/proxy/proxy_front [SECONDS]
 
-Needs nginx, wrk, curl, openssl and taskset; h2load and nghttpx for the rows of HTTP/2. The proxy has core 0; the load generator and the origin share core 1. CPU per
-request is the proxy's own (utime and stime over the run). Everything listens on 127.0.0.1 and ends with the script.
+Needs nginx, wrk, curl, openssl and taskset; h2load and nghttpx for the rows of HTTP/2. The proxy has core 0; the load generator and the
+origin share core 1. CPU per request is the proxy's own (utime and stime over the run). Everything listens on 127.0.0.1 and ends with the
+script.
 """
 import os
 import re
@@ -55,14 +56,23 @@ http {{
     return path
 
 
+def cpu_of(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
 class Process:
     def __init__(self, core, args, **kwargs):
         self.p = subprocess.Popen(["taskset", "-c", str(core), *args], **kwargs)
 
     def cpu(self):
-        with open(f"/proc/{self.p.pid}/stat") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        return sum(map(cpu_of, self.members()))
+
+    def members(self):
+        """The process that was started and its children."""
+        found = subprocess.run(["pgrep", "-P", str(self.p.pid)], capture_output=True, text=True).stdout.split()
+        return [self.p.pid, *map(int, found)]
 
     def stop(self):
         self.p.send_signal(signal.SIGTERM)
@@ -148,12 +158,15 @@ wrk.body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sear
 """)
     print("-- terminating TLS and re-encrypting, keep-alive POST of 1 KiB of JSON-RPC, 32 connections")
     cpu = {}
-    for label, rule in (("plain rule", f"POST 127.0.0.1:{origin}/rpc"), ("judged by its body", f"mcp tools/call 127.0.0.1:{origin}/rpc\n    tool: [search_*]")):
-        with open(f"{folder}/policy.yaml", "w") as f:
+    for label, rule in (("plain rule", f"POST 127.0.0.1:{origin}/rpc"),
+                        ("judged by its body", f"mcp tools/call 127.0.0.1:{origin}/rpc\n    tool: [search_*]")):
+        with open(f"{folder}/judged.yaml", "w") as f:
             f.write(f"version: 1\nname: bench\nrules:\n  - allow: {rule}\n")
-        process, port = start(origin)
+        process, port = start(origin, "judged")
         cpu[label] = measure(label, port, origin, process, seconds, 32, f"{folder}/call.lua")[1]
     print(f"   judged/plain: {cpu['judged by its body'] / cpu['plain rule']:.2f} x CPU")
+
+
 def h2_rows(folder, running, sluice, nginx, ports, seconds):
     engine, engine_port = sluice
     origin = ports["origin"]
@@ -203,15 +216,16 @@ def main():
       proxy_ssl_verify on; proxy_ssl_trusted_certificate {folder}/ca.pem; proxy_ssl_name bench.test; proxy_ssl_verify_depth 2;
       proxy_ssl_session_reuse on; }} }}""")
         with open(f"{folder}/policy.yaml", "w") as f:
-            f.write(f"version: 1\nname: bench\nrules:\n  - allow: GET 127.0.0.1:{tls}/**\n  - allow: GET 127.0.0.1:{tls2}/**\n  - allow: tcp 127.0.0.1:{plain}\n")
+            f.write(f"version: 1\nname: bench\nrules:\n  - allow: GET 127.0.0.1:{tls}/**\n  - allow: GET 127.0.0.1:{tls2}/**\n"
+                    f"  - allow: tcp 127.0.0.1:{plain}\n")
         running.append(Process(1, ["nginx", "-p", folder, "-c", origin]))
         nginx = Process(0, ["nginx", "-p", folder, "-c", peer])
         running.append(nginx)
         for port in (tls, tls2, plain, terminating, terminating2):
             wait_port(port)
 
-        def sluice(destination):
-            p = Process(0, [front, f"{folder}/policy.yaml", f"{folder}/ca.pem", str(destination), "1"], stdin=subprocess.PIPE,
+        def sluice(destination, policy="policy"):
+            p = Process(0, [front, f"{folder}/{policy}.yaml", f"{folder}/ca.pem", str(destination), "1"], stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE)
             running.append(p)
             return p, int(p.p.stdout.readline())
