@@ -52,26 +52,28 @@ policy::ProcessPtr ClientProcesses::OfUnixPeer(int socket, Digests digests) {
   return HasEnded(socket) ? nullptr : process;
 }
 
-pid_t ClientProcesses::Holder(uint64_t inode) {
-  const auto known = std::ranges::find_if(recent_, [&](pid_t pid) { return pid != 0 && SocketOwner::Holds(pid, inode); });
+ClientProcesses::Recent* ClientProcesses::Holder(uint64_t inode) {
+  const auto known = std::ranges::find_if(
+      recent_, [&](Recent& recent) { return recent.pid != 0 && SocketOwner::Holds(recent.pid, inode, &recent.descriptors); });
   if (known != recent_.end()) {
     std::rotate(recent_.begin(), known, known + 1);
-    return recent_.front();
+    return &recent_.front();
   }
   const pid_t pid = owner_.Holder(inode);
-  if (pid == 0) return 0;
+  if (pid == 0) return nullptr;
   std::shift_right(recent_.begin(), recent_.end(), 1);
-  recent_.front() = pid;
-  return pid;
+  recent_.front() = {pid, {}};
+  return &recent_.front();
 }
 
 policy::ProcessPtr ClientProcesses::OfTcpPeer(const Endpoint& client, const Endpoint& server, Digests digests) {
   const auto socket = owner_.Find(policy::Transport::kTcp, client, server);
   if (!socket) return nullptr;
-  const pid_t pid = Holder(socket->inode);
-  if (pid == 0) return nullptr;
-  policy::ProcessPtr process = Identify(pid, digests);
-  return process != nullptr && SocketOwner::Holds(pid, socket->inode) ? process : nullptr;
+  Recent* holder = Holder(socket->inode);
+  if (holder == nullptr) return nullptr;
+  policy::ProcessPtr process = Identify(holder->pid, digests);
+  // Looked at again after it was identified: the number was still its own then.
+  return process != nullptr && SocketOwner::Holds(holder->pid, socket->inode, &holder->descriptors) ? process : nullptr;
 }
 
 }  // namespace sluice::supervisor

@@ -31,11 +31,16 @@ class ClientProcesses {
  private:
   explicit ClientProcesses(SocketOwner owner) : owner_(std::move(owner)), processes_({}) {}
   [[nodiscard]] policy::ProcessPtr Identify(pid_t pid, Digests digests);
-  [[nodiscard]] pid_t Holder(uint64_t inode);
+  struct Recent {
+    pid_t pid = 0;
+    DescriptorHints descriptors;
+  };
+  /// The process that holds the socket; null where none is seen. Valid until the next call.
+  [[nodiscard]] Recent* Holder(uint64_t inode);
 
   SocketOwner owner_;
   ProcessTable processes_;
-  std::array<pid_t, 8> recent_{};  ///< holders found last, the latest first
+  std::array<Recent, 8> recent_{};  ///< holders found last, the latest first
 };
 
 }  // namespace sluice::supervisor

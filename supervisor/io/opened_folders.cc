@@ -1,14 +1,16 @@
 #include "supervisor/io/opened_folders.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "supervisor/io/launch_facts.h"
 #include "supervisor/io/tree_scan.h"
 #include "supervisor/proc_text.h"
@@ -17,16 +19,23 @@ namespace sluice::supervisor {
 namespace {
 
 constexpr size_t kMaxMountTable = 4 << 20;
+constexpr size_t kTablePiece = 16 << 10;
 
 using Paths = std::set<std::string>;
 
 // All of it or nothing: with half of it a tree would be taken for one without mounts, and then be scanned.
 std::vector<std::string> MountPoints() {
-  std::ifstream table("/proc/self/mountinfo", std::ios::binary);
-  std::string text(kMaxMountTable, '\0');
-  table.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(table.gcount()));
-  return text.size() == kMaxMountTable ? std::vector<std::string>() : ParseMountPoints(text);
+  const UniqueFd table(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
+  std::string text;
+  // In pieces: room for the longest table would cost more to clear than a launch takes.
+  for (ssize_t got = 1; got > 0 && text.size() < kMaxMountTable;) {
+    const size_t before = text.size();
+    text.resize(before + kTablePiece);
+    got = ::read(table.get(), text.data() + before, kTablePiece);
+    if (got < 0) return {};
+    text.resize(before + static_cast<size_t>(got));
+  }
+  return text.size() >= kMaxMountTable ? std::vector<std::string>() : ParseMountPoints(text);
 }
 
 std::string Parent(const std::string& path) { return path.substr(0, path.rfind('/')); }

@@ -12,9 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -96,20 +98,25 @@ Dir OpenDir(int at, const char* name) {
   return {dir, closedir};
 }
 
-bool FolderHolds(int proc, uint64_t inode, size_t* budget) {
+// stat follows the link to the socket itself: no text to parse.
+bool IsSocket(int folder, const char* name, uint64_t inode) {
+  struct stat about{};
+  return fstatat(folder, name, &about, 0) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == inode;
+}
+
+// The descriptor's number; -1 where no descriptor is that socket.
+int FindInFolder(int proc, uint64_t inode, size_t* budget) {
   const Dir fds = OpenDir(proc, "fd");
-  if (!fds) return false;
+  if (!fds) return -1;
   while (const dirent* entry = readdir(fds.get())) {
     if (entry->d_name[0] == '.') continue;
     if ((*budget)-- == 0) {
       *budget = 0;
-      return false;
+      return -1;
     }
-    // stat follows the link to the socket itself: no text to parse.
-    struct stat about{};
-    if (fstatat(dirfd(fds.get()), entry->d_name, &about, 0) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == inode) return true;
+    if (IsSocket(dirfd(fds.get()), entry->d_name, inode)) return std::atoi(entry->d_name);
   }
-  return false;
+  return -1;
 }
 
 uint64_t NamespaceInode(int proc, const char* name) {
@@ -138,10 +145,31 @@ Result<SocketOwner> SocketOwner::OpenHere() {
   return SocketOwner(std::move(diag), UniqueFd(), getpid());
 }
 
-bool SocketOwner::Holds(pid_t pid, uint64_t inode) {
+void DescriptorHints::Put(int number) {
+  const auto end = numbers.begin() + static_cast<std::ptrdiff_t>(size);
+  auto at = std::find(numbers.begin(), end, number);
+  if (at == end) {
+    if (size < numbers.size()) ++size;
+    at = numbers.begin() + static_cast<std::ptrdiff_t>(size) - 1;
+    *at = number;
+  }
+  std::rotate(numbers.begin(), at, at + 1);
+}
+
+bool SocketOwner::Holds(pid_t pid, uint64_t inode, DescriptorHints* hints) {
+  if (inode == 0) return false;
   const UniqueFd proc(open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!proc) return false;
+  for (size_t i = 0; i < hints->size; ++i) {
+    const int number = hints->numbers[i];
+    if (!IsSocket(proc.get(), fmt::format("fd/{}", number).c_str(), inode)) continue;
+    hints->Put(number);
+    return true;
+  }
   size_t budget = kMaxScannedDescriptors;
-  return inode != 0 && proc && FolderHolds(proc.get(), inode, &budget);
+  const int found = FindInFolder(proc.get(), inode, &budget);
+  if (found >= 0) hints->Put(found);
+  return found >= 0;
 }
 
 std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, const Endpoint& client, const Endpoint& server) {
@@ -166,7 +194,7 @@ pid_t SocketOwner::Holder(uint64_t inode) const {
     const UniqueFd proc(openat(dirfd(all.get()), entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!proc || NamespaceInode(proc.get(), "ns/net") != home) continue;
     if (++processes > kMaxScannedProcesses) return 0;
-    if (FolderHolds(proc.get(), inode, &budget)) return pid;
+    if (FindInFolder(proc.get(), inode, &budget) >= 0) return pid;
     if (budget == 0) return 0;
   }
   return 0;

@@ -5,6 +5,8 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -26,6 +28,14 @@ struct SocketIdentity {
   uint64_t inode = 0;
 };
 
+/// The descriptors at which a process's sockets were found last, the latest first: one that opens connection after connection
+/// gets the same few numbers again. Only a place to look first. One thread.
+struct DescriptorHints {
+  std::array<int, 16> numbers{};
+  size_t size = 0;
+  void Put(int number);
+};
+
 class SocketOwner {
  public:
   /// Asks through the capture's netlink sockets. One owner per capture: two would take each other's answers.
@@ -38,8 +48,8 @@ class SocketOwner {
   [[nodiscard]] std::optional<SocketIdentity> Find(policy::Transport transport, const Endpoint& client, const Endpoint& server);
   /// A process of the workload that holds the socket; 0 when none does.
   [[nodiscard]] pid_t Holder(uint64_t inode) const;
-  /// Whether this process, of whichever namespace, holds it.
-  [[nodiscard]] static bool Holds(pid_t pid, uint64_t inode);
+  /// Whether this process, of whichever namespace, holds it. Looks at the descriptors of `hints` first, and puts where it was there.
+  [[nodiscard]] static bool Holds(pid_t pid, uint64_t inode, DescriptorHints* hints);
   /// Addresses of the namespace's interfaces.
   [[nodiscard]] Result<std::vector<IpAddress>> Addresses();
 
