@@ -37,6 +37,36 @@ class Files(cli.Case):
                           "path": "/repos/", "query": "", "process": None})
         self.assertIn("ip", witness)
 
+    def test_a_witness_shows_the_body_that_is_judged(self):
+        call = "allow: mcp tools/call mcp.test/rpc"
+        code, report = self.verdict([f"{call}\ntool: [read_*]"], [f"{call}\ntool: [read_*, write_*]"])
+        self.assertEqual((code, report["verdict"]), (1, "widened"))
+        (gain,) = report["gains"]
+        self.assertEqual(gain["region"]["tool"], ["read_*", "write_*"])
+        self.assertEqual(gain["witness"]["body"],
+                         {"kind": "jsonrpc", "method": "tools/call", "tool": "write_", "json": [], "batch": False})
+        push = "allow: git receive-pack github.com/octo/site"
+        _, report = self.verdict([f"{push}\nrefs: [refs/heads/a]\nref-changes: [update]"], [f"{push}\nrefs: [refs/heads/a]"])
+        self.assertIn({"kind": "push", "ref": "refs/heads/a", "change": "create"}, [gain["witness"]["body"] for gain in report["gains"]])
+        _, report = self.verdict(["allow: graphql query a.test/graphql"],
+                                 ["allow: graphql query a.test/graphql", "allow: graphql mutation a.test/graphql"])
+        self.assertEqual([gain["witness"]["body"]["kind"] for gain in report["gains"]], ["graphql mutation"])
+
+    def test_a_witness_shows_the_way_it_goes(self):
+        def prove(name, base, head):
+            for file, way in (("base.yaml", base), ("head.yaml", head)):
+                self.write(file, f"version: 1\n{name}\nrules:\n  - allow: GET api.test/**\n{way}")
+            return self.expect(self.sluice("prove", "--format", "json", "base.yaml", "head.yaml"), 1).json()
+
+        report = prove("credentials:\n  main: { from: env TOKEN, send: bearer, to: [api.test] }", "", "    with: main\n")
+        (gain,) = report["gains"]
+        self.assertEqual((gain["witness"]["credential"], gain["refused_because"]), ("main", "allowed"))
+        self.assertNotIn("via", gain["witness"])
+        report = prove("proxies:\n  corp: { url: 'http://proxy.test:3128' }", "    via: corp\n", "")
+        self.assertEqual([gain["witness"]["via"] for gain in report["gains"]], [None])
+        report = prove("proxies:\n  corp: { url: 'http://proxy.test:3128' }", "", "    via: corp\n")
+        self.assertEqual([gain["witness"]["via"] for gain in report["gains"]], ["corp"])
+
     def test_text_reads_place_region_witness_and_why(self):
         self.policy("base.yaml", GET, "deny: POST api.github.com/repos/x")
         self.policy("head.yaml", POST)

@@ -142,7 +142,8 @@ TEST_P(Differential, AgreesWithBruteForce) {
   const Draw draw = [&](size_t n) { return random() % n; };
   size_t pairs = 0;
   const char* wanted = std::getenv("SLUICE_PAIRS");
-  const size_t enough = wanted != nullptr ? static_cast<size_t>(std::atol(wanted)) : world.pairs;
+  const size_t enough = wanted != nullptr && *wanted != '\0' ? static_cast<size_t>(std::atol(wanted)) : world.pairs;
+  ASSERT_GT(enough, 0U) << "SLUICE_PAIRS=" << wanted << " is no number of pairs";
   while (pairs < enough) {
     pairs += CheckFamily(world, draw);
     ASSERT_FALSE(HasFatalFailure());
