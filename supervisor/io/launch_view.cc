@@ -111,7 +111,9 @@ class ViewBuilder {
     const UniqueFd file(::open(kMaskFile.data(), O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0));
     if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kBehind, 0755) != 0 || ::mkdir(kNothing, 0755) != 0)
       return FailErrno("cannot create masks", errno);
-    return {};
+    // The second layer of the shields. A mount of its own, for a folder that is removed under an overlay ends each listing of it.
+    auto nothing = NewFileSystem("tmpfs", {{"mode", "0755"}, {"nr_inodes", "1"}, {"size", "4k"}}, kSealedAttributes);
+    return nothing ? Attach(nothing->get(), kNothing) : Result<void>(std::unexpected(nothing.error()));
   }
 
   Result<void> Place(const MountStep& step, const UniqueFd& source) {
@@ -236,6 +238,7 @@ class ViewBuilder {
 
   Result<void> Seal() {
     ::unlink(kMaskFile.data());
+    if (::umount2(kNothing, MNT_DETACH) != 0) return FailErrno("cannot clear the workload's root", errno);
     for (const char* folder : {kMaskFolder.data(), kBehind, kNothing}) ::rmdir(folder);
     mount_attr change{};
     change.attr_set = MOUNT_ATTR_RDONLY;

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """What a shell expects of `sluice run`: exit codes, signals, time limit, environment, files; and what it says about bad input."""
+import json
 import os
 import pathlib
 import shutil
 import signal
+import stat
 import time
 
 import harness
@@ -147,6 +149,17 @@ for folder in (os.environ["HOME"], "/run", "/dev/shm", "/tmp", "/var/tmp", os.ge
 """
         result = self.python(NOTHING, script, env={"HOME": "/home/of-nobody"})
         self.assertEqual(result.out.split(), ["connected"] * 6, str(result))
+
+    def test_system_folders_list_what_they_hold(self):
+        folders = [folder for folder in ("/etc", "/etc/ssl", "/usr", "/usr/bin", "/opt") if os.path.isdir(folder)]
+        script = "import json, os, sys; print(json.dumps([sorted(os.listdir(folder)) for folder in sys.argv[1:]]))"
+        result = self.python([], script, *folders)
+        self.assertExit(result, 0)
+        for folder, names in zip(folders, json.loads(result.out)):
+            # What only root may read is hidden from a run that root started.
+            for_all = {name for name in os.listdir(folder) if os.lstat(f"{folder}/{name}").st_mode & stat.S_IROTH}
+            self.assertLessEqual(for_all, set(names), folder)
+            self.assertLessEqual(set(names), set(os.listdir(folder)), folder)
 
     def test_rw_and_ro_open_other_folders(self):
         for name in ("writable", "readable", "closed"):
