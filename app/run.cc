@@ -171,9 +171,11 @@ void DescribeSpec(const supervisor::LaunchSpec& spec) {
 }
 
 // Whom the bundle, the variables and, where there is one, the Java store make trust the sandbox's authority.
-std::string_view TrustedBy(const supervisor::LaunchSpec& spec) {
-  const bool java = std::ranges::any_of(spec.overlays, [](const auto& overlay) { return overlay.path.ends_with("/cacerts"); });
-  return java ? "curl git node python java" : "curl git node python";
+std::string TrustedBy(const supervisor::LaunchSpec& spec) {
+  const auto has = [&spec](std::string_view end) {
+    return std::ranges::any_of(spec.overlays, [&](const auto& overlay) { return overlay.path.ends_with(end); });
+  };
+  return fmt::format("curl git node python{}{}", has("/cacerts") ? " java" : "", has("/zz-sluice-authority.json") ? " chromium" : "");
 }
 
 void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::Snapshot& snapshot) {

@@ -25,6 +25,13 @@ constexpr const char* kBundlePath = "/run/sluice/ca-bundle.pem";
 constexpr const char* kSystemBundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
                                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 constexpr const char* kJavaStores[] = {"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"};
+// Settings that Chromium and Chrome read beside their administrator's, of which the last in the alphabet wins. Only where there are any.
+struct BrowserSettings {
+  const char* folder;
+  const char* file;
+};
+constexpr BrowserSettings kBrowserSettings[] = {{"/etc/chromium", "/etc/chromium/policies/managed/zz-sluice-authority.json"},
+                                                {"/etc/opt/chrome", "/etc/opt/chrome/policies/managed/zz-sluice-authority.json"}};
 constexpr size_t kLargestBundle = size_t{16} << 20;  // as ReadFile
 constexpr const char* kBundleVariables[] = {
     "SSL_CERT_FILE", "CURL_CA_BUNDLE",    "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO",
@@ -38,6 +45,26 @@ bool IsReadableFile(const char* path) {
 
 bool IsJavaStore(const std::string& path) {
   return std::ranges::any_of(kJavaStores, [&path](const char* store) { return path == store; });
+}
+
+bool IsBrowserSettings(const std::string& path) {
+  return std::ranges::any_of(kBrowserSettings, [&path](const BrowserSettings& settings) { return path == settings.file; });
+}
+
+bool IsFolder(const char* path) {
+  struct stat about{};
+  return ::stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+// A certificate in PEM is its DER in Base64 between two lines (RFC 7468).
+std::string BrowserSettingsFor(std::string_view authority_pem) {
+  std::string base64;
+  for (size_t at = 0; at < authority_pem.size();) {
+    const size_t end = std::min(authority_pem.find('\n', at), authority_pem.size());
+    if (const std::string_view line = authority_pem.substr(at, end - at); !line.starts_with("-----")) base64 += line;
+    at = end + 1;
+  }
+  return fmt::format("{{\"CACertificates\": [\"{}\"]}}\n", base64);
 }
 
 // The first there is, and an empty one where there is none.
@@ -86,6 +113,7 @@ class TrustContents {
   Result<void> Fill(const std::string& path) {
     if (path == kAuthorityPath) return Append(content_.get(), authority_pem_);
     if (IsJavaStore(path)) return FillJavaStore(path);
+    if (IsBrowserSettings(path)) return Append(content_.get(), BrowserSettingsFor(authority_pem_));
     if (!source_.empty())
       if (auto copied = AppendFile(content_.get(), source_); !copied) return copied;
     return Append(content_.get(), "\n" + authority_pem_);
@@ -116,6 +144,8 @@ Trust FindTrust() {
     if (IsReadableFile(path)) add(path);
   add(kBundlePath);
   add(kAuthorityPath);
+  for (const BrowserSettings& settings : kBrowserSettings)
+    if (IsFolder(settings.folder)) trust.overlays.push_back({settings.file, {}, supervisor::OverlayContent::kProvided, true});
   for (const char* path : kJavaStores)
     if (IsReadableFile(path)) add(path);
   for (const char* name : kBundleVariables) trust.environment.emplace_back(name, kBundlePath);

@@ -1,7 +1,7 @@
 #pragma once
 
-// How a workload comes to trust its sandbox's authority: the system's bundle kept and extended, Java's store extended, and
-// the variables that Node, requests, curl, git, pip, cargo, AWS and gRPC read.
+// How a workload comes to trust its sandbox's authority: the system's bundle kept and extended, Java's store extended, a
+// setting of Chromium's and Chrome's, and the variables that Node, requests, curl, git, pip, cargo, AWS and gRPC read.
 
 #include <functional>
 #include <span>

@@ -19,6 +19,7 @@ struct FileOverlay {
       path;  ///< absolute path in the workload's view; its file must exist on the host, or its folder be writable to the launcher
   std::string content;  ///< mounted read-only over it
   OverlayContent source = OverlayContent::kHere;
+  bool optional = false;  ///< need not exist: put where the view has room for it, and left out where it has none
 };
 
 /// Whether the command starts only after a connect from its place was refused. A notifier must be answering by then.

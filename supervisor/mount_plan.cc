@@ -88,6 +88,7 @@ class Planner {
     for (size_t i = 0; i < spec_.overlays.size(); ++i) {
       Step(Kind::kOverlay, spec_.overlays[i].path);
       plan_.steps.back().overlay = i;
+      plan_.steps.back().optional = spec_.overlays[i].optional;
     }
     if (plan_.steps.size() > kMaxMountSteps)
       return Fail(Code::kExhausted,

@@ -67,6 +67,7 @@ struct MountStep {
   Access access = Access::kReadOnly;
   uint32_t mode = 0755;
   size_t overlay = 0;
+  bool optional = false;  ///< of an overlay: as FileOverlay's
   bool operator==(const MountStep&) const = default;
 };
 

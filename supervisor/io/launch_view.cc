@@ -30,9 +30,10 @@ constexpr const char* kScratchInodes = "1000000";
 constexpr const char* kRootSize = "4m";  // folders, links and overlays' content
 constexpr std::string_view kMaskFile = "/.mask";
 constexpr std::string_view kMaskFolder = "/.void";
-// Where a tree stands while its shield is made, and what a shield has as its second layer.
+// Where a tree stands while its shield is made, and what shields have as their second layers.
 constexpr const char* kBehind = "/.behind";
-constexpr const char* kNothing = "/.nothing";
+constexpr const char* kLayers = "/.layers";
+constexpr const char* kNothing = "/.layers/nothing";
 
 Result<void> MakeFolders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
@@ -109,11 +110,14 @@ class ViewBuilder {
 
   static Result<void> MakeMasks() {
     const UniqueFd file(::open(kMaskFile.data(), O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0));
-    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kBehind, 0755) != 0 || ::mkdir(kNothing, 0755) != 0)
+    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kBehind, 0755) != 0 || ::mkdir(kLayers, 0755) != 0)
       return FailErrno("cannot create masks", errno);
-    // The second layer of the shields. A mount of its own, for a folder that is removed under an overlay ends each listing of it.
-    auto nothing = NewFileSystem("tmpfs", {{"mode", "0755"}, {"nr_inodes", "1"}, {"size", "4k"}}, kSealedAttributes);
-    return nothing ? Attach(nothing->get(), kNothing) : Result<void>(std::unexpected(nothing.error()));
+    // The second layers of the shields. A mount of their own: a folder that is removed under an overlay ends each listing of it.
+    auto layers = NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", "64k"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (!layers) return std::unexpected(layers.error());
+    if (auto attached = Attach(layers->get(), kLayers); !attached) return attached;
+    if (::mkdir(kNothing, 0755) != 0) return FailErrno("cannot create masks", errno);
+    return {};
   }
 
   Result<void> Place(const MountStep& step, const UniqueFd& source) {
@@ -159,7 +163,9 @@ class ViewBuilder {
     if (auto made = MakeTarget(step.target, true); !made) return made;
     if (auto attached = Attach(source, kBehind); !attached) return attached;
     const Reader reader = ReaderOf(kBehind);
-    if (const auto shield = ShieldTree(kBehind, kNothing, reader)) {
+    const auto layer = LayerFor(step.target);
+    if (!layer) return std::unexpected(layer.error());
+    if (const auto shield = ShieldTree(kBehind, *layer, reader)) {
       if (::umount2(kBehind, MNT_DETACH) != 0) return FailErrno(fmt::format("cannot shield {}", step.target), errno);
       return Attach(shield->get(), step.target);
     }
@@ -171,6 +177,18 @@ class ViewBuilder {
     for (const std::string& path : *hidden)
       if (auto masked = Mask(path); !masked) return masked;
     return {};
+  }
+
+  // What lies under a shield's tree: nothing, or the mount points of the optional overlays in it.
+  Result<std::string> LayerFor(const std::string& tree) const {
+    const std::string layer = kLayers + tree;
+    bool used = false;
+    for (const MountStep& step : plan_.steps) {
+      if (step.kind != Kind::kOverlay || !step.optional || !IsWithin(step.target, tree)) continue;
+      used = true;
+      if (auto made = MakeTarget(kLayers + step.target, false); !made) return std::unexpected(made.error());
+    }
+    return used ? layer : std::string(kNothing);
   }
 
   // A mount point of the right kind; what is there already stays.
@@ -209,8 +227,8 @@ class ViewBuilder {
       if (auto filled = fill_(step.overlay, file.get()); !filled) return filled;
     }
     auto target = OverlayTarget(step.target);
-    if (!target) return std::unexpected(target.error());
-    if (auto bound = BindOnto(content_path, *target, kSealedAttributes); !bound) return bound;
+    auto bound = target ? BindOnto(content_path, *target, kSealedAttributes) : std::unexpected(target.error());
+    if (!bound && !step.optional) return bound;
     ::unlink(content_path.c_str());
     return {};
   }
@@ -238,8 +256,8 @@ class ViewBuilder {
 
   Result<void> Seal() {
     ::unlink(kMaskFile.data());
-    if (::umount2(kNothing, MNT_DETACH) != 0) return FailErrno("cannot clear the workload's root", errno);
-    for (const char* folder : {kMaskFolder.data(), kBehind, kNothing}) ::rmdir(folder);
+    if (::umount2(kLayers, MNT_DETACH) != 0) return FailErrno("cannot clear the workload's root", errno);
+    for (const char* folder : {kMaskFolder.data(), kBehind, kLayers}) ::rmdir(folder);
     mount_attr change{};
     change.attr_set = MOUNT_ATTR_RDONLY;
     if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0)
