@@ -250,7 +250,7 @@ class Words(harness.SluiceTest):
 
     def test_the_first_line_says_what_holds_and_who_trusts_the_authority(self):
         self.assertRegex(self.sluice(READ, "true").err,
-                         r"^sluice: enforcing: no interface, seccomp notifications, Landlock; authority trusted by curl git node python java; 1 rule, digest")
+                         r"^sluice: enforcing: no interface, seccomp notifications, Landlock; authority trusted by curl git node python java chromium; 1 rule, digest")
 
     def test_an_unknown_option_or_command_is_named(self):
         for arguments, named in ((["run", "--polcy", "p.yaml", "--", "true"], "unknown option `--polcy`"), (["frob"], "unknown command `frob`"),
