@@ -37,6 +37,7 @@ server.on('stream', (stream, headers) => {
   const chunks = [];
   stream.on('data', (chunk) => chunks.push(chunk));
   stream.on('end', () => {
+    if (stream.destroyed) return;  // reset meanwhile
     const body = Buffer.concat(chunks);
     stream.respond({':status': 200, 'content-type': 'application/json', 'x-sluice-denied': 'd-forged',
       'x-back': headers.authorization || ''}, {waitForTrailers: true});
