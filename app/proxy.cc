@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "policy/compiled.h"
 #include "proxy/io/listener_tls.h"
+#include "proxy/io/secret_store.h"
 #include "proxy/io/tls.h"
 #include "supervisor/io/privileges.h"
 
@@ -49,6 +50,8 @@ struct Plan {
   std::vector<ListenAddress> listen;
   std::shared_ptr<proxy::ExplicitOptions> clients = std::make_shared<proxy::ExplicitOptions>();
   std::shared_ptr<proxy::CurrentTokens> tokens;
+  /// Of no workload whose trees could be known: what clients may read is for whoever sets them up.
+  std::shared_ptr<proxy::SecretStore> secrets = std::make_shared<proxy::SecretStore>(proxy::SecretStoreOptions{});
   std::chrono::milliseconds drain = kDrain;
   bool attributes = true;  ///< some client's process may be seen
 };
@@ -103,12 +106,18 @@ Result<void> CheckOpen(const ProxyOptions& options, const Plan& plan) {
                           open->endpoint.ToString()));
 }
 
-// A rule that sends a credential would send none here: better no start than requests without it.
-Result<policy::SnapshotPtr> LoadServable(const ProxyOptions& options) {
-  auto snapshot = LoadPolicy(options, kCommand);
-  if (snapshot && !(*snapshot)->credentials().empty())
-    return Fail(Code::kInvalid, "the policy has `credentials:`, which `sluice proxy` does not send; use `sluice run`");
-  return snapshot;
+// Whoever reaches the proxy acts with its credentials.
+void TellCredentials(const ProxyOptions& options, const Plan& plan) {
+  if (plan.snapshot->credentials().empty()) return;
+  const bool asked = !options.tokens.empty() || !options.client_ca.empty();
+  const auto open = std::ranges::find_if(plan.listen, [](const ListenAddress& address) { return address.unix_path.empty(); });
+  if (!asked && open != plan.listen.end())
+    LogWarn(
+        "--listen {}: every user who reaches it acts with the policy's credentials; --tokens FILE, --client-ca FILE or a UNIX "
+        "socket says who may",
+        open->endpoint.ToString());
+  if (!plan.secrets->stand_ins().empty() && !options.print_env)
+    LogWarn("no client has the stand-ins of `send: placeholder`: --print-env prints them");
 }
 
 Result<Plan> MakePlan(const ProxyOptions& options) {
@@ -128,12 +137,14 @@ Result<Plan> MakePlan(const ProxyOptions& options) {
   auto labels = ParseLabels(options.labels);
   if (!labels) return std::unexpected(labels.error());
   plan.labels = *std::move(labels);
-  auto snapshot = LoadServable(options);
+  auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return std::unexpected(snapshot.error());
   plan.snapshot = *std::move(snapshot);
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
   plan.engine = *std::move(engine);
+  if (auto loaded = plan.secrets->Load(plan.snapshot->credentials()); !loaded) return std::unexpected(loaded.error());
+  plan.engine.secrets = plan.secrets;
   if (auto clients = PlanClients(options, &plan); !clients) return std::unexpected(clients.error());
   if (auto open = CheckOpen(options, plan); !open) return std::unexpected(open.error());
   if (!options.tokens.empty() && options.tls_certificate.empty() && !std::ranges::all_of(plan.listen, IsLoopbackOnly))
@@ -213,8 +224,8 @@ std::string Quote(const std::string& text) {
   return out + "'";
 }
 
-// For `eval "$(…)"`. A token is the client's own to add.
-std::string EnvironmentText(const ProxyOptions& options, const ProxyListener& listener) {
+// For `eval "$(…)"`. A token is the client's own to add; stand-ins are worth nothing but here.
+std::string EnvironmentText(const ProxyOptions& options, const ProxyListener& listener, const proxy::SecretStore& secrets) {
   std::string text;
   const auto set = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("export {}={}\n", name, Quote(value));
@@ -226,6 +237,7 @@ std::string EnvironmentText(const ProxyOptions& options, const ProxyListener& li
     for (const char* name : {"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}) set(name, url);
     set("NODE_USE_ENV_PROXY", "1");
   }
+  for (const auto& given : secrets.stand_ins()) set(given.variable, given.text);
   if (!options.ca_out.empty()) set("NODE_EXTRA_CA_CERTS", Absolute(options.ca_out));
   if (options.bundle_out.empty()) return text;
   for (const char* name : BundleVariables()) set(name, Absolute(options.bundle_out));
@@ -286,8 +298,9 @@ void Drain(const ProxyOptions& options, std::chrono::milliseconds longest, proxy
 }
 
 Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& plan) {
-  auto snapshot = LoadServable(options);
+  auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return snapshot;
+  if (auto read = plan.secrets->Load((*snapshot)->credentials()); !read) return std::unexpected(read.error());
   if (plan.tokens != nullptr) {
     auto tokens = ReadTokens(options.tokens);
     if (!tokens) return std::unexpected(tokens.error());
@@ -306,6 +319,7 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
   for (const ListenAddress& address : listener.addresses())
     if (address.unix_path.empty()) plan.clients->own.push_back(address.endpoint);
   plan.engine.explicit_proxy = plan.clients;
+  plan.secrets->Watch();
   const std::vector<IpAddress> host_addresses = plan.engine.host_addresses;
   auto engine = proxy::Engine::Start(std::move(plan.engine), policy, writer);
   if (!engine) return std::unexpected(engine.error());
@@ -314,7 +328,7 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
   const auto attribute = plan.attributes ? ProxyListener::Attribute::kProcesses : ProxyListener::Attribute::kNothing;
   if (auto started = listener.Start(**engine, policy, attribute, host_addresses); !started) return started;
   if (options.print_env) {
-    std::fputs(EnvironmentText(options, listener).c_str(), stdout);
+    std::fputs(EnvironmentText(options, listener, *plan.secrets).c_str(), stdout);
     std::fflush(stdout);
   }
   Announce(options, listener, *plan.snapshot);
@@ -335,6 +349,7 @@ int RunProxy(const ProxyOptions& options) {
   if (!plan) return Report(plan.error());
   plan->engine.descriptors = {room->limit, room->ceiling};
   TellUnjudgeable(*plan->snapshot, *plan);
+  TellCredentials(options, *plan);
   auto listener = ProxyListener::Open(plan->listen);
   if (!listener) return Report(listener.error());
   // Before the first thread; it holds the authority's key and, run by an ordinary user, is that user's as its clients are.

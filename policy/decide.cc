@@ -260,12 +260,6 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   return decision;
 }
 
-bool Snapshot::MayReadBodies(const ConnectQuery& query) const noexcept {
-  bool found = false;
-  ForEachCandidate(*compiled_, query, [&](uint32_t i) { found |= ReadsBody(compiled_->rules[i]); });
-  return found;
-}
-
 NameDecision Snapshot::DecideName(const NameQuery& query) const noexcept {
   uint32_t allow = kNoIndex;
   uint32_t deny = kNoIndex;

@@ -91,8 +91,6 @@ class Snapshot {
   [[nodiscard]] const std::string& digest() const;
   /// Whether some rule names an executable by digest, so that Process::exe.sha256 must be filled.
   [[nodiscard]] bool NeedsDigests() const;
-  /// Whether some rule that may speak for requests of this connection, allow or deny, is about what their bodies ask for.
-  [[nodiscard]] bool MayReadBodies(const ConnectQuery& query) const noexcept;
   /// Whether some rule, allow or deny, is about UNIX sockets.
   [[nodiscard]] bool HasUnixRules() const;
   /// UNIX socket globs of the allows, for the launcher to bind into the workload's view.

@@ -135,6 +135,7 @@ std::string_view GrpcStatus(const Denial& denial) {
     case 405:
     case 421:
       return "7";  // PERMISSION_DENIED
+    case 413:
     case 414:
     case 431:
       return "8";  // RESOURCE_EXHAUSTED
@@ -295,11 +296,15 @@ void WriteRequestSection(H2Output* out, const RequestHead& head, const RequestFo
   out->Add(":method", head.method);
   out->Add(":scheme", scheme);
   out->Add(":authority", forward.host);
-  out->Add(":path", forward.target);
+  if (forward.edits != nullptr && forward.edits->target) {
+    out->AddSecret(":path", forward.target);
+  } else {
+    out->Add(":path", forward.target);
+  }
   for (const Field& field : head.fields)
     if (field.forward && (forward.edits == nullptr || !forward.edits->Removes(field))) out->Add(field.name, field.value);
   if (forward.edits != nullptr)
-    for (const auto& [name, value] : forward.edits->added) out->Add(name, value);
+    for (const auto& [name, value] : forward.edits->added) out->AddSecret(name, value);
   if (head.te_trailers) out->Add("te", "trailers");
   if (!head.trailer.empty()) out->Add("trailer", head.trailer);
   const bool explicit_zero = forward.framing.kind == BodyKind::kNone && head.content_lengths != 0;
@@ -353,7 +358,7 @@ void WriteDenialSection(H2Output* out, const Denial& denial, H2DenialForm form, 
     out->AddCopy("grpc-message", GrpcMessage(denial));
   } else {
     out->AddCopy(":status", fmt::format("{}", denial.status));
-    out->Add("content-type", form == H2DenialForm::kText ? "text/plain; charset=utf-8" : "application/json");
+    out->Add("content-type", DenialType(denial, form == H2DenialForm::kText ? DenialForm::kText : DenialForm::kJson));
     out->AddCopy("content-length", fmt::format("{}", body_size));
     out->Add("cache-control", "no-store");
     if (denial.status == 405) out->Add("allow", kForwardedMethods);

@@ -18,6 +18,7 @@ namespace sluice::proxy {
 struct H2Field {
   std::string_view name;
   std::string_view value;
+  bool secret = false;  ///< to be sent: in no table that outlives it (RFC 7541 section 7.1.3)
 };
 
 /// One decoded section, its bytes in one piece. What is over kMaxHeadBytes or kMaxFields is counted and not kept.
@@ -67,6 +68,7 @@ class H2Output {
   /// Room for `octets` of text of its own; views into it are stable until then.
   void Reset(size_t octets);
   void Add(std::string_view name, std::string_view value) { fields_.push_back({name, value}); }
+  void AddSecret(std::string_view name, std::string_view value) { fields_.push_back({name, value, true}); }
   /// Copies the name, in lower case.
   void AddLower(std::string_view name, std::string_view value);
   /// Copies the value.

@@ -34,7 +34,7 @@ std::vector<nghttp2_nv> Pairs(const H2Output& section) {
     // nghttp2 only reads through these.
     auto* name = reinterpret_cast<uint8_t*>(const_cast<char*>(field.name.data()));
     auto* value = reinterpret_cast<uint8_t*>(const_cast<char*>(field.value.data()));
-    const bool secret = field.name == "authorization" || field.name == "proxy-authorization";
+    const bool secret = field.secret || field.name == "authorization" || field.name == "proxy-authorization";
     pairs.push_back({name, value, field.name.size(), field.value.size(),
                      static_cast<uint8_t>(secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE)});
   }

@@ -157,6 +157,29 @@ BodyReader::State BodyReader::Settle() {
   return state_;
 }
 
+size_t MemoryOf(const policy::RequestBody& body) {
+  size_t bytes = 0;
+  const auto add = [&](const auto& item, std::initializer_list<std::string_view> texts) {
+    bytes += sizeof item;
+    for (const std::string_view text : texts) bytes += text.size();
+  };
+  const auto add_leaves = [&](const policy::JsonLeaves& leaves) {
+    for (const policy::JsonLeaf& leaf : leaves) add(leaf, {leaf.pointer, leaf.text});
+  };
+  if (body.json) add_leaves(body.json->items);
+  if (body.graphql)
+    for (const policy::GraphqlItem& item : body.graphql->items) add(item, {item.operation, item.field});
+  if (body.rpc) {
+    for (const policy::RpcItem& item : body.rpc->items) {
+      add(item, {item.method, item.tool ? std::string_view(*item.tool) : std::string_view()});
+      add_leaves(item.message);
+    }
+  }
+  if (body.push)
+    for (const policy::RefUpdate& item : body.push->items) add(item, {item.ref});
+  return bytes;
+}
+
 policy::RequestBody ReadBody(policy::BodyKinds kinds, const BodyContext& context, std::string_view body) {
   BodyReader reader(kinds, context);
   if (reader.state() == BodyReader::State::kMore) reader.Feed(body);

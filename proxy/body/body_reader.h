@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "policy/body.h"
 #include "policy/query.h"
@@ -52,7 +53,7 @@ class BodyReader {
 
   /// The bytes fed so far, to be forwarded first.
   [[nodiscard]] const std::string& held() const { return held_; }
-  void ReleaseHeld() { std::string().swap(held_); }
+  [[nodiscard]] std::string TakeHeld() { return std::exchange(held_, {}); }
   /// Once kEnough.
   [[nodiscard]] policy::RequestBody Take() { return std::move(body_); }
   /// A reading failed because the body is over a bound: 413 rather than 403.
@@ -83,6 +84,9 @@ class BodyReader {
   bool too_large_ = false;
   State state_ = State::kMore;
 };
+
+/// Bytes that readings take in memory, about.
+[[nodiscard]] size_t MemoryOf(const policy::RequestBody& body);
 
 /// The readings of a body that is there whole.
 [[nodiscard]] policy::RequestBody ReadBody(policy::BodyKinds kinds, const BodyContext& context, std::string_view body);

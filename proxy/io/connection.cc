@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "proxy/io/exchange_credential.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/worker.h"
@@ -206,10 +205,8 @@ void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t al
 }
 
 Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
+  if (!offers_h2_) co_return AlpnOffer::kHttp11;
   Worker& worker = flow_.worker();
-  // Bodies are judged, and credentials put in, over HTTP/1.1 alone.
-  if (!offers_h2_ || ExchangeCredential::Concerns(worker) || worker.snapshot()->MayReadBodies(flow_.Query(std::nullopt)))
-    co_return AlpnOffer::kHttp11;
   DialTarget target = flow_.dial_target();
   std::string key = PoolKey(policy::Scheme::kHttps, target);
   if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown) {

@@ -1,5 +1,5 @@
-// ExchangeJudge where a rule asks for what the body says: the body read under bounds, the policy asked again, and a refused push
-// told in git's own words.
+// ExchangeJudge and bodies: read under bounds where a rule asks for what they say, the policy asked again, a refused push told in
+// git's own words; searched, changed and counted on their way.
 
 #include <fmt/format.h>
 
@@ -7,6 +7,8 @@
 
 #include "proxy/body/asked.h"
 #include "proxy/body/push_report.h"
+#include "proxy/credential/secret.h"
+#include "proxy/credential/sigv4.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/worker.h"
@@ -15,6 +17,7 @@ namespace sluice::proxy {
 namespace {
 
 constexpr size_t kRefsAskedAlone = 256;  // of a refused push; it has a rule for each at most
+constexpr std::string_view kTooManyHeld = "too many bodies wait to be judged";
 
 }  // namespace
 
@@ -29,18 +32,35 @@ void ExchangeJudge::ReadBody() {
   reader_ = std::move(reader);
 }
 
+bool ExchangeJudge::Hold(size_t bytes, size_t* counted) {
+  size_t& all = flow_.worker().held_bodies;
+  if (bytes > kMaxHeldBodies - all) return false;
+  all += bytes;
+  *counted += bytes;
+  return true;
+}
+
+void ExchangeJudge::LetGo(size_t* counted) { flow_.worker().held_bodies -= std::exchange(*counted, 0); }
+
 Fault ExchangeJudge::FeedBody(std::string_view bytes) {
-  size_t& held = flow_.worker().held_bodies;
-  if (held + bytes.size() > kMaxHeldBodies) return {503, "too many bodies wait to be judged"};
-  held += bytes.size();
+  if (!Hold(bytes.size(), &counted_held_)) return {503, kTooManyHeld};
   reader_->Feed(bytes);
   return {};
 }
 
 void ExchangeJudge::ReleaseHeld() {
-  if (reader_ == nullptr) return;
-  flow_.worker().held_bodies -= reader_->held().size();
+  LetGo(&counted_held_);
   reader_.reset();
+  collected_.reset();
+}
+
+void ExchangeJudge::ReleaseReadings() {
+  LetGo(&counted_readings_);
+  if (readings_ == nullptr) return;
+  body_ = {};
+  readings_ = nullptr;
+  // Whether a policy that comes now would allow what the body said is not known any more.
+  reading_body_ = true;
 }
 
 ExchangeJudge::Verdict ExchangeJudge::DecideOnBody() {
@@ -58,9 +78,87 @@ ExchangeJudge::Verdict ExchangeJudge::DecideOnBody() {
   body_too_large_ = reader_->too_large();
   push_capabilities_ = reader_->push_capabilities();
   body_ = reader_->Take();
+  if (!Hold(MemoryOf(body_), &counted_readings_)) {
+    body_ = {};
+    crowded_ = true;
+    return Verdict::kDeny;
+  }
   readings_ = &body_;
   asked_ = AskedOf(body_);
   return Decide(candidate_);
+}
+
+std::optional<Denial> ExchangeJudge::CollectBody(std::string_view bytes) {
+  if (!collected_) {
+    collected_ = reader_ != nullptr ? reader_->TakeHeld() : std::string();
+    reader_.reset();
+  }
+  if (framing.length > kMaxSignedBody || collected_->size() + bytes.size() > kMaxSignedBody)
+    return DenialFor(
+        CredentialFailure{413, policy::Reason::kLimit, "a body of more than 4 MiB, over which the signature must be computed"});
+  if (!Hold(bytes.size(), &counted_held_))
+    return DenialFor(CredentialFailure{503, policy::Reason::kLimit, std::string(kTooManyHeld)});
+  *collected_ += bytes;
+  return std::nullopt;
+}
+
+std::optional<Denial> ExchangeJudge::SignBody() {
+  std::optional<CredentialFailure> failure;
+  if (credential_->has_body_work()) {
+    std::string looked_at;
+    failure = credential_->Body(*collected_, &looked_at);
+  }
+  if (!failure) failure = credential_->Sign(*collected_);
+  if (failure) return DenialFor(*std::move(failure));
+  TakeEdits();
+  // The body is here, and whole.
+  edits.removed.emplace_back("expect");
+  return std::nullopt;
+}
+
+Framing ExchangeJudge::FramingOut() const {
+  if (collected_) return {BodyKind::kLength, collected_->size()};
+  const bool measured = framing.kind == BodyKind::kLength && framing.length != 0;
+  if (measured && credential_ != nullptr && credential_->changes_length()) return {BodyKind::kChunked, 0};
+  return framing;
+}
+
+Fault ExchangeJudge::CountUp(uint64_t bytes) {
+  bytes_up += bytes;
+  if (bytes_up > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
+  return {};
+}
+
+Fault ExchangeJudge::CountDown(uint64_t bytes) {
+  bytes_down += bytes;
+  if (bytes_down > flow_.worker().shared().options().max_body_bytes) return {502, "a response body that is too large"};
+  return {};
+}
+
+std::expected<std::string_view, Fault> ExchangeJudge::PassBody(std::string_view piece, BodyPart part) {
+  if (const Fault fault = CountUp(piece.size())) return std::unexpected(fault);
+  if (!changes_body()) return piece;
+  Wipe(&passed_);
+  if (astray_ = credential_->Body(piece, &passed_); astray_) return std::unexpected(Fault{403, "a stand-in in the body"});
+  if (part == BodyPart::kLast) credential_->FinishBody(&passed_);
+  return passed_;
+}
+
+Fault ExchangeJudge::PassTrailers(std::string* lines) {
+  if (credential_ == nullptr) return {};
+  if (astray_ = credential_->Trailers(lines); astray_) return {403, "a stand-in in the trailers"};
+  return {};
+}
+
+Fault ExchangeJudge::PassResponseHead(ResponseHead* head, const Framing& response_framing) {
+  if (response_framing.length > flow_.worker().shared().options().max_body_bytes)
+    return {502, "a response body that is too large"};
+  if (credential_ != nullptr) credential_->Redact(head);
+  return {};
+}
+
+void ExchangeJudge::RedactTrailers(std::string* lines) {
+  if (credential_ != nullptr) credential_->RedactLines(lines);
 }
 
 // A client that waits for a report of its push would show nothing of a 403.

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hex.h"
 #include "policy/credential.h"
+#include "proxy/credential/encoding.h"
 #include "proxy/credential/sigv4.h"
 #include "proxy/io/token_fetch.h"
 #include "proxy/io/worker.h"
@@ -58,6 +59,7 @@ ExchangeCredential::~ExchangeCredential() { Clear(); }
 
 void ExchangeCredential::Clear() {
   head_.Clear();
+  own_field_.clear();
   for (Swap& swap : swaps_) Wipe(&swap.to);
   swaps_.clear();
   swapper_.reset();
@@ -153,6 +155,7 @@ std::optional<CredentialFailure> ExchangeCredential::UseSecret(const policy::Cre
   edited_ = true;
   if (credential.send.kind == UseKind::kSigV4) return PrepareSignature(credential);
   redactor_.Add(secret);
+  if (credential.send.kind == UseKind::kHeader) own_field_ = FoldFieldName(credential.send.text);
   if (credential.send.kind != UseKind::kPlaceholder) {
     if (auto added = AddCredential(credential.send, secret, &head_); !added) return Failed("its secret " + added.error().message);
     return std::nullopt;
@@ -225,6 +228,20 @@ std::optional<CredentialFailure> ExchangeCredential::Body(std::string_view piece
 
 void ExchangeCredential::FinishBody(std::string* out) {
   if (swapper_ != nullptr) swapper_->Finish(out);
+}
+
+std::optional<CredentialFailure> ExchangeCredential::Trailers(std::string* lines) {
+  if (lines->empty()) return std::nullopt;
+  OutgoingHead trailers;
+  for (size_t at = 0, end = 0; (end = lines->find("\r\n", at)) != std::string::npos; at = end + 2)
+    if (const auto field = ParseFieldLine({lines->data() + at, end - at})) trailers.fields.push_back(*field);
+  if (auto astray = FindStandIn(forbidden_, trailers.fields, {})) return Astray(*astray);
+  if (!own_field_.empty()) trailers.Remove(own_field_);
+  (void)SwapHead(swaps_, &trailers);
+  std::string left;
+  for (const Field& field : trailers.fields) left += fmt::format("{}: {}\r\n", field.name, field.value);
+  *lines = std::move(left);
+  return std::nullopt;
 }
 
 WebSocketTextEdit ExchangeCredential::TextEdit() {

@@ -82,6 +82,8 @@ class ExchangeCredential {
   /// Appends what may leave. A failure: nothing of `piece` may.
   [[nodiscard]] std::optional<CredentialFailure> Body(std::string_view piece, std::string* out);
   void FinishBody(std::string* out);
+  /// Trailers of the request, "name: value" lines, as the fields of its head are. A failure: they may not leave.
+  [[nodiscard]] std::optional<CredentialFailure> Trailers(std::string* lines);
 
   /// After Apply, of a WebSocket: what becomes of the text messages that its client sends; empty: nothing. JSON is told by its
   /// first character. While this exchange lasts.
@@ -104,6 +106,7 @@ class ExchangeCredential {
   std::string name_;  ///< of the credential
   SecretPtr secret_;
   OutgoingHead head_;
+  std::string own_field_;                     ///< folded: a field that the workload may not send
   std::vector<std::string> forbidden_;        ///< stand-ins that this exchange must not carry
   std::vector<std::string> forbidden_names_;  ///< their credentials
   std::vector<Swap> swaps_;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
+#include "proxy/credential/secret.h"
 #include "proxy/io/worker.h"
 #include "proxy/websocket_handshake.h"
 
@@ -51,22 +53,27 @@ void ExchangeJudge::Retarget() {
 void ExchangeJudge::Begin(uint64_t number) {
   number_ = number;
   started = flow_.worker().reactor().now();
+  Rest();
   understood_ = unrecorded_ = false;
   framing = {};
-  ReleaseHeld();
   body_kinds_ = 0;
-  reading_body_ = body_too_large_ = false;
+  reading_body_ = body_too_large_ = crowded_ = false;
   push_capabilities_.clear();
-  if (readings_ != nullptr) body_ = {};
-  readings_ = nullptr;
   asked_.clear();
   upstream_address.reset();
-  edits.Clear();
-  credential_.reset();
   upgrade = policy::Upgrade::kNone;
   text_edit = {};
   close_code = 0;
   bytes_up = bytes_down = 0;
+}
+
+void ExchangeJudge::Rest() {
+  ReleaseHeld();
+  ReleaseReadings();
+  Wipe(&passed_);
+  astray_.reset();
+  edits.Clear();
+  credential_.reset();
 }
 
 Fault ExchangeJudge::CheckAuthority(std::string_view authority, bool* names_this) const {
@@ -165,6 +172,13 @@ Denial ExchangeJudge::Refusal() {
     denial.proxy_error = "proxy_internal_error";
     return denial;
   }
+  if (crowded_) {
+    denial.status = 503;
+    denial.decision = {false, policy::Reason::kLimit, policy::RuleRef::kNone, false};
+    denial.detail = "too many bodies wait to be judged";
+    denial.proxy_error = "proxy_internal_error";
+    return denial;
+  }
   denial.status = body_too_large_ ? 413 : 403;
   denial.decision = decision_;
   denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(std::nullopt), decision_);
@@ -210,12 +224,6 @@ Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, IpAddre
   co_return std::nullopt;
 }
 
-std::optional<Denial> ExchangeJudge::SignBody(std::string_view bytes) {
-  if (auto failure = credential_->Sign(bytes)) return DenialFor(std::move(*failure));
-  TakeEdits();
-  return std::nullopt;
-}
-
 void ExchangeJudge::TakeEdits() {
   if (!credential_->edited()) return;
   const OutgoingHead& head = credential_->head();
@@ -234,12 +242,17 @@ void ExchangeJudge::TakeEdits() {
   request.trailer = head.trailer;
 }
 
-Denial ExchangeJudge::DenialFor(CredentialFailure failure) {
+Denial ExchangeJudge::Refused(CredentialFailure failure) const {
   Denial denial;
   denial.status = failure.status;
   denial.decision = {false, failure.reason, decision_.rule, false};
   denial.detail = std::move(failure.detail);
   denial.proxy_error = failure.status == 403 ? "http_request_denied" : "proxy_internal_error";
+  return denial;
+}
+
+Denial ExchangeJudge::DenialFor(CredentialFailure failure) {
+  Denial denial = Refused(std::move(failure));
   RecordExchange(denial.detail, denial.status);
   return denial;
 }
@@ -280,6 +293,47 @@ Denial ExchangeJudge::DenialFor(DialFailure failure) {
   return denial;
 }
 
+Denial ExchangeJudge::DenialForLost(const Fault& fault) {
+  if (astray_) return DenialFor(*std::exchange(astray_, std::nullopt));
+  const bool by_client = fault.status >= 400 && fault.status < 500;
+  DialFailure lost;
+  if (fault) lost.status = fault.status;
+  lost.proxy_error = by_client             ? "http_request_error"
+                     : fault.status == 504 ? "http_response_timeout"
+                     : fault               ? "http_protocol_error"
+                                           : "connection_terminated";
+  lost.detail = by_client ? std::string(fault.why) : fmt::format("{} answered with {}", host_field_, fault.why);
+  return DenialFor(std::move(lost));
+}
+
+SteadyTime ExchangeJudge::Deadline(Awaited awaited) const {
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  const bool stuck = awaited == Awaited::kRequestTaken || awaited == Awaited::kResponseTaken;
+  const auto idle = stuck                              ? deadlines.write_stuck
+                    : awaited == Awaited::kRequestBody ? deadlines.request_body_idle
+                                                       : std::chrono::milliseconds(kResponseIdle);
+  return std::min<SteadyTime>(flow_.worker().reactor().now() + idle, started + deadlines.exchange);
+}
+
+// A whole exchange that is over counts before what it waited for.
+Fault ExchangeJudge::TimedOut(Awaited awaited) const {
+  if (flow_.worker().reactor().now() >= started + flow_.worker().shared().options().deadlines.exchange)
+    return {504, "an exchange that took longer than any may"};
+  switch (awaited) {
+    case Awaited::kRequestTaken:
+      return {504, "a request of which it took nothing for too long"};
+    case Awaited::kResponseTaken:
+      return {504, "a response of which the client took nothing for too long"};
+    case Awaited::kRequestBody:
+      return {408, "a request body of which nothing arrived in time"};
+    case Awaited::kResponseHead:
+      return {504, "a response head that did not arrive in time"};
+    case Awaited::kResponse:
+      break;
+  }
+  return {504, "no answer in time"};
+}
+
 policy::EventTarget ExchangeJudge::EventTargetNow() const {
   policy::EventTarget target = flow_.EventTargetFor(std::nullopt);
   target.scheme = SchemeText(scheme_);
@@ -317,6 +371,14 @@ bool ExchangeJudge::RecordDecision(const policy::Decision& decision, const Denia
     event.denial_id = flow_.worker().shared().sink().NextDenialId();
   }
   return flow_.worker().shared().sink().Record(std::move(event));
+}
+
+void ExchangeJudge::RecordCut(std::string_view error, int status) {
+  if (astray_) {
+    Denial denial = Refused(*std::exchange(astray_, std::nullopt));
+    RecordDenial(&denial);
+  }
+  RecordExchange(error, status);
 }
 
 void ExchangeJudge::RecordExchange(std::string_view error, int status) {

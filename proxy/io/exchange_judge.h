@@ -13,6 +13,7 @@
 //
 // One worker's thread; the flow outlives it.
 
+#include <expected>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ namespace sluice::proxy {
 class ExchangeJudge {
  public:
   ExchangeJudge(FlowContext& flow, policy::Scheme scheme);
-  ~ExchangeJudge() { ReleaseHeld(); }
+  ~ExchangeJudge() { Rest(); }
   ExchangeJudge(const ExchangeJudge&) = delete;
   ExchangeJudge& operator=(const ExchangeJudge&) = delete;
 
@@ -42,6 +43,8 @@ class ExchangeJudge {
 
   /// A new request, the `number`-th of its connection. Forgets the last one.
   void Begin(uint64_t number);
+  /// The request is done with, and another may come: gives back what its body took.
+  void Rest();
 
   // What the transport fills in before Understand: the head (its views must live until the next Begin) and the framing.
   RequestHead request;
@@ -78,9 +81,11 @@ class ExchangeJudge {
   [[nodiscard]] Fault FeedBody(std::string_view bytes);
   /// When no more is wanted, or the body is over. kNeedsBody: a policy that came meanwhile reads it in other ways.
   [[nodiscard]] Verdict DecideOnBody();
-  /// Bytes of the body that were read and are to be forwarded before the rest.
+  /// Bytes of the body that were read, for the judgement or for a signature, and are to be forwarded before the rest.
   [[nodiscard]] std::string_view held() const {
-    return reader_ != nullptr ? std::string_view(reader_->held()) : std::string_view{};
+    return collected_           ? std::string_view(*collected_)
+           : reader_ != nullptr ? std::string_view(reader_->held())
+                                : std::string_view{};
   }
   void ReleaseHeld();
 
@@ -109,15 +114,54 @@ class ExchangeJudge {
   /// Once the connection is there and before anything is sent: edits the head with the credential that the decision for this
   /// address names. A denial (its exchange is recorded): nothing may be sent. The judge outlives it.
   [[nodiscard]] Task<std::optional<Denial>> UseCredential(Waiter& waiter, IpAddress address);
-  /// Where credential()->needs_body(): the whole body.
-  [[nodiscard]] std::optional<Denial> SignBody(std::string_view bytes);
   /// Null where UseCredential was not needed.
   [[nodiscard]] ExchangeCredential* credential() const { return credential_.get(); }
+
+  // Where credential()->needs_body(), for a signature over it. Afterwards held() is all of it.
+
+  /// The next bytes, behind what is held. A denial: there are too many.
+  [[nodiscard]] std::optional<Denial> CollectBody(std::string_view bytes);
+  /// Once it is whole: searches it and signs. Its framing is a length from now on.
+  [[nodiscard]] std::optional<Denial> SignBody();
+
+  // The body on its way to the upstream, what is held first. Where !changes_body() its bytes may also leave as they are, counted
+  // by CountUp.
+
+  [[nodiscard]] bool changes_body() const { return credential_ != nullptr && credential_->has_body_work(); }
+  /// As it leaves: another than it came with where a credential changes its length. After UseCredential and SignBody.
+  [[nodiscard]] Framing FramingOut() const;
+  enum class BodyPart : uint8_t { kInside, kLast };
+  /// What leaves in place of the next piece, until the next call. A fault: nothing of the piece does.
+  [[nodiscard]] std::expected<std::string_view, Fault> PassBody(std::string_view piece, BodyPart part);
+  /// The trailers behind the last piece, "name: value" lines: changed in place, or refused.
+  [[nodiscard]] Fault PassTrailers(std::string* lines);
+  [[nodiscard]] Fault CountUp(uint64_t bytes);
+
+  // The response on its way to the client.
+
+  /// Takes secrets out of a head, and refuses a final one that announces too much.
+  [[nodiscard]] Fault PassResponseHead(ResponseHead* head, const Framing& response_framing);
+  void RedactTrailers(std::string* lines);
+  [[nodiscard]] Fault CountDown(uint64_t bytes);
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
   /// What is changed in the text messages that a WebSocket's client sends; empty: nothing. Set with `edits`. Such a WebSocket is
   /// not compressed.
   WebSocketTextEdit text_edit;
+
+  // Waiting.
+
+  /// What an exchange under way waits for.
+  enum class Awaited : uint8_t {
+    kRequestTaken,   ///< by the upstream
+    kResponseTaken,  ///< by the client
+    kRequestBody,
+    kResponseHead,  ///< its end
+    kResponse,
+  };
+  [[nodiscard]] SteadyTime Deadline(Awaited awaited) const;
+  /// After it.
+  [[nodiscard]] Fault TimedOut(Awaited awaited) const;
 
   // Telling.
 
@@ -126,10 +170,15 @@ class ExchangeJudge {
   [[nodiscard]] Denial DenialFor(CredentialFailure failure);
   /// A failed upstream; ends the exchange in the record.
   [[nodiscard]] Denial DenialFor(DialFailure failure);
+  /// An exchange that failed before the client was answered: what PassBody and its kin refused, or how the upstream was lost
+  /// (status 0: it went away). Ends it in the record.
+  [[nodiscard]] Denial DenialForLost(const Fault& fault);
   /// Gives the denial its target, id and texts, and records it.
   void RecordDenial(Denial* denial);
   /// `status`: what the client was sent, 0 for nothing.
   void RecordExchange(std::string_view error, int status);
+  /// An exchange that failed when the client had its answer, or was gone.
+  void RecordCut(std::string_view error, int status);
 
   [[nodiscard]] const policy::Decision& decision() const { return decision_; }
   [[nodiscard]] const policy::CanonicalTarget& target() const { return target_; }
@@ -155,6 +204,10 @@ class ExchangeJudge {
   [[nodiscard]] policy::RequestQuery Query(std::optional<IpAddress> address) const;
   [[nodiscard]] policy::EventTarget EventTargetNow() const;
   void TakeEdits();
+  [[nodiscard]] bool Hold(size_t bytes, size_t* counted);
+  void LetGo(size_t* counted);
+  void ReleaseReadings();
+  [[nodiscard]] Denial Refused(CredentialFailure failure) const;
   [[nodiscard]] bool RecordDecision(const policy::Decision& decision, const Denial* denial);
   [[nodiscard]] bool RefusesPush(const Denial& denial) const;
   void AnswerPush(Denial* denial) const;
@@ -179,12 +232,18 @@ class ExchangeJudge {
   std::optional<IpAddress> candidate_;
   policy::BodyKinds body_kinds_ = 0;    ///< asked of reader_
   std::unique_ptr<BodyReader> reader_;  ///< from ReadBody until what it holds is forwarded
-  bool reading_body_ = false;
+  bool reading_body_ = false;           ///< not all of the body is known, or any more
   bool body_too_large_ = false;
+  bool crowded_ = false;  ///< no room for what the body says
   std::string push_capabilities_;
   policy::RequestBody body_;
   const policy::RequestBody* readings_ = nullptr;  ///< body_, once it was read
   std::vector<std::string> asked_;                 ///< of it, for records
+  std::optional<std::string> collected_;           ///< in place of what reader_ holds, for a signature
+  size_t counted_held_ = 0;                        ///< bytes of held() in the worker's count
+  size_t counted_readings_ = 0;                    ///< and of body_
+  std::string passed_;                             ///< PassBody's
+  std::optional<CredentialFailure> astray_;        ///< why PassBody refused
 };
 
 }  // namespace sluice::proxy

@@ -37,10 +37,9 @@ void H2Stream::OnData(std::string_view bytes) {
   if (dropping_) {
     dropped_ += bytes.size();
     connection_.session().Consume(id_, bytes.size());
-    if (dropped_ > kLingerBytes) Poke();
-    return;
+  } else {
+    request_.bytes.Append(bytes);
   }
-  request_.bytes.Append(bytes);
   Poke();
 }
 
@@ -88,29 +87,30 @@ Task<> H2Stream::Run() {
   co_await Exchange();
   leg_.reset();
   // What was not handed on will not be: the connection's window opens again.
-  connection_.session().Consume(id_, request_.bytes.size());
+  TakeCome(request_.bytes.size());
   request_.bytes.Release();
+  judge_.Rest();
   dropping_ = true;
 }
 
 Task<> H2Stream::Exchange() {
+  if (!fault_ && judge_.framing.length > connection_.flow().worker().shared().options().max_body_bytes)
+    fault_ = {413, "a request body that is too large"};
   if (!fault_) fault_ = judge_.Understand();
   if (fault_) {
-    Refuse(judge_.DenialFor(fault_));
-    co_await Drain();
+    co_await RefuseFault(fault_);
     co_return;
   }
   // No connection is known to be the one that will serve: each address is judged when it is.
-  if (judge_.Decide(std::nullopt) != ExchangeJudge::Verdict::kForward) {
-    Refuse(judge_.Refusal());
-    co_await Drain();
-    co_return;
+  auto verdict = judge_.Decide(std::nullopt);
+  if (verdict == ExchangeJudge::Verdict::kNeedsBody) {
+    const auto read = co_await ReadJudgedBody();
+    if (!read) co_return;
+    verdict = *read;
   }
-  if (judge_.uses_credentials()) {
-    DialFailure refused;
-    refused.detail = "credentials are put into requests of HTTP/1.1 alone; let the client offer http/1.1";
-    Refuse(judge_.DenialFor(std::move(refused)));
-    co_await Drain();
+  if (verdict != ExchangeJudge::Verdict::kForward) {
+    Denial denial = judge_.Refusal();
+    co_await Refuse(std::move(denial));
     co_return;
   }
   co_await Forward();
@@ -123,17 +123,23 @@ Task<> H2Stream::Forward() {
     waiter_.ClearPoke();
     std::optional<DialFailure> failure = co_await ObtainLeg();
     if (waiter_.cancelled()) {
-      Abort(kH2Cancel, revoked_ ? failure_ : "the client went away");
+      Leave();
       co_return;
     }
     if (failure) {
-      Refuse(judge_.DenialFor(std::move(*failure)));
-      co_await Drain();
+      Denial denial = judge_.DenialFor(std::move(*failure));
+      co_await Refuse(std::move(denial));
       co_return;
     }
     judge_.upstream_address = connection_.flow().dialled = leg_->address();
+    if (judge_.uses_credentials()) {
+      const bool ready = co_await UseCredential();
+      if (!ready) co_return;
+    }
     const std::string target = judge_.ForUpstream();
-    leg_->Begin(judge_.request, {target, judge_.host_field(), judge_.framing, &judge_.edits});
+    leg_->Begin(judge_.request, {target, judge_.host_field(), judge_.FramingOut(), &judge_.edits});
+    changed_.Reset();
+    through_changed_ = judge_.credential() != nullptr || !judge_.held().empty();
     const Carried carried = co_await Carry();
     if (carried == Carried::kAborted) co_return;
     if (carried == Carried::kDone) break;
@@ -147,15 +153,8 @@ Task<> H2Stream::Forward() {
       Abort(lost_.code != 0 ? lost_.code : uint32_t{kH2InternalError}, lost_.fault.why);
       co_return;
     }
-    DialFailure lost;
-    lost.status = lost_.fault.status;
-    lost.proxy_error = lost.status == 504   ? "http_response_timeout"
-                       : lost.status == 400 ? "http_request_error"
-                                            : "http_protocol_error";
-    lost.detail = lost.status == 400 ? std::string(lost_.fault.why)
-                                     : fmt::format("{} answered with {}", judge_.host_field(), lost_.fault.why);
-    Refuse(judge_.DenialFor(std::move(lost)));
-    co_await Drain();
+    Denial denial = judge_.DenialForLost(lost_.fault);
+    co_await Refuse(std::move(denial));
     co_return;
   }
   leg_->Finish();
@@ -186,7 +185,7 @@ Task<std::optional<DialFailure>> H2Stream::ObtainLeg() {
   co_return std::nullopt;
 }
 
-H2Stream::Carried H2Stream::Deliver(const ResponseHead& head, const Framing& framing) {
+void H2Stream::Deliver(const ResponseHead& head, const Framing& framing) {
   WriteResponseSection(&output_, head, framing);
   if (head.status < 200) {
     if (head.status != 100 || judge_.request.expect_continue) connection_.session().Interim(id_, output_);
@@ -196,58 +195,60 @@ H2Stream::Carried H2Stream::Deliver(const ResponseHead& head, const Framing& fra
     status_ = head.status;
   }
   connection_.Flush();
-  return Carried::kDone;
 }
 
-SteadyTime H2Stream::CarryDeadline(bool stuck) const {
-  Worker& worker = connection_.flow().worker();
-  const Deadlines& deadlines = worker.shared().options().deadlines;
-  const bool waiting_for_client = !request_.ended && request_.bytes.empty() && status_ == 0 && !IsGrpc(judge_.request);
-  const auto idle = stuck                ? std::chrono::milliseconds(kWriteStuck)
-                    : waiting_for_client ? deadlines.request_body_idle
-                                         : std::chrono::milliseconds(kResponseIdle);
-  return std::min<SteadyTime>(worker.reactor().now() + idle, judge_.started + deadlines.exchange);
+ExchangeJudge::Awaited H2Stream::WaitsFor(bool writing) const {
+  using Awaited = ExchangeJudge::Awaited;
+  // An upstream that closes its window may rest, unless what was judged waits in memory for it.
+  const bool held_up = !judge_.held().empty() && changed_.bytes.size() >= kHighWater;
+  if (writing || held_up) return Awaited::kRequestTaken;
+  if (response_.bytes.size() >= kHighWater) return Awaited::kResponseTaken;
+  const bool for_client = !request_.ended && request_.bytes.empty() && status_ == 0 && !IsGrpc(judge_.request);
+  return for_client ? Awaited::kRequestBody : Awaited::kResponse;
 }
 
 Task<H2Stream::Carried> H2Stream::Carry() {
+  carrying_ = true;
+  const Carried carried = co_await CarryOn();
+  carrying_ = false;
+  co_return carried;
+}
+
+Task<H2Stream::Carried> H2Stream::CarryOn() {
   H2Session& session = connection_.session();
   ResponseHead head;
   Framing framing;
-  carrying_ = true;
   for (;;) {
     bool more = false;
     for (int round = 0; round < kRoundsPerTurn; ++round) {
-      const size_t sent = leg_->Send(&request_);
-      if (sent != 0) {
-        judge_.bytes_up += sent;
-        session.Consume(id_, sent);
-        connection_.Flush();
-      }
+      Fault fault = SendBody();
       more = response_.bytes.size() < kHighWater;
-      if (!more) break;
-      const auto got = leg_->Receive(&head, &framing, &response_);
-      if (got == UpstreamLeg::Got::kFailed) {
-        lost_ = leg_->failure();
-        carrying_ = false;
+      if (!more && !fault) {
+        more = BodyWaits();
+        break;
+      }
+      const size_t before = response_.bytes.size();
+      const auto got = fault ? UpstreamLeg::Got::kNothing : leg_->Receive(&head, &framing, &response_);
+      const bool is_head = got == UpstreamLeg::Got::kInterim || got == UpstreamLeg::Got::kHead;
+      if (!fault) fault = judge_.CountDown(response_.bytes.size() - before);
+      if (!fault && is_head) fault = judge_.PassResponseHead(&head, framing);
+      if (fault || got == UpstreamLeg::Got::kFailed) {
+        lost_ = fault ? LegFailure{fault, false, 0} : leg_->failure();
         co_return Carried::kFailed;
       }
-      if (got == UpstreamLeg::Got::kInterim || got == UpstreamLeg::Got::kHead) {
-        Deliver(head, framing);
-      } else if (got == UpstreamLeg::Got::kBody || got == UpstreamLeg::Got::kEnd) {
+      if (is_head) Deliver(head, framing);
+      if (got == UpstreamLeg::Got::kEnd) judge_.RedactTrailers(&response_.trailer_lines);
+      if (got == UpstreamLeg::Got::kBody || got == UpstreamLeg::Got::kEnd) {
         session.Resume(id_);
         connection_.Flush();
       }
-      if (got == UpstreamLeg::Got::kEnd) {
-        carrying_ = false;
-        co_return Carried::kDone;
-      }
-      more = got != UpstreamLeg::Got::kNothing;
+      if (got == UpstreamLeg::Got::kEnd) co_return Carried::kDone;
+      more = got != UpstreamLeg::Got::kNothing || BodyWaits();
       if (!more) break;
     }
-    const bool full = response_.bytes.size() >= kHighWater;
     const Waiter::On on = leg_->Wants();
-    const bool stuck = full || (on.interest & kWritable) != 0;
-    const SteadyTime deadline = CarryDeadline(stuck);
+    const auto awaited = WaitsFor((on.interest & kWritable) != 0);
+    const SteadyTime deadline = judge_.Deadline(awaited);
     Wake wake = Wake::kReady;
     if (more) {
       wake = co_await waiter_.Yield(deadline);
@@ -255,18 +256,34 @@ Task<H2Stream::Carried> H2Stream::Carry() {
       wake = co_await waiter_.Wait(on.interest != 0 ? on : Waiter::On{}, deadline);
     }
     if (wake == Wake::kReady) continue;
-    carrying_ = false;
     if (wake == Wake::kCancelled) {
-      Abort(kH2Cancel, revoked_ ? failure_ : "the client went away");
+      Leave();
       co_return Carried::kAborted;
     }
-    lost_ = {{504, "no answer in time"}, false, 0};
+    lost_ = {judge_.TimedOut(awaited), false, 0};
     co_return Carried::kFailed;
   }
 }
 
-void H2Stream::Refuse(Denial denial) {
+Task<> H2Stream::RefuseFault(Fault fault) {
+  // What was allowed has an end in the record.
+  if (judge_.decision().allowed) judge_.RecordExchange(fault.why, fault.status);
+  Denial denial = judge_.DenialFor(fault);
+  co_await Refuse(std::move(denial));
+}
+
+Task<> H2Stream::Refuse(Denial denial) {
+  leg_.reset();
   judge_.RecordDenial(&denial);
+  judge_.ReleaseHeld();
+  // git sends all of a push before it reads what became of it.
+  if (!denial.answer.empty()) {
+    const bool whole = co_await DropRest();
+    if (!whole) {
+      ResetStream(kH2Cancel);
+      co_return;
+    }
+  }
   const H2DenialForm form = H2FormFor(judge_.request);
   response_.Reset();
   response_.ended = true;
@@ -277,6 +294,7 @@ void H2Stream::Refuse(Denial denial) {
   connection_.session().Respond(id_, output_, response_.bytes.empty() ? H2End::kEndStream : H2End::kOpen);
   status_ = denial.status;
   connection_.Flush();
+  co_await Drain();
 }
 
 Task<> H2Stream::Drain() {
@@ -285,8 +303,8 @@ Task<> H2Stream::Drain() {
   // read later.
   dropping_ = true;
   dropped_ += request_.bytes.size();
-  session.Consume(id_, request_.bytes.size());
-  request_.bytes.Clear();
+  TakeCome(request_.bytes.size());
+  judge_.ReleaseHeld();
   carrying_ = true;
   std::optional<SteadyTime> linger;
   Worker& worker = connection_.flow().worker();
@@ -303,8 +321,7 @@ Task<> H2Stream::Drain() {
     const SteadyTime deadline = answered ? *linger : now + kWriteStuck;
     const Wake wake = co_await waiter_.Wait({}, deadline);
     if (wake == Wake::kReady) continue;
-    if (!closed_) session.Reset(id_, answered ? kH2NoError : kH2Cancel);
-    connection_.Flush();
+    ResetStream(answered ? kH2NoError : kH2Cancel);
     break;
   }
   carrying_ = false;
@@ -312,7 +329,12 @@ Task<> H2Stream::Drain() {
 
 void H2Stream::Abort(uint32_t code, std::string_view why) {
   judge_.bytes_down = sent_down_;
-  judge_.RecordExchange(why, status_);
+  // Of what was never decided nothing was begun.
+  if (judge_.decision().allowed) judge_.RecordCut(why, status_);
+  ResetStream(code);
+}
+
+void H2Stream::ResetStream(uint32_t code) {
   if (closed_) return;
   connection_.session().Reset(id_, code);
   connection_.Flush();

@@ -42,32 +42,61 @@ class H2Stream {
  private:
   enum class Carried : uint8_t {
     kDone,     ///< the response is whole, as far as the upstream goes
-    kFailed,   ///< failure_ says how
+    kFailed,   ///< lost_ says how
     kAborted,  ///< the client or the policy ended it
   };
   Task<> Exchange();
   Task<> Forward();
   Task<Carried> Carry();
+  Task<Carried> CarryOn();
   Task<std::optional<DialFailure>> ObtainLeg();
-  Carried Deliver(const ResponseHead& head, const Framing& framing);
-  void Refuse(Denial denial);
+
+  // Bodies (h2_stream_body.cc). What ends the exchange says so, to the client and in the record.
+  /// Reads as much of the body as the policy asks for, and asks again. Absent: the exchange has ended.
+  Task<std::optional<ExchangeJudge::Verdict>> ReadJudgedBody();
+  /// Puts the credential in, with the whole body where its signature is over that. False: the exchange has ended.
+  Task<bool> UseCredential();
+  Task<bool> CollectBody();
+  /// More of the body has come, or its end. False: the exchange has ended.
+  Task<bool> AwaitBody(SteadyTime deadline);
+  /// A client that waits to be asked for its body is asked, once.
+  void Continue();
+  /// Of what has come of the body so much is used up: the client may send as much more.
+  void TakeCome(size_t n);
+  /// What is held, then what has come, into changed_. A fault: the body cannot go on.
+  Fault FillChanged();
+  Fault SendBody();
+  [[nodiscard]] bool BodyWaits() const;
+  /// Lets all that still comes of the body go by. False: the client stopped, or left.
+  Task<bool> DropRest();
+
+  void Deliver(const ResponseHead& head, const Framing& framing);
+  /// Answers with it, and stays until the client has it.
+  Task<> Refuse(Denial denial);
+  Task<> RefuseFault(Fault fault);
   /// Lets the response leave, and what the client still sends go by.
   Task<> Drain();
+  /// How an exchange ends that is neither whole nor refused.
   void Abort(uint32_t code, std::string_view why);
+  void Leave() { Abort(kH2Cancel, revoked_ ? failure_ : "the client went away"); }
+  void ResetStream(uint32_t code);
   void Poke();
-  [[nodiscard]] SteadyTime CarryDeadline(bool stuck) const;
+  [[nodiscard]] ExchangeJudge::Awaited WaitsFor(bool writing) const;
 
   H2Connection& connection_;
   const int32_t id_;
   ExchangeJudge judge_;
   H2HeadStore store_;
   Waiter waiter_;
-  Fault fault_;  ///< of the head
-  BodyPipe request_;
+  Fault fault_;       ///< of the head
+  BodyPipe request_;  ///< as it comes
+  BodyPipe changed_;  ///< as it leaves, where that is not the same
   BodyPipe response_;
+  bool through_changed_ = false;  ///< it is not
+  size_t held_sent_ = 0;          ///< of what the judge holds
   H2Output output_;
   std::unique_ptr<UpstreamLeg> leg_;
-  std::string_view failure_;  ///< static; why the exchange ended early
+  std::string_view failure_;  ///< static; why the policy ended the exchange
   LegFailure lost_;
   uint64_t sent_down_ = 0;  ///< bytes that nghttp2 took from response_
   int status_ = 0;          ///< sent to the client

@@ -24,7 +24,12 @@ Task<std::expected<ExchangeJudge::Verdict, Fault>> HttpSession::ReadJudgedBody()
     judge_.ReadBody();
     while (judge_.wants_body() && !body_read_) {
       begun = true;
-      if (const Fault fault = FeedBody()) co_return std::unexpected(fault);
+      while (!in_.empty() && judge_.wants_body() && !body_read_) {
+        const auto piece = NextPiece();
+        if (!piece) co_return std::unexpected(piece.error());
+        if (const Fault fault = judge_.FeedBody(piece->data)) co_return std::unexpected(fault);
+        Took(*piece);
+      }
       if (!judge_.wants_body() || body_read_) break;
       if (!co_await Continue()) co_return std::unexpected(Fault{});
       const BodyWait more = co_await ReadMore(deadline);
@@ -38,28 +43,37 @@ Task<std::expected<ExchangeJudge::Verdict, Fault>> HttpSession::ReadJudgedBody()
     for (Field& field : judge_.request.fields) field.forward &= field.id != FieldId::kExpect;
     judge_.request.expect_continue = false;
   }
-  held_pending_ = true;
+  held_pending_ = judge_.has_body();
   co_return verdict;
 }
 
-// The body's bytes in in_, to the judge.
-Fault HttpSession::FeedBody() {
-  while (!in_.empty() && judge_.wants_body() && !body_read_) {
-    if (judge_.framing.kind == BodyKind::kLength) {
-      const size_t n = std::min<uint64_t>(request_left_, in_.size());
-      if (const Fault fault = judge_.FeedBody(in_.view().substr(0, n))) return fault;
-      in_.Consume(n);
-      request_left_ -= n;
-      body_read_ = request_left_ == 0;
-      continue;
-    }
-    const auto step = request_chunks_.Next(in_.view());
-    if (!step) return step.error();
-    if (const Fault fault = judge_.FeedBody(step->data)) return fault;
-    in_.Consume(step->consumed);
-    body_read_ = request_chunks_.done();
+std::expected<HttpSession::Piece, Fault> HttpSession::NextPiece() {
+  if (held_pending_) {
+    const std::string_view rest = judge_.held().substr(held_sent_);
+    const std::string_view data = rest.substr(0, kReadPiece);
+    return Piece{data, data.size(), body_read_ && data.size() == rest.size()};
   }
-  return {};
+  const std::string_view come = in_.view().substr(0, kReadPiece);
+  if (judge_.framing.kind == BodyKind::kLength) {
+    const std::string_view data = come.substr(0, request_left_);
+    return Piece{data, data.size(), data.size() == request_left_};
+  }
+  const auto step = request_chunks_.Next(come);
+  if (!step) return std::unexpected(step.error());
+  return Piece{step->data, step->consumed, request_chunks_.done()};
+}
+
+void HttpSession::Took(const Piece& piece) {
+  if (held_pending_) {
+    held_sent_ += piece.consumed;
+    if (held_sent_ < judge_.held().size()) return;
+    held_pending_ = false;
+    judge_.ReleaseHeld();
+    return;
+  }
+  in_.Consume(piece.consumed);
+  if (judge_.framing.kind == BodyKind::kLength) request_left_ -= piece.data.size();
+  body_read_ = piece.last;
 }
 
 // A client that waits to be asked for its body is asked, once.
@@ -88,44 +102,16 @@ Task<HttpSession::BodyWait> HttpSession::ReadMore(SteadyTime deadline) {
   }
 }
 
-// What the judge holds, in pieces as the upstream takes them.
-void HttpSession::MoveHeld() {
-  std::string_view rest = judge_.held().substr(held_sent_);
-  while (!rest.empty() && up_out_.size() < kHighWater) {
-    const std::string_view piece = rest.substr(0, kHighWater);
-    if (judge_.framing.kind == BodyKind::kChunked) {
-      AppendChunk(&up_out_, piece);
-    } else {
-      up_out_.Append(piece);
-    }
-    rest.remove_prefix(piece.size());
-    held_sent_ += piece.size();
-    judge_.bytes_up += piece.size();
-  }
-  if (!rest.empty()) return;
-  held_pending_ = false;
-  judge_.ReleaseHeld();
-  if (judge_.framing.kind == BodyKind::kChunked && body_read_)
-    AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
-}
-
 // Reads the rest of the body and drops it. False: the client left, or stopped.
 Task<bool> HttpSession::DrainBody() {
   const SteadyTime deadline = judge_.started + flow_.worker().shared().options().deadlines.exchange;
+  held_pending_ = false;
   for (size_t dropped = 0; !body_read_;) {
-    if (judge_.framing.kind == BodyKind::kLength) {
-      const size_t n = std::min<uint64_t>(request_left_, in_.size());
-      in_.Consume(n);
-      request_left_ -= n;
-      body_read_ = request_left_ == 0;
-      dropped += n;
-    }
-    while (judge_.framing.kind == BodyKind::kChunked && !in_.empty() && !body_read_) {
-      const auto step = request_chunks_.Next(in_.view());
-      if (!step) co_return false;
-      in_.Consume(step->consumed);
-      body_read_ = request_chunks_.done();
-      dropped += step->consumed;
+    while (!in_.empty() && !body_read_) {
+      const auto piece = NextPiece();
+      if (!piece) co_return false;
+      Took(*piece);
+      dropped += piece->consumed;
     }
     if (body_read_) break;
     if (dropped > kLingerBytes / 64) {

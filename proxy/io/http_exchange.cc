@@ -1,7 +1,5 @@
 // The upstream side of HttpSession: obtain a connection, stream the request up and the response down, finish.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "proxy/io/http_session.h"
@@ -10,7 +8,9 @@
 
 namespace sluice::proxy {
 bool HttpSession::MayRetry() const {
-  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_ && judge_.may_repeat() && !flow_.waiter.cancelled();
+  if (!judge_.may_repeat() || response_started_ || flow_.waiter.cancelled()) return false;
+  if (leg_ != nullptr) return leg_->failure().untouched;
+  return upstream_ != nullptr && upstream_->reused && !response_bytes_seen_;
 }
 
 Task<HttpSession::After> HttpSession::Forward() {
@@ -26,14 +26,12 @@ Task<HttpSession::After> HttpSession::Forward() {
       }
       co_return co_await RefuseUpstream(std::move(*failure));
     }
-    if (leg_ != nullptr && (judge_.uses_credentials() || judge_.upgrade != policy::Upgrade::kNone)) {
-      leg_.reset();
+    if (leg_ != nullptr && judge_.upgrade != policy::Upgrade::kNone) {
       DialFailure refused;
-      refused.detail = "the upstream speaks HTTP/2 alone, over which credentials and WebSockets are not carried";
+      refused.detail = "the upstream speaks HTTP/2 alone, over which WebSockets are not carried";
       co_return co_await RefuseUpstream(std::move(refused));
     }
-    if (leg_ != nullptr) co_return co_await ForwardOverLeg();
-    flow_.dialled = judge_.upstream_address = upstream_->address;
+    flow_.dialled = judge_.upstream_address = leg_ != nullptr ? leg_->address() : upstream_->address;
     request_out_ = judge_.framing;
     if (judge_.uses_credentials()) {
       const std::optional<After> ended = co_await UseCredential();
@@ -43,27 +41,27 @@ Task<HttpSession::After> HttpSession::Forward() {
     const After after = co_await Carry();
     if (failure_.empty() && switched_) co_return co_await CarryWebSocket();
     if (failure_.empty()) co_return FinishExchange();
-    if (astray_ && !response_started_) co_return co_await RefuseCredential(judge_.DenialFor(std::move(*astray_)));
     if (after == After::kNextRequest && !fresh && MayRetry()) {
-      upstream_.reset();
+      DropUpstream();
       continue;
     }
+    DropUpstream();
     if (after != After::kNextRequest || response_started_) {
-      judge_.RecordExchange(failure_, response_started_ ? response_.status : 0);
+      judge_.RecordCut(failure_, response_started_ ? response_.status : 0);
       flow_.down.Close(Stream::How::kReset);
       co_return After::kClosed;
     }
-    DialFailure lost;
-    lost.status = exchange_fault_.status != 0 ? exchange_fault_.status : uint16_t{502};
-    const bool by_client = exchange_fault_.status >= 400 && exchange_fault_.status < 500;
-    lost.proxy_error = by_client                       ? "http_request_error"
-                       : exchange_fault_.status == 504 ? "http_response_timeout"
-                       : exchange_fault_               ? "http_protocol_error"
-                                                       : "connection_terminated";
-    lost.detail = by_client ? std::string(failure_) : fmt::format("{} answered with {}", judge_.host_field(), failure_);
     judge_.request.close = true;
-    co_return co_await RefuseUpstream(std::move(lost));
+    Denial denial = judge_.DenialForLost({exchange_fault_.status, failure_});
+    co_return co_await Refuse(std::move(denial));
   }
+}
+
+void HttpSession::DropUpstream() {
+  upstream_.reset();
+  if (leg_ == nullptr) return;
+  leg_.reset();
+  flow_.waiter.ClearPoke();
 }
 
 Task<std::optional<DialFailure>> HttpSession::Obtain() {
@@ -104,6 +102,11 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
 
 void HttpSession::BeginExchange() {
   const std::string target = judge_.ForUpstream();
+  ResetExchange();
+  if (leg_ != nullptr) {
+    BeginOverLeg(target);
+    return;
+  }
   up_out_.Clear();
   if (judge_.upgrade == policy::Upgrade::kWebSocket) {
     AskForWebSocket(target);
@@ -111,7 +114,6 @@ void HttpSession::BeginExchange() {
     AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
   }
   upstream_->bound |= BindsConnection(judge_.request, "authorization");
-  ResetExchange();
 }
 
 void HttpSession::ResetExchange() {
@@ -121,101 +123,99 @@ void HttpSession::ResetExchange() {
   response_left_ = 0;
   response_resume_ = 0;
   interims_ = 0;
-  if (collected_) {
-    up_out_.Append(*collected_);
-    judge_.bytes_up = collected_->size();
-  }
   request_sent_ = upload_broken_ = response_bytes_seen_ = response_started_ = response_read_ = false;
   upstream_reusable_ = keep_ = switched_ = false;
   exchange_fault_ = {};
   failure_ = {};
 }
 
-// Which deadline it was; a whole exchange that is over counts before what it waited for.
-Fault HttpSession::TimedOut(const Waits& waits, bool waiting_for_client, bool in_head) const {
-  const SteadyTime now = flow_.worker().reactor().now();
-  if (now >= judge_.started + flow_.worker().shared().options().deadlines.exchange)
-    return {504, "an exchange that took longer than any may"};
-  if ((waits.up & kWritable) != 0) return {504, "a request of which it took nothing for too long"};
-  if ((waits.down & kWritable) != 0) return {504, "a response of which the client took nothing for too long"};
-  if (waiting_for_client) return {408, "a request body of which nothing arrived in time"};
-  if (in_head) return {504, "a response head that did not arrive in time"};
-  return {504, "no answer in time"};
+ExchangeJudge::Awaited HttpSession::WaitsFor(const Waits& waits) const {
+  using Awaited = ExchangeJudge::Awaited;
+  if ((waits.up & kWritable) != 0) return Awaited::kRequestTaken;
+  if ((waits.down & kWritable) != 0) return Awaited::kResponseTaken;
+  if (!body_read_ && (waits.down & kReadable) != 0 && !response_started_) return Awaited::kRequestBody;
+  return response_head_since_ ? Awaited::kResponseHead : Awaited::kResponse;
 }
 
 // kNextRequest with failure_ set means that a response can still be sent in place of the one that failed.
 Task<HttpSession::After> HttpSession::Carry() {
+  using Awaited = ExchangeJudge::Awaited;
   Reactor& reactor = flow_.worker().reactor();
   Channel& down = flow_.down.channel;
-  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  response_head_since_.reset();
   for (;;) {
     Waits waits;
-    const Pump up = PumpRequest(&waits);
+    const Pump up = leg_ != nullptr ? PumpRequestOverLeg(&waits) : PumpRequest(&waits);
     if (up == Pump::kFailed) co_return exchange_fault_ ? After::kNextRequest : After::kClosed;
-    const Pump answer = PumpResponse(&waits);
+    const Pump answer = leg_ != nullptr ? PumpResponseOverLeg(&waits) : PumpResponse(&waits);
     if (answer == Pump::kDone) co_return After::kNextRequest;
     if (answer == Pump::kFailed || (down.ready & kBroken) != 0) {
       const bool client_left = (down.ready & kBroken) != 0;
       if (client_left) failure_ = "the client went away";
       co_return client_left ? After::kClosed : After::kNextRequest;
     }
-    const SteadyTime now = reactor.now();
-    const bool half_closed = (down.ready & kPeerDone) != 0;
-    const bool waiting_for_client = !body_read_ && (waits.down & kReadable) != 0 && !response_started_;
-    const bool stuck = ((waits.down | waits.up) & kWritable) != 0;
-    const auto idle = stuck                ? deadlines.write_stuck
-                      : waiting_for_client ? deadlines.request_body_idle
-                      : half_closed        ? std::chrono::milliseconds(kHalfClosedIdle)
-                                           : std::chrono::milliseconds(kResponseIdle);
-    const bool in_head = !response_started_ && !upstream_->in.empty();
+    // Over HTTP/2 a head is there whole or not at all.
+    const bool in_head = leg_ == nullptr && !response_started_ && !upstream_->in.empty();
     if (!in_head) response_head_since_.reset();
-    if (in_head && !response_head_since_) response_head_since_ = now;
-    SteadyTime deadline = std::min<SteadyTime>(now + idle, judge_.started + deadlines.exchange);
-    if (in_head) deadline = std::min(deadline, *response_head_since_ + deadlines.head);
+    if (in_head && !response_head_since_) response_head_since_ = reactor.now();
+    const Awaited awaited = WaitsFor(waits);
+    const bool half_closed = (down.ready & kPeerDone) != 0;
+    SteadyTime deadline = judge_.Deadline(awaited);
+    if (half_closed && (awaited == Awaited::kResponse || awaited == Awaited::kResponseHead))
+      deadline = std::min<SteadyTime>(deadline, reactor.now() + kHalfClosedIdle);
+    if (in_head) deadline = std::min(deadline, *response_head_since_ + flow_.worker().shared().options().deadlines.head);
     Wake wake = Wake::kReady;
     if (up == Pump::kMore || answer == Pump::kMore) {
       wake = co_await flow_.waiter.Yield(deadline);
     } else {
       if (!half_closed) waits.down |= kPeerDone;
-      wake = co_await flow_.waiter.Wait({&down, waits.down}, {&upstream_->stream.channel, waits.up}, deadline);
+      const Waiter::On upstream = leg_ != nullptr ? leg_->Wants() : Waiter::On{&upstream_->stream.channel, waits.up};
+      wake = co_await flow_.waiter.Wait({&down, waits.down}, upstream, deadline);
     }
     if (wake == Wake::kReady) continue;
     if (wake == Wake::kCancelled) {
       failure_ = "closed by a change of policy";
       co_return After::kClosed;
     }
-    exchange_fault_ = TimedOut(waits, waiting_for_client, in_head);
+    exchange_fault_ = judge_.TimedOut(awaited);
     failure_ = exchange_fault_.why;
     co_return After::kNextRequest;
   }
 }
 
+bool HttpSession::MayPassAsTheyAre() const {
+  return leg_ == nullptr && !held_pending_ && judge_.framing.kind == BodyKind::kLength && !judge_.changes_body();
+}
+
+// One piece of the body, to wherever the upstream takes it from.
+Fault HttpSession::PutPiece(const Piece& piece) {
+  const auto passed = judge_.PassBody(piece.data, piece.last ? ExchangeJudge::BodyPart::kLast : ExchangeJudge::BodyPart::kInside);
+  if (!passed) return passed.error();
+  std::string& trailers = request_chunks_.trailers();
+  if (piece.last && judge_.framing.kind == BodyKind::kChunked)
+    if (const Fault fault = judge_.PassTrailers(&trailers)) return fault;
+  if (leg_ != nullptr) {
+    request_pipe_.bytes.Append(*passed);
+    request_pipe_.ended = piece.last;
+    if (piece.last && judge_.framing.kind == BodyKind::kChunked) request_pipe_.trailer_lines = std::move(trailers);
+  } else if (request_out_.kind == BodyKind::kChunked) {
+    AppendChunk(&up_out_, *passed);
+    if (piece.last) AppendLastChunk(&up_out_, trailers, judge_.request.trailer);
+  } else {
+    up_out_.Append(*passed);
+  }
+  return {};
+}
+
 Fault HttpSession::MoveRequestBody() {
-  if (const auto* credential = judge_.credential(); credential != nullptr && credential->has_body_work())
-    return MoveChangedBody();
-  if (held_pending_) MoveHeld();
-  if (held_pending_) return {};
-  while (!body_read_ && !in_.empty() && up_out_.size() < kHighWater) {
-    if (judge_.framing.kind == BodyKind::kLength) {
-      const size_t n = std::min<uint64_t>(request_left_, in_.size());
-      // What fits beside the head rides with it; the rest is written from where it lies.
-      if (up_out_.empty() || up_out_.size() + n > kReadPiece) return {};
-      up_out_.Append(in_.view().substr(0, n));
-      in_.Consume(n);
-      request_left_ -= n;
-      judge_.bytes_up += n;
-      body_read_ = request_left_ == 0;
-      continue;
-    }
-    const auto step = request_chunks_.Next(in_.view());
-    if (!step) return step.error();
-    AppendChunk(&up_out_, step->data);
-    judge_.bytes_up += step->data.size();
-    if (judge_.bytes_up > flow_.worker().shared().options().max_body_bytes) return {413, "a request body that is too large"};
-    in_.Consume(step->consumed);
-    if (!request_chunks_.done()) continue;
-    AppendLastChunk(&up_out_, request_chunks_.trailers(), judge_.request.trailer);
-    body_read_ = true;
+  Buffer& out = leg_ != nullptr ? request_pipe_.bytes : up_out_;
+  while (BodyIsThere() && out.size() < kHighWater) {
+    // What fits beside the head rides with it; the rest is written from where it lies.
+    if (MayPassAsTheyAre() && (out.empty() || out.size() + std::min<uint64_t>(request_left_, in_.size()) > kReadPiece)) return {};
+    const auto piece = NextPiece();
+    if (!piece) return piece.error();
+    if (const Fault fault = PutPiece(*piece)) return fault;
+    Took(*piece);
   }
   return {};
 }
@@ -228,7 +228,7 @@ HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
       failure_ = exchange_fault_.why;
       return Pump::kFailed;
     }
-    const bool direct = up_out_.empty() && !body_read_ && !in_.empty();
+    const bool direct = up_out_.empty() && !body_read_ && !in_.empty() && MayPassAsTheyAre();
     if (direct || !up_out_.empty()) {
       const std::string_view bytes =
           direct ? in_.view().substr(0, std::min<uint64_t>(request_left_, in_.size())) : up_out_.view();
@@ -276,8 +276,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
   if (const Fault fault = ParseResponseHead(in.span().first(size), &response_)) return fault;
   const auto framing = ResponseFraming(response_, judge_.request.method);
   if (!framing) return framing.error();
-  if (framing->length > flow_.worker().shared().options().max_body_bytes) return {502, "a response body that is too large"};
-  if (auto* credential = judge_.credential(); credential != nullptr) credential->Redact(&response_);
+  if (const Fault fault = judge_.PassResponseHead(&response_, *framing)) return fault;
   if (response_.status < 200) {
     if (response_.status == 101) return TakeSwitch(size);
     if (++interims_ > kMaxInterimResponses) return {502, "too many interim responses"};
@@ -303,7 +302,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
 }
 
 void HttpSession::FinishResponseBody() {
-  if (auto* credential = judge_.credential(); credential != nullptr) credential->RedactLines(&response_chunks_.trailers());
+  judge_.RedactTrailers(&response_chunks_.trailers());
   if (response_out_ == BodyKind::kChunked) AppendLastChunk(&out_, response_chunks_.trailers(), response_trailer_);
   response_read_ = true;
 }
@@ -332,8 +331,7 @@ Fault HttpSession::MoveResponse() {
       data = step->data;
       consumed = step->consumed;
     }
-    judge_.bytes_down += data.size();
-    if (judge_.bytes_down > flow_.worker().shared().options().max_body_bytes) return {502, "a response body that is too large"};
+    if (const Fault fault = judge_.CountDown(data.size())) return fault;
     if (response_out_ == BodyKind::kChunked) {
       AppendChunk(&out_, data);
     } else {
@@ -407,6 +405,12 @@ HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
 
 HttpSession::After HttpSession::FinishExchange() {
   judge_.RecordExchange({}, response_.status);
+  if (leg_ != nullptr) {
+    const bool whole = body_read_ && leg_->sent();
+    leg_->Finish();
+    DropUpstream();
+    return keep_ && whole ? After::kNextRequest : After::kLinger;
+  }
   const bool complete = body_read_ && request_sent_ && !upload_broken_;
   // Bytes after the response belong to nothing: such a connection is not trusted with another request.
   if (upstream_reusable_ && complete && upstream_->in.empty()) {

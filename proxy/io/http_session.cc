@@ -23,6 +23,7 @@ Task<> HttpSession::Run() {
     } else {
       after = co_await HandleRequest();
     }
+    judge_.Rest();
     if (after == After::kNextRequest) continue;
     if (after == After::kLinger) co_await Linger();
     co_return;
@@ -95,7 +96,6 @@ Fault HttpSession::ParseHead() {
 }
 
 Task<HttpSession::After> HttpSession::HandleRequest() {
-  collected_.reset();
   body_read_ = false;
   if (const Fault fault = ParseHead()) co_return co_await RefuseFault(fault);
   const Upstream* candidate = own_ != nullptr        ? own_.get()
@@ -120,7 +120,7 @@ Task<HttpSession::After> HttpSession::RefuseFault(Fault fault) {
 
 Task<HttpSession::After> HttpSession::RefuseUpstream(DialFailure failure) {
   Denial denial = judge_.DenialFor(std::move(failure));
-  upstream_.reset();
+  DropUpstream();
   co_return co_await Refuse(std::move(denial));
 }
 

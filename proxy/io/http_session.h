@@ -67,27 +67,38 @@ class HttpSession {
   enum class BodyWait : uint8_t { kGot, kLate, kLeft };
   Task<BodyWait> ReadMore(SteadyTime deadline);
   Task<bool> Continue();
-  Fault FeedBody();
-  void MoveHeld();
   Task<bool> DrainBody();
+
+  /// The next of the body: what the judge holds, then what has come, its coding taken off.
+  struct Piece {
+    std::string_view data;
+    size_t consumed = 0;  ///< of where it lies
+    bool last = false;
+  };
+  [[nodiscard]] bool BodyIsThere() const { return held_pending_ || (!body_read_ && !in_.empty()); }
+  /// Where BodyIsThere, and then Took: once for each.
+  [[nodiscard]] std::expected<Piece, Fault> NextPiece();
+  void Took(const Piece& piece);
 
   // The upstream side (http_exchange.cc).
   Task<After> Forward();
   Task<std::optional<DialFailure>> Obtain();
+  void DropUpstream();
   // Credentials (http_credential.cc).
   /// Absent: go on. Else the exchange has ended so.
   Task<std::optional<After>> UseCredential();
   Task<std::optional<After>> CollectBody();
   Task<After> RefuseCredential(Denial denial);
-  enum class BodyPart : uint8_t { kInside, kLast };
-  Fault ChangePiece(std::string_view data, BodyPart part);
-  Fault MoveChangedBody();
+  Task<After> RefuseBody(Fault fault);
   void BeginExchange();
   Task<After> Carry();
-  [[nodiscard]] Fault TimedOut(const Waits& waits, bool waiting_for_client, bool in_head) const;
+  [[nodiscard]] ExchangeJudge::Awaited WaitsFor(const Waits& waits) const;
   Pump PumpRequest(Waits* waits);
   Pump PumpResponse(Waits* waits);
+  /// Body bytes may go from where they lie to the upstream.
+  [[nodiscard]] bool MayPassAsTheyAre() const;
   Fault MoveRequestBody();
+  Fault PutPiece(const Piece& piece);
   Fault MoveResponse();
   Fault TakeResponseHead(size_t size);
   void FinishResponseBody();
@@ -98,9 +109,7 @@ class HttpSession {
 
   // The same over HTTP/2, for upstreams that speak nothing else (http_over_leg.cc).
   Task<std::optional<DialFailure>> ObtainLeg();
-  Task<After> ForwardOverLeg();
-  Task<After> CarryOverLeg();
-  Fault FillRequestPipe();
+  void BeginOverLeg(std::string_view target);
   Pump PumpRequestOverLeg(Waits* waits);
   Pump PumpResponseOverLeg(Waits* waits);
   void DeliverHead(const Framing& framing);
@@ -143,7 +152,7 @@ class HttpSession {
   std::optional<SteadyTime> response_head_since_;  ///< when the first byte of a head was seen that is not whole
   unsigned interims_ = 0;
   bool body_read_ = false;     ///< the client's body has been read to its end
-  bool held_pending_ = false;  ///< the judge holds the beginning of the body, which is not yet in up_out_
+  bool held_pending_ = false;  ///< the judge holds the beginning of the body, which has not gone on yet
   size_t held_sent_ = 0;       ///< bytes of it that are
   bool request_sent_ = false;  ///< and written, or the upstream takes no more
   bool upload_broken_ = false;
@@ -152,10 +161,7 @@ class HttpSession {
   bool response_read_ = false;
   bool upstream_reusable_ = false;
   bool keep_ = false;
-  std::optional<std::string> collected_;     ///< the body, where it was read before the head could be sent
-  std::string changed_;                      ///< a piece of a body with stand-ins replaced
-  std::optional<CredentialFailure> astray_;  ///< a stand-in in the body, where it must not be
-  Framing request_out_;                      ///< as the request leaves
+  Framing request_out_;  ///< as the request leaves
   Fault exchange_fault_;
 
   // A WebSocket that is asked for, or agreed on.

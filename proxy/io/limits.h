@@ -24,7 +24,7 @@ inline constexpr auto kWriteStuck = 120s;           ///< a peer that takes nothi
 inline constexpr auto kLingerTime = 10s;            ///< reading on after a final response, so that it can be read
 inline constexpr size_t kLingerBytes = size_t{64} << 20;
 
-inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bytes of bodies that wait to be judged or sent on
+inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bodies that wait, and what was read in them
 
 inline constexpr auto kTrimAfter = 1s;  ///< an idle connection gives its buffers back
 

@@ -87,7 +87,7 @@ class Worker {
   [[nodiscard]] uint64_t generation() const { return generation_; }
   /// Scratch for reads whose size is not known; valid until the next suspension.
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
-  /// Bytes of bodies that wait to be judged or sent on; at most kMaxHeldBodies.
+  /// Bytes of bodies that wait to be judged, signed or sent on, and of what was read in them; at most kMaxHeldBodies.
   size_t held_bodies = 0;
   [[nodiscard]] Task<Result<ResolvedName>> Resolve(Waiter& waiter, std::string name);
   /// Fetches a token that SecretStore::TokenFor asked for, and tells the store how it went.

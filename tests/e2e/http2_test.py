@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """HTTP/2 and gRPC with real programs at both ends: Node's and grpcio's servers, curl, nghttp, h2load, Node, OpenJDK, grpcio."""
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -29,7 +30,7 @@ class Http2(harness.SluiceTest):
 
     def node(self):
         return self.serving("node", str(harness.CLIENTS / "h2_server.js"), ADDRESS, str(PORT), str(self.lab.folder / "good.pem"),
-                            str(self.lab.folder / "good.key"))
+                            str(self.lab.folder / "good.key"), str(self.lab.folder / "repos"))
 
     def test_curl_speaks_http2_and_shows_a_denial(self):
         with self.node():
@@ -103,6 +104,101 @@ class Http2(harness.SluiceTest):
             self.assertRegex(result["denied"]["details"], r'^Egress denied: needs "grpc a\.test:8444 lab\.Secret/Read" \(d-\d+\)$')
             self.assertRegex(result["denied"]["trailers"]["x-sluice-denied"], r"^d-\d+$")
             self.assertEqual(result["neighbour"], ["echo:before", "echo:after"])
+
+
+    # -- bodies
+
+    RPC = [f"allow jsonrpc good a.test:{PORT}/rpc", f"allow graphql query a.test:{PORT}/graphql"]
+
+    def post(self, path, data, *arguments):
+        (self.work / "body").write_bytes(data)
+        return self.sluice(self.RPC, "curl", "-sS", "-i", "--http2", "-H", "Content-Type: application/json", "--data-binary", "@body",
+                           *arguments, ORIGIN + path)
+
+    def call(self, method, **more):
+        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, **more}).encode()
+
+    def test_curl_has_bodies_judged(self):
+        with self.node():
+            for data in (self.call("good"), self.call("good", params=["x" * 6_000_000])):
+                got = self.post("/rpc", data)
+                self.assertRegex(got.out, r"^HTTP/2 200", str(got))
+                self.assertIn(f'"length":{len(data)}', got.out)
+            packed = gzip.compress(self.call("good"))
+            got = self.post("/rpc", packed, "-H", "Content-Encoding: gzip")
+            self.assertIn(f'"length":{len(packed)}', got.out, str(got))
+            rows = ((self.call("evil"), [], 403), (gzip.compress(self.call("evil")), ["-H", "Content-Encoding: gzip"], 403),
+                    (self.call("good", params=["x" * 9_000_000]), [], 413), (b"", [], 403))
+            for data, arguments, status in rows:
+                denied = self.post("/rpc", data, *arguments)
+                self.assertRegex(denied.out, rf"^HTTP/2 {status}", str(denied))
+            graphql = self.post("/graphql", json.dumps({"query": "mutation { drop }"}).encode())
+            self.assertRegex(graphql.out, r"^HTTP/2 403")
+            self.assertIn("graphql mutation drop", json.dumps(graphql.audit))
+
+    def test_node_has_sixty_bodies_judged_at_once(self):
+        with self.node():
+            got = self.sluice(self.RPC, "node", self.client("h2_bodies.js"), ORIGIN, "/rpc")
+            self.assertExit(got, 0)
+            answers = json.loads(got.out)
+            self.assertEqual([a["status"] for a in answers], [a["wanted"] for a in answers])
+            self.assertTrue(all(a["whole"] for a in answers if a["status"] == 200), got.out[:2000])
+            self.assertEqual(sum(r.get("count", 1) for r in got.denials(path="/rpc")), 20)
+
+    def test_git_pushes_what_refs_allow(self):
+        url = f"{ORIGIN}/octo/hello.git"
+        rules = [f"allow git fetch-pack a.test:{PORT}/octo/*",
+                 (f"allow git receive-pack a.test:{PORT}/octo/*", {"refs": "[refs/heads/agent/*]"})]
+        script = f"""set -e
+        git clone -q {url} hello; cd hello
+        git config user.name octo; git config user.email octo@a.test
+        head -c 30000000 /dev/urandom > large; git add large; git commit -q -m large
+        if GIT_CURL_VERBOSE=1 git push {url} HEAD:refs/heads/main 2> ../denied; then exit 9; fi
+        GIT_CURL_VERBOSE=1 git push {url} HEAD:refs/heads/agent/h2 2> ../allowed"""
+        with self.node():
+            got = self.sluice(rules, "sh", "-c", script, timeout=120)
+            self.assertExit(got, 0)
+        denied, allowed = ((self.work / name).read_text(errors="replace") for name in ("denied", "allowed"))
+        self.assertIn("HTTP/2 200", denied)
+        self.assertRegex(denied, r"main \(denied by policy \(d-\d+\)\)")
+        self.assertRegex(allowed, r"new branch.* -> agent/h2")
+
+    # -- credentials
+
+    TOKEN, MODEL = "ghp_S3cret/Value+of=the.Supervisor", "sk-ant-api03-Real\"Key&of-the-supervisor-0123456789abcdef"
+
+    def with_credentials(self, version, command):
+        place = f"a.test:{PORT}"
+        rules = [(f"allow http {place}/hub", {"with": "hub"}), (f"allow http {place}/model", {"with": "model"}),
+                 (f"allow http {place}/aws", {"with": "aws"}), f"allow http {place}/none"]
+        credentials = (f"credentials:\n  hub: {{ from: env HUB, send: bearer, to: ['{place}'] }}\n"
+                       f"  model: {{ from: env MODEL, send: placeholder MODEL_KEY, to: ['{place}'] }}\n"
+                       f"  aws: {{ from: env AWS, send: sigv4, to: ['{place}'] }}")
+        env = {**os.environ, "HUB": self.TOKEN, "MODEL": self.MODEL, "AWS": "AKIDREAL:key"}
+        got = self.sluice(harness.policy_text(rules, credentials), "sh", "-c", f"curl -sS -i {version} {command}", env=env)
+        self.assertRegex(got.out, r"^HTTP/2 " if version == "--http2" else r"^HTTP/1\.1 ", str(got))
+        head, _, body = got.out.partition("\r\n\r\n") if "\r\n\r\n" in got.out else got.out.partition("\n\n")
+        # Trailers follow the body.
+        return got, head, json.JSONDecoder().raw_decode(body)[0]
+
+    def test_credentials_are_put_in_whichever_protocol_the_client_speaks(self):
+        with self.node():
+            for version in ("--http2", "--http1.1"):
+                got, head, answer = self.with_credentials(version, f"-H 'Authorization: Bearer mine' {ORIGIN}/hub")
+                self.assertEqual(answer["headers"]["authorization"], f"Bearer {self.TOKEN}", str(got))
+                self.assertIn("x-back: Bearer [redacted]", head)
+                self.assertNotIn(self.TOKEN, head + got.err + got.audit_path.read_text())
+                got, _, answer = self.with_credentials(
+                    version, f"""-H 'Content-Type: application/json' -H "x-key: $MODEL_KEY" -d '{{"key": "'$MODEL_KEY'"}}' {ORIGIN}/model""")
+                self.assertEqual(answer["headers"]["x-key"], self.MODEL, str(got))
+                self.assertEqual(json.loads(answer["body"]), {"key": self.MODEL})
+                astray, head, answer = self.with_credentials(version, f'-d "k=$MODEL_KEY" {ORIGIN}/none')
+                self.assertIn(" 403", head, str(astray))
+                self.assertIn("stand-in of credential model", answer["error"])
+                self.assertTrue([r for r in astray.denials() if "stand-in of credential model" in r.get("detail", "")], str(astray))
+                got, _, answer = self.with_credentials(version, f"--aws-sigv4 aws:amz:eu-central-1:dynamodb -u a:b -d payload {ORIGIN}/aws")
+                self.assertIn("Credential=AKIDREAL/", answer["headers"]["authorization"], str(got))
+                self.assertEqual((answer["body"], answer["headers"]["content-length"]), ("payload", "7"))
 
 
 if __name__ == "__main__":

@@ -74,9 +74,9 @@ class ProxyTest(harness.SluiceTest):
         return command + list(flags)
 
     @contextlib.contextmanager
-    def proxy(self, rules, *flags, listen=("127.0.0.1:0",)):
+    def proxy(self, rules, *flags, listen=("127.0.0.1:0",), env=None):
         with open(self.stderr, "w") as stderr:
-            process = self.lab.popen(self.proxy_command(rules, flags, listen), cwd=self.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            process = self.lab.popen(self.proxy_command(rules, flags, listen), cwd=self.work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                      stderr=stderr, text=True)
         try:
             self.assertEventually(lambda: "ready  policy" in self.stderr.read_text() or process.poll() is not None, "the proxy to be ready", 20)

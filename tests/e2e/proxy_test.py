@@ -390,5 +390,49 @@ except ConnectionResetError: print("ended by reset", flush=True)
             client.communicate()
 
 
+class Credentials(proxy_harness.ProxyTest):
+    HUB, MODEL = "ghp_S3cret/Value+of=the.Supervisor", "sk-ant-api03-Real-Key-of-the-supervisor-0123456789"
+    TEXT = harness.policy_text([("allow GET a.test/pub/**", {"with": "hub"}), ("allow http a.test/echo", {"with": "model"}), "allow GET a.test/reflect",
+                                "allow http b.test/echo"], """credentials:
+  hub: { from: env HUB, send: bearer, to: [a.test] }
+  model: { from: env MODEL, send: placeholder MODEL_KEY, to: [a.test] }""")
+
+    ENVIRONMENT = {"HUB": HUB, "MODEL": MODEL}
+
+    def arrived(self):
+        return {name.lower(): value for name, value in self.served()[-1]["headers"]}
+
+    def test_are_put_into_requests_inside_a_tunnel(self):
+        with self.proxy(self.TEXT, env=self.ENVIRONMENT) as proxy:
+            for via in (proxy.url, proxy.socks):
+                result = self.curl(proxy, "-H", "Authorization: Bearer mine", "https://a.test/pub/x", via=via)
+                self.assertIn("hello from the lab", result.out, str(result))
+                self.assertEqual(self.arrived()["authorization"], f"Bearer {self.HUB}")
+            self.assertIn("every user who reaches it acts with the policy's credentials", proxy.errors())
+            self.assertEqual(proxy.stop(), 0)
+            for text in (result.out, proxy.errors(), self.audit.read_text()):
+                self.assertNotIn(self.HUB, text)
+
+    def test_clients_are_told_stand_ins(self):
+        with self.proxy(self.TEXT, "--print-env", env=self.ENVIRONMENT) as proxy:
+            lines = []
+            while not lines or not lines[-1].startswith("export npm_config_cafile"):
+                lines.append(proxy.process.stdout.readline())
+            [stand_in] = [line.split("'")[1] for line in lines if line.startswith("export MODEL_KEY=")]
+            self.assertTrue(stand_in.startswith("sk-ant-api03-"))
+            self.assertNotIn(self.MODEL, "".join(lines))
+            result = self.curl(proxy, "-H", f"x-api-key: {stand_in}", "-d", f"k={stand_in}", "https://a.test/echo")
+            self.assertEqual(self.arrived()["x-api-key"], self.MODEL, str(result))
+            self.assertIn(self.MODEL, json.loads(result.out)["body"])
+            astray = self.curl(proxy, "-i", "-d", f"k={stand_in}", "https://b.test/echo")
+            self.assertIn("stand-in of credential model", astray.out, str(astray))
+
+    def test_a_missing_secret_is_an_error_of_the_start(self):
+        self.policy.write_text(self.TEXT)
+        done = self.plain_sluice("proxy", "--policy", self.policy, "--listen", "127.0.0.1:0", env={"MODEL": self.MODEL})
+        self.assertExit(done, 2)
+        self.assertIn("credential hub (env HUB)", done.err)
+
+
 if __name__ == "__main__":
     harness.main()

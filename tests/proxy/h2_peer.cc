@@ -44,10 +44,10 @@ void H2Talker::OnData(int32_t id, std::string_view bytes) {
 
 H2Listener::Piece H2Talker::ReadBody(int32_t id, std::span<char> room) {
   Outgoing& out = outgoing_[id];
-  const size_t n = std::min(room.size(), out.bytes.size());
-  std::copy_n(out.bytes.data(), n, room.data());
-  out.bytes.erase(0, n);
-  const bool last = out.last && out.bytes.empty();
+  const size_t n = std::min(room.size(), out.bytes.size() - out.sent);
+  std::copy_n(out.bytes.data() + out.sent, n, room.data());
+  out.sent += n;
+  const bool last = out.last && out.sent == out.bytes.size();
   return {n, last, last && !out.trailer_lines.empty() ? &out.trailer_lines : nullptr};
 }
 

@@ -37,6 +37,8 @@ class H2Talker : public H2Listener {
   void Send();
   /// Turns until it holds.
   bool Until(const std::function<bool()>& done);
+  /// Bytes said on this stream that have not left, for want of a window.
+  [[nodiscard]] size_t Unsent(int32_t stream) { return outgoing_[stream].bytes.size() - outgoing_[stream].sent; }
   void Say(int32_t stream, std::string_view bytes, bool last = false, std::string trailer_lines = "");
 
   std::map<int32_t, H2Message> messages;
@@ -52,6 +54,7 @@ class H2Talker : public H2Listener {
 
   struct Outgoing {
     std::string bytes;
+    size_t sent = 0;
     bool last = false;
     std::string trailer_lines;
   };
