@@ -78,8 +78,10 @@ Fault CheckPseudo(const Pseudo& pseudo, std::string_view scheme, const RequestHe
   if (pseudo.method.empty()) return {400, "no :method"};
   for (const char c : pseudo.method)
     if (!IsTokenByte(c)) return {400, "a malformed :method"};
-  // RFC 8441 needs a setting that is not sent, and plain CONNECT is no request for a proxied origin.
-  if (pseudo.method == "CONNECT" || !pseudo.protocol.empty()) return {400, "CONNECT inside a connection"};
+  // Plain CONNECT is no request for a proxied origin.
+  if ((pseudo.method == "CONNECT") != !pseudo.protocol.empty()) return {400, "CONNECT inside a connection"};
+  if (!pseudo.protocol.empty() && !EqualsLower(pseudo.protocol, "websocket"))
+    return {501, "an extended CONNECT to another protocol than WebSocket"};
   if (pseudo.path.empty()) return {400, "no :path"};
   if (pseudo.path.size() > kMaxTargetBytes) return {414, "a request target that is too long"};
   for (const char c : pseudo.path)
@@ -204,6 +206,8 @@ Fault ReadRequestSection(H2HeadStore* store, H2End end, std::string_view scheme,
   }
   head->method = pseudo.method;
   head->target = pseudo.path;
+  // As Upgrade says it in HTTP/1.1; HTTP/2 has no such field.
+  head->upgrade = pseudo.protocol;
   if (const Fault fault = CheckPseudo(pseudo, scheme, *head)) return fault;
   if (!pseudo.authority.empty()) head->host = pseudo.authority;
   head->hosts = 1;
@@ -217,6 +221,12 @@ Fault ReadRequestSection(H2HeadStore* store, H2End end, std::string_view scheme,
   const auto framed = RequestFraming(*head);
   if (!framed) return framed.error();
   *framing = *framed;
+  if (!pseudo.protocol.empty()) {
+    // What follows are the bytes of the WebSocket, no body.
+    head->method = "GET";
+    if (end == H2End::kEndStream) return {400, "a WebSocket handshake that ends its stream"};
+    return {};
+  }
   if (end == H2End::kEndStream) {
     if (framing->length != 0) return {400, "a Content-Length without a body"};
   } else if (framing->kind == BodyKind::kNone) {
@@ -291,20 +301,54 @@ void H2Output::AddCopy(std::string_view name, std::string_view value) {
   Add(name, std::string_view(own_).substr(at));
 }
 
+namespace {
+
+void AddRequest(H2Output* out, std::string_view target, std::string_view host, std::string_view scheme, const RequestHead& head,
+                const HeadEdits* edits) {
+  out->Add(":scheme", scheme);
+  out->Add(":authority", host);
+  if (edits != nullptr && edits->target) {
+    out->AddSecret(":path", target);
+  } else {
+    out->Add(":path", target);
+  }
+  for (const Field& field : head.fields)
+    if (field.forward && (edits == nullptr || !edits->Removes(field))) out->Add(field.name, field.value);
+  if (edits != nullptr)
+    for (const auto& [name, value] : edits->added) out->AddSecret(name, value);
+}
+
+}  // namespace
+
+void WriteWebSocketSection(H2Output* out, const RequestHead& head, const WebSocketOffer& offer, const WebSocketForward& forward,
+                           std::string_view scheme) {
+  const std::string protocols = ProtocolsText(offer);
+  const std::string extensions = ExtensionsText(offer);
+  out->Reset(protocols.size() + extensions.size());
+  out->Add(":method", "CONNECT");
+  out->Add(":protocol", "websocket");
+  AddRequest(out, forward.target, forward.host, scheme, head, forward.edits);
+  out->Add("sec-websocket-version", "13");
+  if (!protocols.empty()) out->AddCopy("sec-websocket-protocol", protocols);
+  if (!extensions.empty()) out->AddCopy("sec-websocket-extensions", extensions);
+}
+
+void WriteWebSocketAnswer(H2Output* out, const ResponseHead& head, const WebSocketAgreement& agreement) {
+  const std::string extensions = ExtensionsText(agreement);
+  size_t names = extensions.size();
+  for (const Field& field : head.fields) names += field.name.size();
+  out->Reset(names);
+  out->Add(":status", "200");
+  for (const Field& field : head.fields)
+    if (field.forward) out->AddLower(field.name, field.value);
+  if (!agreement.protocol.empty()) out->Add("sec-websocket-protocol", agreement.protocol);
+  if (!extensions.empty()) out->AddCopy("sec-websocket-extensions", extensions);
+}
+
 void WriteRequestSection(H2Output* out, const RequestHead& head, const RequestForward& forward, std::string_view scheme) {
   out->Reset(32);
   out->Add(":method", head.method);
-  out->Add(":scheme", scheme);
-  out->Add(":authority", forward.host);
-  if (forward.edits != nullptr && forward.edits->target) {
-    out->AddSecret(":path", forward.target);
-  } else {
-    out->Add(":path", forward.target);
-  }
-  for (const Field& field : head.fields)
-    if (field.forward && (forward.edits == nullptr || !forward.edits->Removes(field))) out->Add(field.name, field.value);
-  if (forward.edits != nullptr)
-    for (const auto& [name, value] : forward.edits->added) out->AddSecret(name, value);
+  AddRequest(out, forward.target, forward.host, scheme, head, forward.edits);
   if (head.te_trailers) out->Add("te", "trailers");
   if (!head.trailer.empty()) out->Add("trailer", head.trailer);
   const bool explicit_zero = forward.framing.kind == BodyKind::kNone && head.content_lengths != 0;
@@ -362,6 +406,7 @@ void WriteDenialSection(H2Output* out, const Denial& denial, H2DenialForm form, 
     out->AddCopy("content-length", fmt::format("{}", body_size));
     out->Add("cache-control", "no-store");
     if (denial.status == 405) out->Add("allow", kForwardedMethods);
+    if (denial.status == 426) out->Add("sec-websocket-version", "13");
   }
   out->AddCopy("proxy-status", fmt::format("sluice; error={}; details=\"{}\"", denial.proxy_error, denial.id));
   out->Add("x-sluice-denied", denial.id);

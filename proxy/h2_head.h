@@ -12,6 +12,7 @@
 #include "proxy/denial.h"
 #include "proxy/forward.h"
 #include "proxy/http1.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 
@@ -81,6 +82,11 @@ class H2Output {
 };
 
 void WriteRequestSection(H2Output* out, const RequestHead& head, const RequestForward& forward, std::string_view scheme);
+/// The extended CONNECT that asks for a WebSocket (RFC 8441). `forward.key` is not used.
+void WriteWebSocketSection(H2Output* out, const RequestHead& head, const WebSocketOffer& offer, const WebSocketForward& forward,
+                           std::string_view scheme);
+/// The 200 that opens it.
+void WriteWebSocketAnswer(H2Output* out, const ResponseHead& head, const WebSocketAgreement& agreement);
 /// `framing` as the body leaves; for interim responses none.
 void WriteResponseSection(H2Output* out, const ResponseHead& head, const Framing& framing);
 /// Lines as ReadTrailerSection and ChunkedDecoder give them, filtered again. Changed: names become lower case.

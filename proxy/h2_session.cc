@@ -105,6 +105,9 @@ struct H2Callbacks {
       case NGHTTP2_GOAWAY:
         self.draining_ = true;
         return 0;
+      case NGHTTP2_SETTINGS:
+        self.peer_settings_seen_ |= (frame->hd.flags & NGHTTP2_FLAG_ACK) == 0;
+        return 0;
       default:
         return 0;
     }
@@ -206,12 +209,13 @@ H2Session::H2Session(H2Role role, H2Listener& listener) : listener_(listener), r
   Check(server ? nghttp2_session_server_new2(&session_, H2Callbacks::All(), this, H2Callbacks::Options())
                : nghttp2_session_client_new2(&session_, H2Callbacks::All(), this, H2Callbacks::Options()));
   const uint32_t window = server ? kH2DownstreamWindow : kH2UpstreamWindow;
-  const std::array<nghttp2_settings_entry, 4> entries = {{
+  std::vector<nghttp2_settings_entry> entries = {
       {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, server ? kH2MaxStreams : 0},
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window},
       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, kMaxHeadBytes},
       {server ? NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES : NGHTTP2_SETTINGS_ENABLE_PUSH, server ? 1u : 0u},
-  }};
+  };
+  if (server) entries.push_back({NGHTTP2_SETTINGS_ENABLE_CONNECT_PROTOCOL, 1});
   Check(nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, entries.data(), entries.size()));
   Check(nghttp2_session_set_local_window_size(
       session_, NGHTTP2_FLAG_NONE, 0,
@@ -288,6 +292,10 @@ int32_t H2Session::Request(const H2Output& section, H2End end) {
       nghttp2_submit_request(session_, nullptr, pairs.data(), pairs.size(), end == H2End::kOpen ? &body : nullptr, nullptr);
   Check(stream);
   return stream;
+}
+
+bool H2Session::PeerTakesConnect() const {
+  return nghttp2_session_get_remote_settings(session_, NGHTTP2_SETTINGS_ENABLE_CONNECT_PROTOCOL) == 1;
 }
 
 uint32_t H2Session::PeerMaxStreams() const {

@@ -118,6 +118,10 @@ class H2Session {
 
   /// A new stream of a client, or a negative number where none can be opened.
   [[nodiscard]] int32_t Request(const H2Output& section, H2End end);
+  /// The peer's first SETTINGS have come.
+  [[nodiscard]] bool peer_settings_seen() const { return peer_settings_seen_; }
+  /// Whether the peer takes an extended CONNECT (RFC 8441), as far as is known.
+  [[nodiscard]] bool PeerTakesConnect() const;
   /// How many streams the peer allows at a time.
   [[nodiscard]] uint32_t PeerMaxStreams() const;
   /// An interim response.
@@ -151,6 +155,7 @@ class H2Session {
   bool terminated_ = false;
   bool draining_ = false;
   bool in_section_ = false;
+  bool peer_settings_seen_ = false;
 };
 
 }  // namespace sluice::proxy

@@ -154,6 +154,31 @@ Fault TakeAgreedExtensions(std::string_view list, const WebSocketOffer& offer, W
   return fault;
 }
 
+// `*accepted`: the one Sec-WebSocket-Accept; empty where there is none, or several.
+std::expected<WebSocketAgreement, Fault> ReadAgreement(ResponseHead* head, const WebSocketOffer& offer,
+                                                       std::string_view* accepted) {
+  WebSocketAgreement agreed;
+  size_t accepts = 0;
+  size_t protocols = 0;
+  for (Field& field : head->fields) {
+    const Name name = Classify(field.name);
+    if (name == Name::kNotOurs) continue;
+    field.forward = false;
+    if (name == Name::kAccept) {
+      *accepted = ++accepts == 1 ? field.value : std::string_view();
+    } else if (name == Name::kProtocol) {
+      ++protocols;
+      agreed.protocol = field.value;
+    } else if (name == Name::kExtensions) {
+      if (const Fault fault = TakeAgreedExtensions(field.value, offer, &agreed)) return std::unexpected(fault);
+    }
+  }
+  const bool offered = std::ranges::find(offer.protocols, agreed.protocol) != offer.protocols.end();
+  if (protocols > 1 || (protocols == 1 && !offered))
+    return std::unexpected(Fault{502, "a WebSocket subprotocol that was not offered"});
+  return agreed;
+}
+
 void AppendForwarded(Buffer* out, const Head& head, const HeadEdits* edits) {
   for (const Field& field : head.fields)
     if (field.forward && (edits == nullptr || !edits->Removes(field)))
@@ -165,6 +190,7 @@ void AppendForwarded(Buffer* out, const Head& head, const HeadEdits* edits) {
 }  // namespace
 
 bool AsksForWebSocket(const RequestHead& head) {
+  if (head.version == Version::k2) return EqualsLower(head.upgrade, "websocket");
   if (head.upgrade.empty() || !ConnectionNamesUpgrade(head)) return false;
   return std::ranges::any_of(head.fields, [](const Field& field) {
     bool found = false;
@@ -187,7 +213,8 @@ bool IsWebSocketKey(std::string_view key) {
 Fault ReadWebSocketRequest(RequestHead* head, const Framing& framing, WebSocketOffer* offer) {
   *offer = {};
   if (head->method != "GET") return {400, "a WebSocket handshake that is not a GET"};
-  if (head->version != Version::k11) return {400, "a WebSocket handshake in HTTP/1.0"};
+  const bool h2 = head->version == Version::k2;
+  if (head->version == Version::k10) return {400, "a WebSocket handshake in HTTP/1.0"};
   if (framing.kind == BodyKind::kChunked || framing.length != 0) return {400, "a WebSocket handshake with a body"};
   size_t keys = 0;
   size_t versions = 0;
@@ -214,6 +241,7 @@ Fault ReadWebSocketRequest(RequestHead* head, const Framing& framing, WebSocketO
   }
   if (versions != 1) return {400, "a WebSocket handshake without one Sec-WebSocket-Version"};
   if (version != "13") return {426, "a WebSocket version other than 13"};
+  if (h2) return keys == 0 ? Fault{} : Fault{400, "a WebSocket key over HTTP/2, which has none"};
   if (keys != 1 || !IsWebSocketKey(offer->key)) return {400, "a WebSocket handshake without one key of 16 bytes"};
   return {};
 }
@@ -223,13 +251,30 @@ void AppendWebSocketRequest(Buffer* out, const RequestHead& head, const WebSocke
   AppendForwarded(out, head, forward.edits);
   out->Append("upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n");
   out->Append(fmt::format("sec-websocket-key: {}\r\n", forward.key));
-  if (!offer.protocols.empty()) out->Append(fmt::format("sec-websocket-protocol: {}\r\n", fmt::join(offer.protocols, ", ")));
-  if (!offer.deflate.empty()) {
-    std::string text;
-    for (const DeflateParameters& one : offer.deflate) text += (text.empty() ? "" : ", ") + DeflateText(one);
-    out->Append(fmt::format("sec-websocket-extensions: {}\r\n", text));
-  }
+  if (!offer.protocols.empty()) out->Append(fmt::format("sec-websocket-protocol: {}\r\n", ProtocolsText(offer)));
+  if (!offer.deflate.empty()) out->Append(fmt::format("sec-websocket-extensions: {}\r\n", ExtensionsText(offer)));
   out->Append("\r\n");
+}
+
+std::string ProtocolsText(const WebSocketOffer& offer) { return fmt::format("{}", fmt::join(offer.protocols, ", ")); }
+
+std::string ExtensionsText(const WebSocketOffer& offer) {
+  std::string text;
+  for (const DeflateParameters& one : offer.deflate) text += (text.empty() ? "" : ", ") + DeflateText(one);
+  return text;
+}
+
+std::string ExtensionsText(const WebSocketAgreement& agreement) {
+  return agreement.deflate ? DeflateText(*agreement.deflate) : std::string();
+}
+
+std::expected<WebSocketAgreement, Fault> CheckConnectAnswer(ResponseHead* head, const WebSocketOffer& offer) {
+  if (head->status != 200) return std::unexpected(Fault{502, "an answer that opens no WebSocket"});
+  if (head->content_lengths != 0) return std::unexpected(Fault{502, "a WebSocket with a length"});
+  std::string_view accepted;
+  auto agreed = ReadAgreement(head, offer, &accepted);
+  if (agreed && !accepted.empty()) return std::unexpected(Fault{502, "a WebSocket accept value over HTTP/2, which has none"});
+  return agreed;
 }
 
 std::expected<WebSocketAgreement, Fault> CheckWebSocketAnswer(ResponseHead* head, const WebSocketOffer& offer,
@@ -241,29 +286,10 @@ std::expected<WebSocketAgreement, Fault> CheckWebSocketAnswer(ResponseHead* head
     return std::unexpected(Fault{502, "a switch to another protocol than WebSocket"});
   if (head->transfer_encodings != 0 || head->content_lengths != 0)
     return std::unexpected(Fault{502, "a switch of protocols with a body"});
-  WebSocketAgreement agreed;
-  size_t accepts = 0;
-  size_t protocols = 0;
   std::string_view accepted;
-  for (Field& field : head->fields) {
-    const Name name = Classify(field.name);
-    if (name == Name::kNotOurs) continue;
-    field.forward = false;
-    if (name == Name::kAccept) {
-      ++accepts;
-      accepted = field.value;
-    } else if (name == Name::kProtocol) {
-      ++protocols;
-      agreed.protocol = field.value;
-    } else if (name == Name::kExtensions) {
-      if (const Fault fault = TakeAgreedExtensions(field.value, offer, &agreed)) return std::unexpected(fault);
-    }
-  }
-  if (accepts != 1 || accept.empty() || accepted != accept)
+  auto agreed = ReadAgreement(head, offer, &accepted);
+  if (agreed && (accept.empty() || accepted != accept))
     return std::unexpected(Fault{502, "a WebSocket handshake that does not answer the key it was sent"});
-  const bool offered = std::ranges::find(offer.protocols, agreed.protocol) != offer.protocols.end();
-  if (protocols > 1 || (protocols == 1 && !offered))
-    return std::unexpected(Fault{502, "a WebSocket subprotocol that was not offered"});
   return agreed;
 }
 

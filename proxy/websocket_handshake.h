@@ -40,15 +40,17 @@ struct DeflateParameters {
 
 /// What a client asks for. Views point into its head.
 struct WebSocketOffer {
-  std::string_view key;
+  std::string_view key;  ///< HTTP/1.1 only
   std::vector<std::string_view> protocols;
   std::vector<DeflateParameters> deflate;
 };
 
-/// Upgrade and Connection ask for a WebSocket. An Upgrade that Connection does not name asks for nothing (RFC 9110 section 7.8).
+/// Upgrade and Connection ask for a WebSocket, or over HTTP/2 an extended CONNECT does. An Upgrade that Connection does not name
+/// asks for nothing (RFC 9110 section 7.8).
 [[nodiscard]] bool AsksForWebSocket(const RequestHead& head);
 
 /// Refuses with 400 what is not a handshake, with 426 another version than 13. Marks Sec-WebSocket fields as not forwarded.
+/// Over HTTP/2 there is no key (RFC 8441 section 5).
 Fault ReadWebSocketRequest(RequestHead* head, const Framing& framing, WebSocketOffer* offer);
 
 /// Whether `key` is the base64 of 16 bytes, in its one canonical spelling.
@@ -61,6 +63,10 @@ struct WebSocketForward {
   const HeadEdits* edits = nullptr;
 };
 void AppendWebSocketRequest(Buffer* out, const RequestHead& head, const WebSocketOffer& offer, const WebSocketForward& forward);
+
+/// Values of Sec-WebSocket-Protocol and Sec-WebSocket-Extensions; empty: no such field.
+[[nodiscard]] std::string ProtocolsText(const WebSocketOffer& offer);
+[[nodiscard]] std::string ExtensionsText(const WebSocketOffer& offer);
 
 /// What was agreed on. Views point into the answer's head.
 struct WebSocketAgreement {
@@ -75,6 +81,12 @@ struct WebSocketAgreement {
 /// has no body. Every fault has status 502. Marks Sec-WebSocket fields as not forwarded.
 [[nodiscard]] std::expected<WebSocketAgreement, Fault> CheckWebSocketAnswer(ResponseHead* head, const WebSocketOffer& offer,
                                                                             std::string_view accept);
+
+/// The same of an answer over HTTP/2, whose status is 200 and which answers no key.
+[[nodiscard]] std::expected<WebSocketAgreement, Fault> CheckConnectAnswer(ResponseHead* head, const WebSocketOffer& offer);
+
+/// Values for the answer to the client.
+[[nodiscard]] std::string ExtensionsText(const WebSocketAgreement& agreement);
 
 /// The 101 to the client. `accept` answers the client's own key.
 void AppendWebSocketAnswer(Buffer* out, const ResponseHead& head, const WebSocketAgreement& agreement, std::string_view accept);

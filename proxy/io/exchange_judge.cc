@@ -129,7 +129,7 @@ Fault ExchangeJudge::Understand() {
   for (const Field& field : request.fields)
     if (field.forward) views_.emplace_back(field.name, field.value);
   understood_ = true;
-  // HTTP/2 says it by :protocol, which its transport has read. Any other Upgrade goes no further.
+  // Any other Upgrade goes no further.
   if (AsksForWebSocket(request)) upgrade = policy::Upgrade::kWebSocket;
   return {};
 }
@@ -222,6 +222,12 @@ Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, IpAddre
   if (failure) co_return DenialFor(std::move(*failure));
   if (!credential_->needs_body()) TakeEdits();
   co_return std::nullopt;
+}
+
+void ExchangeJudge::PrepareWebSocket(WebSocketOffer* offer) {
+  if (credential_ != nullptr) text_edit = credential_->TextEdit();
+  // Compressed text cannot be edited; an extension that is not offered cannot be agreed on.
+  if (text_edit) offer->deflate.clear();
 }
 
 void ExchangeJudge::TakeEdits() {

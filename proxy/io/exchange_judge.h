@@ -27,6 +27,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_credential.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/websocket_handshake.h"
 #include "proxy/websocket_lane.h"
 
 namespace sluice::proxy {
@@ -145,6 +146,8 @@ class ExchangeJudge {
   [[nodiscard]] Fault CountDown(uint64_t bytes);
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
+  /// Where the request asks for a WebSocket, before it is asked for: text_edit, and what that does not allow to offer.
+  void PrepareWebSocket(WebSocketOffer* offer);
   /// What is changed in the text messages that a WebSocket's client sends; empty: nothing. Set with `edits`. Such a WebSocket is
   /// not compressed.
   WebSocketTextEdit text_edit;

@@ -34,6 +34,8 @@ class H2Connection final : public H2Listener {
   [[nodiscard]] policy::Scheme scheme() const { return scheme_; }
   /// What the streams gave to the session is to be written.
   void Flush() { flow_.waiter.Poke(); }
+  /// As far as the socket takes it at once.
+  void WriteNow() { (void)WriteSome(); }
   [[nodiscard]] UpstreamPtr& prepared() { return prepared_; }
 
  private:

@@ -10,6 +10,8 @@
 namespace sluice::proxy {
 namespace {
 
+constexpr std::chrono::milliseconds kSettingsPoll{10};
+
 // Ends the flight however the dialling ends.
 class Landing {
  public:
@@ -160,6 +162,54 @@ Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string ke
     if (!flight->landed)
       co_return co_await Connect(worker, waiter, std::move(key), scheme, std::move(target), std::move(ready), std::move(judge));
   }
+}
+
+Task<DialResult<Obtained>> ObtainHttp11(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme, DialTarget target,
+                                        UpstreamPtr ready, AddressJudge judge, std::function<bool(const IpAddress&)> usable) {
+  Obtained obtained;
+  const bool h2_only = scheme == policy::Scheme::kHttps && worker.h2_pool().Known(key) == H2Pool::Speaks::kH2Only;
+  if (!h2_only) {
+    const Upstream* idle = ready == nullptr ? worker.pool().Peek(key) : nullptr;
+    if (idle != nullptr && usable(idle->address)) {
+      obtained.own = worker.pool().Take(key);
+      co_return obtained;
+    }
+    UpstreamPtr upstream = std::move(ready);
+    if (upstream == nullptr) {
+      DialTarget to = target;
+      AddressJudge asked = judge;
+      auto dialled = co_await Dial(worker, waiter, std::move(to), std::move(asked));
+      if (!dialled) co_return std::unexpected(std::move(dialled.error()));
+      upstream = std::move(*dialled);
+    }
+    std::optional<DialFailure> failure;
+    if (scheme == policy::Scheme::kHttps && !upstream->stream.tls()) {
+      DialTarget to = target;
+      failure = co_await SecureUpstream(worker, waiter, *upstream, std::move(to));
+    }
+    if (!failure) {
+      obtained.own = std::move(upstream);
+      co_return obtained;
+    }
+    if (!failure->wants_h2) co_return std::unexpected(std::move(*failure));
+    worker.h2_pool().Remember(key, H2Pool::Speaks::kH2Only);
+  }
+  co_return co_await Obtain(worker, waiter, std::move(key), scheme, std::move(target), nullptr, std::move(judge),
+                            std::move(usable));
+}
+
+Task<std::optional<DialFailure>> AwaitWebSockets(Worker& worker, Waiter& waiter, std::shared_ptr<H2Upstream> upstream) {
+  const H2Session& session = upstream->session();
+  const SteadyTime deadline = worker.reactor().now() + kConnectDeadline;
+  while (!session.peer_settings_seen() && upstream->Takes() && worker.reactor().now() < deadline) {
+    const Wake wake = co_await waiter.Wait({}, worker.reactor().now() + kSettingsPoll);
+    if (wake == Wake::kCancelled) break;
+  }
+  if (session.PeerTakesConnect()) co_return std::nullopt;
+  DialFailure failure;
+  failure.proxy_error = "http_upgrade_failed";
+  failure.detail = "the upstream speaks HTTP/2 alone and does not announce WebSockets over it (RFC 8441)";
+  co_return failure;
 }
 
 }  // namespace sluice::proxy

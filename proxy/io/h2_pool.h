@@ -75,4 +75,13 @@ struct Obtained {
                                                 DialTarget target, UpstreamPtr ready, AddressJudge judge,
                                                 std::function<bool(const IpAddress&)> usable);
 
+/// The same where HTTP/1.1 is wanted: HTTP/2 only from an upstream that speaks nothing else.
+[[nodiscard]] Task<DialResult<Obtained>> ObtainHttp11(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme,
+                                                      DialTarget target, UpstreamPtr ready, AddressJudge judge,
+                                                      std::function<bool(const IpAddress&)> usable);
+
+/// Whether it carries WebSockets (RFC 8441), which its first SETTINGS say: absent, or why it cannot.
+[[nodiscard]] Task<std::optional<DialFailure>> AwaitWebSockets(Worker& worker, Waiter& waiter,
+                                                               std::shared_ptr<H2Upstream> upstream);
+
 }  // namespace sluice::proxy

@@ -53,7 +53,7 @@ void H2Stream::OnEnd() {
 void H2Stream::OnClosed() {
   closed_ = true;
   // A client that has its answer may drop what is left of its request.
-  if (response_.ended && response_.bytes.empty()) {
+  if (switched_ || (response_.ended && response_.bytes.empty())) {
     Poke();
   } else {
     waiter_.CancelSoon();
@@ -74,7 +74,8 @@ H2Listener::Piece H2Stream::ReadBody(std::span<char> room) {
 }
 
 bool H2Stream::StillAllowed() {
-  return judge_.StillAllowed(leg_ != nullptr ? std::optional(leg_->address()) : judge_.upstream_address);
+  const bool has_leg = leg_ != nullptr && !switched_;
+  return judge_.StillAllowed(has_leg ? std::optional(leg_->address()) : judge_.upstream_address);
 }
 
 void H2Stream::Revoke(std::string_view why) {
@@ -97,6 +98,8 @@ Task<> H2Stream::Exchange() {
   if (!fault_ && judge_.framing.length > connection_.flow().worker().shared().options().max_body_bytes)
     fault_ = {413, "a request body that is too large"};
   if (!fault_) fault_ = judge_.Understand();
+  if (!fault_ && judge_.upgrade == policy::Upgrade::kWebSocket)
+    fault_ = ReadWebSocketRequest(&judge_.request, judge_.framing, &offer_);
   if (fault_) {
     co_await RefuseFault(fault_);
     co_return;
@@ -137,11 +140,17 @@ Task<> H2Stream::Forward() {
       if (!ready) co_return;
     }
     const std::string target = judge_.ForUpstream();
-    leg_->Begin(judge_.request, {target, judge_.host_field(), judge_.FramingOut(), &judge_.edits});
+    if (judge_.upgrade == policy::Upgrade::kNone) {
+      leg_->Begin(judge_.request, {target, judge_.host_field(), judge_.FramingOut(), &judge_.edits});
+    } else {
+      judge_.PrepareWebSocket(&offer_);
+      leg_->BeginWebSocket(judge_.request, offer_, {target, judge_.host_field(), {}, &judge_.edits});
+    }
     changed_.Reset();
     through_changed_ = judge_.credential() != nullptr || !judge_.held().empty();
     const Carried carried = co_await Carry();
-    if (carried == Carried::kAborted) co_return;
+    if (carried == Carried::kSwitched) co_await CarryWebSocket();
+    if (carried == Carried::kSwitched || carried == Carried::kAborted) co_return;
     if (carried == Carried::kDone) break;
     const bool started = status_ != 0;
     if (!started && !fresh && lost_.untouched && judge_.may_repeat()) {
@@ -174,9 +183,19 @@ Task<std::optional<DialFailure>> H2Stream::ObtainLeg() {
   DialTarget target = judge_.dial();
   AddressJudge judge = judge_.ForDialling();
   std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return judge_.Usable(address); };
-  auto obtained = co_await Obtain(worker, waiter_, std::move(key), judge_.scheme(), std::move(target), std::move(ready),
+  // An upstream that announces WebSockets over HTTP/2 has them there; the others may have them over HTTP/1.1 alone.
+  const bool websocket = judge_.upgrade != policy::Upgrade::kNone;
+  bool http11 = websocket && judge_.scheme() == policy::Scheme::kHttps;
+  if (http11)
+    if (const auto shared = worker.h2_pool().Find(key); shared != nullptr) http11 = !shared->session().PeerTakesConnect();
+  const auto obtain = http11 ? ObtainHttp11 : Obtain;
+  auto obtained = co_await obtain(worker, waiter_, std::move(key), judge_.scheme(), std::move(target), std::move(ready),
                                   std::move(judge), std::move(usable));
   if (!obtained) co_return std::move(obtained.error());
+  if (obtained->shared != nullptr && websocket) {
+    auto failure = co_await AwaitWebSockets(worker, waiter_, obtained->shared);
+    if (failure) co_return failure;
+  }
   if (obtained->shared != nullptr) {
     leg_ = std::make_unique<H2Leg>(std::move(obtained->shared), waiter_);
   } else {
@@ -230,11 +249,16 @@ Task<H2Stream::Carried> H2Stream::CarryOn() {
       const size_t before = response_.bytes.size();
       const auto got = fault ? UpstreamLeg::Got::kNothing : leg_->Receive(&head, &framing, &response_);
       const bool is_head = got == UpstreamLeg::Got::kInterim || got == UpstreamLeg::Got::kHead;
+      const bool switched = got == UpstreamLeg::Got::kSwitched;
       if (!fault) fault = judge_.CountDown(response_.bytes.size() - before);
-      if (!fault && is_head) fault = judge_.PassResponseHead(&head, framing);
+      if (!fault && (is_head || switched)) fault = judge_.PassResponseHead(&head, framing);
       if (fault || got == UpstreamLeg::Got::kFailed) {
         lost_ = fault ? LegFailure{fault, false, 0} : leg_->failure();
         co_return Carried::kFailed;
+      }
+      if (switched) {
+        DeliverSwitch(head);
+        co_return Carried::kSwitched;
       }
       if (is_head) Deliver(head, framing);
       if (got == UpstreamLeg::Got::kEnd) judge_.RedactTrailers(&response_.trailer_lines);

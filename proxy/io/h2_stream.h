@@ -41,9 +41,10 @@ class H2Stream {
 
  private:
   enum class Carried : uint8_t {
-    kDone,     ///< the response is whole, as far as the upstream goes
-    kFailed,   ///< lost_ says how
-    kAborted,  ///< the client or the policy ended it
+    kDone,      ///< the response is whole, as far as the upstream goes
+    kSwitched,  ///< a WebSocket is open
+    kFailed,    ///< lost_ says how
+    kAborted,   ///< the client or the policy ended it
   };
   Task<> Exchange();
   Task<> Forward();
@@ -70,6 +71,12 @@ class H2Stream {
   /// Lets all that still comes of the body go by. False: the client stopped, or left.
   Task<bool> DropRest();
 
+  // WebSockets (h2_stream_websocket.cc).
+  class DownEnd;
+  /// Tells the client that it is open.
+  void DeliverSwitch(const ResponseHead& head);
+  Task<> CarryWebSocket();
+
   void Deliver(const ResponseHead& head, const Framing& framing);
   /// Answers with it, and stays until the client has it.
   Task<> Refuse(Denial denial);
@@ -95,6 +102,7 @@ class H2Stream {
   bool through_changed_ = false;  ///< it is not
   size_t held_sent_ = 0;          ///< of what the judge holds
   H2Output output_;
+  WebSocketOffer offer_;
   std::unique_ptr<UpstreamLeg> leg_;
   std::string_view failure_;  ///< static; why the policy ended the exchange
   LegFailure lost_;
@@ -104,6 +112,7 @@ class H2Stream {
   bool dropping_ = false;   ///< what still comes of the request is dropped
   bool closed_ = false;
   bool revoked_ = false;
+  bool switched_ = false;  ///< to a WebSocket
   size_t dropped_ = 0;
 };
 

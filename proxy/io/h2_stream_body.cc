@@ -132,6 +132,11 @@ Fault H2Stream::FillChanged() {
 }
 
 Fault H2Stream::SendBody() {
+  if (judge_.upgrade != policy::Upgrade::kNone) {
+    // The head alone: what a WebSocket's client sends already waits for the answer.
+    (void)leg_->Send(&changed_);
+    return {};
+  }
   if (through_changed_) {
     const Fault fault = FillChanged();
     if (!fault) (void)leg_->Send(&changed_);
@@ -145,7 +150,8 @@ Fault H2Stream::SendBody() {
 }
 
 bool H2Stream::BodyWaits() const {
-  if (!through_changed_ || changed_.ended || changed_.bytes.size() >= kHighWater) return false;
+  if (!through_changed_ || judge_.upgrade != policy::Upgrade::kNone || changed_.ended || changed_.bytes.size() >= kHighWater)
+    return false;
   return request_.ended || !judge_.held().empty() || !request_.bytes.empty();
 }
 

@@ -53,6 +53,10 @@ int32_t H2Upstream::Open(H2Leg* leg, const H2Output& section, H2End end) {
   return id;
 }
 
+void H2Upstream::WriteNow() {
+  if (!dead_) (void)WriteSome();
+}
+
 void H2Upstream::Forget(int32_t id) {
   legs_.erase(id);
   served_ = true;
@@ -177,11 +181,26 @@ void H2Leg::Begin(const RequestHead& head, const RequestForward& forward) {
       forward.framing.kind == BodyKind::kNone || (forward.framing.kind == BodyKind::kLength && forward.framing.length == 0);
   last_taken_ = sent_ = no_body_;
   WriteRequestSection(&output_, head, forward, connection_->scheme() == policy::Scheme::kHttps ? "https" : "http");
+  Open();
+}
+
+void H2Leg::BeginWebSocket(const RequestHead& head, const WebSocketOffer& offer, WebSocketForward forward) {
+  offer_ = &offer;
+  method_ = "GET";
+  WriteWebSocketSection(&output_, head, offer, forward, connection_->scheme() == policy::Scheme::kHttps ? "https" : "http");
+  Open();
+}
+
+void H2Leg::Open() {
   id_ = connection_->Open(this, output_, no_body_ ? H2End::kEndStream : H2End::kOpen);
   if (id_ >= 0) return;
   closed_ = true;
   failure_.untouched = true;
   lost_ = "nothing: it takes no more requests on this connection";
+}
+
+void H2Leg::WriteNow() {
+  if (id_ >= 0) connection_->WriteNow();
 }
 
 size_t H2Leg::Send(BodyPipe* body) {
@@ -276,7 +295,12 @@ UpstreamLeg::Got H2Leg::Receive(ResponseHead* head, Framing* framing, BodyPipe* 
     if (const Fault fault = ReadResponseSection(&store_, end, method_, head, framing)) return Fail(fault.why);
     if (head->status < 200) return ++interims_ > kMaxInterimResponses ? Fail("too many interim responses") : Got::kInterim;
     begun_ = true;
-    return Got::kHead;
+    if (offer_ == nullptr || head->status >= 300) return Got::kHead;
+    const auto agreed = CheckConnectAnswer(head, *offer_);
+    if (!agreed) return Fail(agreed.error().why);
+    if (end == H2End::kEndStream) return Fail("a WebSocket that ends with its head");
+    agreement_ = *agreed;
+    return Got::kSwitched;
   }
   if (begun_ && !in_.empty()) {
     const size_t n = std::min(in_.size(), kHighWater);

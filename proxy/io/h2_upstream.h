@@ -39,6 +39,8 @@ class H2Upstream final : public H2Listener, public std::enable_shared_from_this<
   [[nodiscard]] int32_t Open(H2Leg* leg, const H2Output& section, H2End end);
   void Forget(int32_t id);
   void Flush() { waiter_.Poke(); }
+  /// As far as the socket takes it at once.
+  void WriteNow();
   /// Streams were answered on it before.
   [[nodiscard]] bool reused() const { return served_; }
 
@@ -80,12 +82,15 @@ class H2Leg final : public UpstreamLeg {
   ~H2Leg() override;
 
   void Begin(const RequestHead& head, const RequestForward& forward) override;
+  void BeginWebSocket(const RequestHead& head, const WebSocketOffer& offer, WebSocketForward forward) override;
   size_t Send(BodyPipe* body) override;
   Got Receive(ResponseHead* head, Framing* framing, BodyPipe* body) override;
   [[nodiscard]] const LegFailure& failure() const override { return failure_; }
   [[nodiscard]] Waiter::On Wants() const override { return {}; }
   [[nodiscard]] const IpAddress& address() const override { return connection_->address(); }
   [[nodiscard]] bool sent() const override { return sent_; }
+  [[nodiscard]] UpstreamPtr TakeConnection() override { return nullptr; }
+  void WriteNow() override;
   void Finish() override {}
 
   // From the connection.
@@ -100,6 +105,7 @@ class H2Leg final : public UpstreamLeg {
 
  private:
   Got Fail(std::string_view why);
+  void Open();
 
   std::shared_ptr<H2Upstream> connection_;
   Waiter& waiter_;

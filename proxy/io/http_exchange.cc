@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proxy/io/h2_upstream.h"
 #include "proxy/io/http_session.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/worker.h"
@@ -25,11 +26,6 @@ Task<HttpSession::After> HttpSession::Forward() {
         co_return After::kClosed;
       }
       co_return co_await RefuseUpstream(std::move(*failure));
-    }
-    if (leg_ != nullptr && judge_.upgrade != policy::Upgrade::kNone) {
-      DialFailure refused;
-      refused.detail = "the upstream speaks HTTP/2 alone, over which WebSockets are not carried";
-      co_return co_await RefuseUpstream(std::move(refused));
     }
     flow_.dialled = judge_.upstream_address = leg_ != nullptr ? leg_->address() : upstream_->address;
     request_out_ = judge_.framing;
@@ -65,39 +61,29 @@ void HttpSession::DropUpstream() {
 }
 
 Task<std::optional<DialFailure>> HttpSession::Obtain() {
-  UpstreamPool& pool = flow_.worker().pool();
-  if (judge_.scheme() == policy::Scheme::kHttps && flow_.worker().h2_pool().Known(judge_.pool_key()) == H2Pool::Speaks::kH2Only)
-    co_return co_await ObtainLeg();
-  const auto usable = [this](const IpAddress& address) { return judge_.Usable(address); };
+  Worker& worker = flow_.worker();
+  std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return judge_.Usable(address); };
   if (UpstreamPtr own = std::move(own_); own != nullptr && IsIdle(*own) && usable(own->address)) {
     upstream_ = std::move(own);
     upstream_->reused = true;
     co_return std::nullopt;
   }
   if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
-  if (prepared_ == nullptr) {
-    const Upstream* idle = pool.Peek(judge_.pool_key());
-    if (idle != nullptr && usable(idle->address)) {
-      upstream_ = pool.Take(judge_.pool_key());
-      co_return std::nullopt;
-    }
-  }
-  upstream_ = std::move(prepared_);
-  if (upstream_ == nullptr) {
-    AddressJudge judge = judge_.ForDialling();
-    DialTarget target = judge_.dial();
-    auto dialled = co_await Dial(flow_.worker(), flow_.waiter, std::move(target), std::move(judge));
-    if (!dialled) co_return std::move(dialled.error());
-    upstream_ = std::move(*dialled);
-  }
-  if (judge_.scheme() == policy::Scheme::kHttp || upstream_->stream.tls()) co_return std::nullopt;
+  UpstreamPtr ready = std::move(prepared_);
+  std::string key = judge_.pool_key();
   DialTarget target = judge_.dial();
-  auto failure = co_await SecureUpstream(flow_.worker(), flow_.waiter, *upstream_, std::move(target));
-  if (!failure) co_return failure;
-  upstream_.reset();
-  if (!failure->wants_h2) co_return failure;
-  flow_.worker().h2_pool().Remember(judge_.pool_key(), H2Pool::Speaks::kH2Only);
-  co_return co_await ObtainLeg();
+  AddressJudge judge = judge_.ForDialling();
+  auto obtained = co_await ObtainHttp11(worker, flow_.waiter, std::move(key), judge_.scheme(), std::move(target),
+                                        std::move(ready), std::move(judge), std::move(usable));
+  if (!obtained) co_return std::move(obtained.error());
+  upstream_ = std::move(obtained->own);
+  if (obtained->shared == nullptr) co_return std::nullopt;
+  if (judge_.upgrade != policy::Upgrade::kNone) {
+    auto failure = co_await AwaitWebSockets(worker, flow_.waiter, obtained->shared);
+    if (failure) co_return failure;
+  }
+  leg_ = std::make_unique<H2Leg>(std::move(obtained->shared), flow_.waiter);
+  co_return std::nullopt;
 }
 
 void HttpSession::BeginExchange() {

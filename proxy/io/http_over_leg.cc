@@ -1,37 +1,26 @@
 // HttpSession where the upstream speaks HTTP/2 alone: the same exchange through a leg, bodies without their coding between.
 
-#include "proxy/io/h2_upstream.h"
 #include "proxy/io/http_session.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
 
-Task<std::optional<DialFailure>> HttpSession::ObtainLeg() {
-  Worker& worker = flow_.worker();
-  std::string key = judge_.pool_key();
-  DialTarget target = judge_.dial();
-  AddressJudge judge = judge_.ForDialling();
-  std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return judge_.Usable(address); };
-  auto obtained = co_await proxy::Obtain(worker, flow_.waiter, std::move(key), judge_.scheme(), std::move(target), nullptr,
-                                         std::move(judge), std::move(usable));
-  if (!obtained) co_return std::move(obtained.error());
-  if (obtained->shared != nullptr) {
-    leg_ = std::make_unique<H2Leg>(std::move(obtained->shared), flow_.waiter);
-  } else {
-    upstream_ = std::move(obtained->own);
-  }
-  co_return std::nullopt;
-}
-
 void HttpSession::BeginOverLeg(std::string_view target) {
   request_pipe_.Reset();
   request_pipe_.ended = body_read_ && !held_pending_;
   response_pipe_.Reset();
-  leg_->Begin(judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
+  if (judge_.upgrade == policy::Upgrade::kNone) {
+    leg_->Begin(judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
+    return;
+  }
+  judge_.PrepareWebSocket(&offer_);
+  leg_->BeginWebSocket(judge_.request, offer_, {target, judge_.host_field(), {}, &judge_.edits});
 }
 
 HttpSession::Pump HttpSession::PumpRequestOverLeg(Waits* waits) {
+  // What a WebSocket's client sends already waits for the answer.
+  if (judge_.upgrade != policy::Upgrade::kNone) return Pump::kDone;
   for (int round = 0; round < kRoundsPerTurn; ++round) {
     if (exchange_fault_ = MoveRequestBody(); exchange_fault_) {
       failure_ = exchange_fault_.why;
@@ -84,9 +73,11 @@ HttpSession::Pump HttpSession::PumpResponseOverLeg(Waits* waits) {
         return Pump::kFailed;
       }
       exchange_fault_ = judge_.CountDown(response_pipe_.bytes.size());
-      if (got == UpstreamLeg::Got::kInterim || got == UpstreamLeg::Got::kHead) {
+      const bool switched = got == UpstreamLeg::Got::kSwitched;
+      if (switched || got == UpstreamLeg::Got::kInterim || got == UpstreamLeg::Got::kHead) {
         if (!exchange_fault_) exchange_fault_ = judge_.PassResponseHead(&response_, framing);
-        if (!exchange_fault_) DeliverHead(framing);
+        if (!exchange_fault_ && switched) TakeSwitchOverLeg();
+        if (!exchange_fault_ && !switched) DeliverHead(framing);
       }
       if (exchange_fault_) {
         failure_ = exchange_fault_.why;

@@ -108,7 +108,6 @@ class HttpSession {
   void ResetExchange();
 
   // The same over HTTP/2, for upstreams that speak nothing else (http_over_leg.cc).
-  Task<std::optional<DialFailure>> ObtainLeg();
   void BeginOverLeg(std::string_view target);
   Pump PumpRequestOverLeg(Waits* waits);
   Pump PumpResponseOverLeg(Waits* waits);
@@ -117,6 +116,7 @@ class HttpSession {
   // WebSocket (http_websocket.cc).
   void AskForWebSocket(std::string_view target);
   Fault TakeSwitch(size_t size);
+  void TakeSwitchOverLeg();
   Task<After> CarryWebSocket();
 
   FlowContext& flow_;

@@ -1,5 +1,8 @@
 // A WebSocket in HttpSession: the handshake toward the upstream, its answer, and the frames.
 
+#include <memory>
+#include <utility>
+
 #include "proxy/io/http_session.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/websocket_key.h"
@@ -9,10 +12,8 @@
 namespace sluice::proxy {
 
 void HttpSession::AskForWebSocket(std::string_view target) {
+  judge_.PrepareWebSocket(&offer_);
   websocket_key_ = NewWebSocketKey();
-  if (auto* credential = judge_.credential(); credential != nullptr) judge_.text_edit = credential->TextEdit();
-  // Compressed text cannot be edited; an extension that is not offered cannot be agreed on.
-  if (judge_.text_edit) offer_.deflate.clear();
   AppendWebSocketRequest(&up_out_, judge_.request, offer_, {target, judge_.host_field(), websocket_key_, &judge_.edits});
 }
 
@@ -27,21 +28,40 @@ Fault HttpSession::TakeSwitch(size_t size) {
   return {};
 }
 
+// The same of an upstream that speaks HTTP/2 alone.
+void HttpSession::TakeSwitchOverLeg() {
+  const WebSocketAgreement& agreed = leg_->agreement();
+  response_.status = 101;
+  AppendWebSocketAnswer(&out_, response_, agreed, WebSocketAccept(offer_.key));
+  compression_ = agreed.compression();
+  switched_ = response_started_ = response_read_ = true;
+}
+
 Task<HttpSession::After> HttpSession::CarryWebSocket() {
   Reactor& reactor = flow_.worker().reactor();
   const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
   const WebSocketDeadlines limits{deadlines.websocket_idle, deadlines.write_stuck, deadlines.websocket_close,
                                   judge_.started + deadlines.exchange};
-  const WebSocketEnd down{flow_.down, in_, out_};
-  const WebSocketEnd up{upstream_->stream, upstream_->in, up_out_};
+  StreamEnd down(flow_.down);
+  std::swap(down.in, in_);
+  std::swap(down.out, out_);
+  std::unique_ptr<WebSocketEnd> up;
+  if (leg_ != nullptr) {
+    up = std::make_unique<LegEnd>(*leg_);
+  } else {
+    up = std::make_unique<StreamEnd>(upstream_->stream);
+    std::swap(up->in, upstream_->in);
+    std::swap(up->out, up_out_);
+  }
   WebSocketTextEdit edit = std::move(judge_.text_edit);
   const WebSocketOutcome outcome =
-      co_await RelayWebSocket(reactor, flow_.waiter, down, up, compression_, std::move(edit), limits);
+      co_await RelayWebSocket(reactor, flow_.waiter, down, *up, compression_, std::move(edit), limits);
+  up.reset();
   judge_.bytes_up = outcome.bytes_up;
   judge_.bytes_down = outcome.bytes_down;
   judge_.close_code = outcome.close_code;
   judge_.RecordExchange(outcome.error, response_.status);
-  upstream_.reset();
+  DropUpstream();
   co_return After::kLinger;
 }
 

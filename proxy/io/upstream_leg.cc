@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proxy/io/limits.h"
+#include "proxy/io/websocket_key.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
@@ -17,6 +18,16 @@ void H1Leg::Begin(const RequestHead& head, const RequestForward& forward) {
   upstream_->bound |= BindsConnection(head, "authorization");
   AppendRequestHead(&out_, head, forward);
   last_queued_ = request_.kind == BodyKind::kNone || (request_.kind == BodyKind::kLength && request_.length == 0);
+}
+
+void H1Leg::BeginWebSocket(const RequestHead& head, const WebSocketOffer& offer, WebSocketForward forward) {
+  offer_ = &offer;
+  method_ = "GET";
+  key_ = NewWebSocketKey();
+  forward.key = key_;
+  upstream_->bound |= BindsConnection(head, "authorization");
+  AppendWebSocketRequest(&out_, head, offer, forward);
+  last_queued_ = true;
 }
 
 bool H1Leg::Write(std::string_view bytes, size_t* taken) {
@@ -122,10 +133,18 @@ UpstreamLeg::Got H1Leg::Head(ResponseHead* head, Framing* framing) {
   const auto framed = ResponseFraming(*head, method_);
   if (!framed) return Fail(framed.error().why);
   if (head->status < 200) {
-    if (head->status == 101) return Fail("a switch of protocols that was not asked for");
+    if (head->status == 101) {
+      if (offer_ == nullptr) return Fail("a switch of protocols that was not asked for");
+      const auto agreed = CheckWebSocketAnswer(head, *offer_, WebSocketAccept(key_));
+      if (!agreed) return Fail(agreed.error().why);
+      agreement_ = *agreed;
+      return Got::kSwitched;
+    }
     if (++interims_ > kMaxInterimResponses) return Fail("too many interim responses");
     return Got::kInterim;
   }
+  // To a client of HTTP/2 any 2xx would say that the WebSocket is open.
+  if (offer_ != nullptr && head->status < 300) return Fail("an answer that opens no WebSocket");
   upstream_->bound |= BindsConnection(*head, "www-authenticate");
   response_ = *framed;
   left_ = response_.length;

@@ -12,6 +12,7 @@
 #include "proxy/forward.h"
 #include "proxy/http1.h"
 #include "proxy/io/upstream.h"
+#include "proxy/websocket_handshake.h"
 
 namespace sluice::proxy {
 
@@ -39,20 +40,29 @@ class UpstreamLeg {
 
   /// The head; its bytes are copied.
   virtual void Begin(const RequestHead& head, const RequestForward& forward) = 0;
+  /// The same where it asks for a WebSocket. `offer` outlives the leg; a key is made where one is needed.
+  virtual void BeginWebSocket(const RequestHead& head, const WebSocketOffer& offer, WebSocketForward forward) = 0;
   /// Takes what it can of the body. How many bytes that was.
   virtual size_t Send(BodyPipe* body) = 0;
 
   enum class Got : uint8_t {
-    kNothing,  ///< for now
-    kInterim,  ///< a 1xx head
-    kHead,     ///< the final one
-    kBody,     ///< more of the body, up to kHighWater in the pipe
-    kEnd,      ///< the body is whole: the pipe has ended
+    kNothing,   ///< for now
+    kInterim,   ///< a 1xx head
+    kHead,      ///< the final one
+    kSwitched,  ///< in its place: a WebSocket is open, whose bytes follow as bodies do
+    kBody,      ///< more of the body, up to kHighWater in the pipe
+    kEnd,       ///< the body is whole: the pipe has ended
     kFailed,
   };
   /// The next of a response. The head's views live until the next call.
   virtual Got Receive(ResponseHead* head, Framing* framing, BodyPipe* body) = 0;
   [[nodiscard]] virtual const LegFailure& failure() const = 0;
+  /// After kSwitched; its views live as the head's do.
+  [[nodiscard]] const WebSocketAgreement& agreement() const { return agreement_; }
+  /// After kSwitched: the connection itself, where it is all this leg's; else null.
+  [[nodiscard]] virtual UpstreamPtr TakeConnection() = 0;
+  /// What Send took is written as far as the socket takes it at once; for the last bytes of an exchange that may not wait.
+  virtual void WriteNow() = 0;
 
   /// What Send and Receive wait for; no channel where the leg pokes the waiter that it was made with.
   [[nodiscard]] virtual Waiter::On Wants() const = 0;
@@ -61,6 +71,10 @@ class UpstreamLeg {
   [[nodiscard]] virtual bool sent() const = 0;
   /// After kEnd: what was used may serve others, if the request was sent whole too. Without it, the leg's end ends the exchange.
   virtual void Finish() = 0;
+
+ protected:
+  const WebSocketOffer* offer_ = nullptr;  ///< what is asked for, if it is a WebSocket
+  WebSocketAgreement agreement_;
 };
 
 /// HTTP/1.1 on a connection of its own.
@@ -70,12 +84,15 @@ class H1Leg final : public UpstreamLeg {
   H1Leg(Worker& worker, UpstreamPtr upstream, std::string pool_key);
 
   void Begin(const RequestHead& head, const RequestForward& forward) override;
+  void BeginWebSocket(const RequestHead& head, const WebSocketOffer& offer, WebSocketForward forward) override;
   size_t Send(BodyPipe* body) override;
   Got Receive(ResponseHead* head, Framing* framing, BodyPipe* body) override;
   [[nodiscard]] const LegFailure& failure() const override { return failure_; }
   [[nodiscard]] Waiter::On Wants() const override { return {&upstream_->stream.channel, wants_}; }
   [[nodiscard]] const IpAddress& address() const override { return upstream_->address; }
   [[nodiscard]] bool sent() const override { return sent_; }
+  [[nodiscard]] UpstreamPtr TakeConnection() override { return std::move(upstream_); }
+  void WriteNow() override {}
   void Finish() override;
 
  private:
@@ -92,6 +109,7 @@ class H1Leg final : public UpstreamLeg {
   const std::string pool_key_;
   std::string method_;
   std::string announced_;  ///< trailer names of the request
+  std::string key_;        ///< of a WebSocket's handshake
   std::string head_bytes_;
   Buffer out_;
   Framing request_;

@@ -35,14 +35,14 @@ Written Write(WebSocketEnd& to) {
   Written written;
   written.progress = to.out.empty();
   while (!to.out.empty()) {
-    const Io io = to.stream.Write(to.out.view());
+    const Io io = to.Write(to.out.view());
     if (io.status == IoStatus::kOk) {
       to.out.Consume(io.n);
       written.progress = true;
       continue;
     }
     written.broken = io.status != IoStatus::kWouldBlock;
-    if (!written.broken) written.needs = to.stream.write_needs;
+    if (!written.broken) written.needs = to.write_needs();
     return written;
   }
   return written;
@@ -57,13 +57,13 @@ Turned Turn(Way* way, SteadyTime now) {
     way->to_needs = written.needs;
     if (written.progress) way->took_at = now;
     if (way->broken || way->fault || way->ended || way->lane.closed() || !way->to.out.empty()) return Turned::kBlocked;
-    const Io io = way->from.stream.Read(way->from.in.Prepare(kReadPiece));
+    const Io io = way->from.Read(way->from.in.Prepare(kReadPiece));
     if (io.status == IoStatus::kOk) {
       way->from.in.Commit(io.n);
       continue;
     }
     if (io.status == IoStatus::kWouldBlock) {
-      way->from_needs |= way->from.stream.read_needs;
+      way->from_needs |= way->from.read_needs();
     } else {
       way->ended = true;
       way->broken = io.status == IoStatus::kError;
@@ -76,7 +76,7 @@ Turned Turn(Way* way, SteadyTime now) {
 /// The relay and how it ends.
 class Relaying {
  public:
-  Relaying(WebSocketEnd down, WebSocketEnd up, WebSocketCompression compression, WebSocketTextEdit edit)
+  Relaying(WebSocketEnd& down, WebSocketEnd& up, WebSocketCompression compression, WebSocketTextEdit edit)
       : down_(down),
         up_(up),
         to_up_{down_, up_, WebSocketLane(WebSocketSide::kClient, compression, RandomMasks(), std::move(edit))},
@@ -99,7 +99,7 @@ class Relaying {
       Stop(wake, closing.has_value(), reactor.now() >= stuck, reactor.now() >= deadlines.end);
       break;
     }
-    up_.stream.Close();
+    up_.Close();
     co_return Outcome();
   }
 
@@ -110,7 +110,7 @@ class Relaying {
       if (buffer->empty()) buffer->Release();
     const auto down_needs = static_cast<uint8_t>(to_up_.from_needs | to_down_.to_needs);
     const auto up_needs = static_cast<uint8_t>(to_up_.to_needs | to_down_.from_needs);
-    return waiter.Wait({&down_.stream.channel, down_needs}, {&up_.stream.channel, up_needs}, deadline);
+    return waiter.Wait({down_.channel(), down_needs}, {up_.channel(), up_needs}, deadline);
   }
 
   static SteadyTime StuckAt(const Way& way, const WebSocketDeadlines& deadlines) {
@@ -121,8 +121,8 @@ class Relaying {
   void NoteBroken() {
     const auto down_needs = static_cast<uint8_t>(to_up_.from_needs | to_down_.to_needs);
     const auto up_needs = static_cast<uint8_t>(to_up_.to_needs | to_down_.from_needs);
-    to_down_.broken |= down_needs == 0 && (down_.stream.channel.ready & kBroken) != 0;
-    to_up_.broken |= up_needs == 0 && (up_.stream.channel.ready & kBroken) != 0;
+    to_down_.broken |= down_needs == 0 && down_.broken();
+    to_up_.broken |= up_needs == 0 && up_.broken();
   }
 
   /// Nothing more is to be relayed; says why where that is no orderly end.
@@ -147,6 +147,11 @@ class Relaying {
   }
 
   void Stop(Wake wake, bool closing, bool stuck, bool over) {
+    if (wake == Wake::kCancelled && down_.broken()) {
+      error_ = "the client went away";
+      SendClose(websocket_close::kGoingAway, error_);
+      return;
+    }
     if (wake == Wake::kCancelled) {
       error_ = "closed by a change of policy";
       SendClose(websocket_close::kPolicy, "no longer allowed by the egress policy");
@@ -181,8 +186,8 @@ class Relaying {
     return outcome;
   }
 
-  WebSocketEnd down_;
-  WebSocketEnd up_;
+  WebSocketEnd& down_;
+  WebSocketEnd& up_;
   Way to_up_;
   Way to_down_;
   std::string_view error_;
@@ -190,6 +195,34 @@ class Relaying {
 };
 
 }  // namespace
+
+Io LegEnd::Read(std::span<char> room) {
+  while (down_.bytes.empty()) {
+    const auto got = leg_.Receive(&head_, &framing_, &down_);
+    if (got == UpstreamLeg::Got::kBody) continue;
+    if (got == UpstreamLeg::Got::kNothing) return {IoStatus::kWouldBlock, 0};
+    failed_ |= got != UpstreamLeg::Got::kEnd;
+    return {failed_ ? IoStatus::kError : IoStatus::kEof, 0};
+  }
+  const size_t n = std::min(room.size(), down_.bytes.size());
+  std::copy_n(down_.bytes.view().data(), n, room.data());
+  down_.bytes.Consume(n);
+  return {IoStatus::kOk, n};
+}
+
+// What the leg does not take stays with whoever writes.
+Io LegEnd::Write(std::string_view bytes) {
+  up_.bytes.Append(bytes.substr(0, kHighWater));
+  const size_t taken = leg_.Send(&up_);
+  up_.bytes.Clear();
+  return taken != 0 ? Io{IoStatus::kOk, taken} : Io{IoStatus::kWouldBlock, 0};
+}
+
+void LegEnd::Close() {
+  up_.ended = true;
+  (void)leg_.Send(&up_);
+  leg_.WriteNow();
+}
 
 WebSocketMaskSource RandomMasks() {
   struct Drawn {
@@ -208,7 +241,7 @@ WebSocketMaskSource RandomMasks() {
   };
 }
 
-Task<WebSocketOutcome> RelayWebSocket(Reactor& reactor, Waiter& waiter, WebSocketEnd down, WebSocketEnd up,
+Task<WebSocketOutcome> RelayWebSocket(Reactor& reactor, Waiter& waiter, WebSocketEnd& down, WebSocketEnd& up,
                                       WebSocketCompression compression, WebSocketTextEdit edit, WebSocketDeadlines deadlines) {
   Relaying relaying(down, up, compression, std::move(edit));
   co_return co_await relaying.Run(reactor, waiter, deadlines);

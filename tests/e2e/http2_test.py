@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 
 import harness
@@ -199,6 +200,37 @@ class Http2(harness.SluiceTest):
                 got, _, answer = self.with_credentials(version, f"--aws-sigv4 aws:amz:eu-central-1:dynamodb -u a:b -d payload {ORIGIN}/aws")
                 self.assertIn("Credential=AKIDREAL/", answer["headers"]["authorization"], str(got))
                 self.assertEqual((answer["body"], answer["headers"]["content-length"]), ("payload", "7"))
+
+
+    # -- WebSockets
+
+    WS = [f"allow ws a.test:{PORT}/chat", f"allow ws a.test:{PORT}/refused"]
+
+    def test_node_has_a_websocket_over_http2(self):
+        with self.node():
+            got = self.sluice(self.WS, "node", self.client("h2_ws_client.mjs"), ORIGIN, "/chat", "h\u00e9llo" * 100)
+            self.assertEqual(got.out.splitlines(), ["offered true", "status 200", "frame 1 " + "h\u00e9llo" * 100, "close 4001 done", "end 0"], str(got))
+            [exchange] = [r for r in got.audit if r["type"] == "exchange"]
+            self.assertEqual((exchange["status"], exchange["close_code"], exchange["target"]["method"]), (200, 4001, "GET"))
+            for path, status in (("/refused", 404), ("/other", 403)):
+                got = self.sluice(self.WS, "node", self.client("h2_ws_client.mjs"), ORIGIN, path, "x")
+                self.assertIn(f"status {status}", got.out, str(got))
+            self.assertEqual(len(got.denials(path="/other")), 1)
+
+    def test_python_has_a_websocket_of_an_upstream_that_speaks_only_http2(self):
+        with self.node():
+            got = self.sluice(self.WS, PYTHON, self.client("ws_client.py"), f"wss://a.test:{PORT}/chat", "text:x")
+            lines = got.out.splitlines()
+            self.assertRegex(lines[0], "^open", str(got))
+            self.assertEqual(lines[1:], ["text x", "closed 4001 done"])
+
+    def test_a_websocket_over_http2_is_closed_with_a_reason_when_the_policy_changes(self):
+        with self.node(), self.running(self.WS, "node", self.client("h2_ws_client.mjs"), ORIGIN, "/chat", "hello", "wait") as process:
+            self.assertEqual([process.stdout.readline().strip() for _ in range(3)], ["offered true", "status 200", "frame 1 hello"])
+            self.policy.write_text(harness.policy_text([f"allow ws a.test:{PORT}/other"]))
+            process.send_signal(signal.SIGHUP)
+            self.assertEqual(process.stdout.readline().strip(), "close 1008 no longer allowed by the egress policy")
+            self.assertRegex(process.stdout.readline(), "^end 0")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,10 @@ class WebSockets(harness.SluiceTest):
         self.assertGreater(exchange["bytes_up"], 2000000)
         self.assertNotIn("error", exchange)
 
+    def test_node_over_http2_to_node_over_http11(self):
+        result = self.sluice(RULES, "node", self.client("h2_ws_client.mjs"), f"https://a.test:{NODE_TLS}", "/", "hello")
+        self.assertEqual(result.out.splitlines(), ["offered true", "status 200", "frame 1 hello", "close 4001 done", "end 0"], str(result))
+
     def test_python_to_python_in_the_clear(self):
         result = self.py(f"ws://a.test:{PY_PLAIN}/echo", "text:x", "bytes:100000")
         self.assertEqual(result.out.splitlines()[1:], ["text x", "bytes True", "closed 4001 done"], str(result))

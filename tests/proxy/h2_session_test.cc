@@ -206,8 +206,7 @@ std::vector<Case> BadFrames() {
       {"6.9.1 a connection window over 2^31-1", Frame(kWindowUpdate, 0, 0, U32(0x7fffffff)), kConnectionError, kFlowControlError},
       {"6.9.1 a stream window over 2^31-1", Post(1) + Frame(kWindowUpdate, 0, 1, U32(0x7fffffff)), kEither, kFlowControlError},
       {"6.9.2 INITIAL_WINDOW_SIZE that overflows a window",
-       Post(1) + Frame(kWindowUpdate, 0, 1, U32(0x70000000)) + SettingsFrame({{4, 0x7fffffff}}), kEither,
-       kFlowControlError},
+       Post(1) + Frame(kWindowUpdate, 0, 1, U32(0x70000000)) + SettingsFrame({{4, 0x7fffffff}}), kEither, kFlowControlError},
       {"6.10 CONTINUATION on stream 0",
        Frame(kHeaders, kEndStream, 1, Hpack(GetFields("a.test"))) + Frame(kContinuation, kEndHeaders, 0, Hpack({{"x", "1"}})),
        kConnectionError},
@@ -270,8 +269,8 @@ std::vector<Case> BadMessages() {
       {"8.3.1 :authority twice",
        fields({{":method", "GET"}, {":scheme", "https"}, {":authority", a}, {":authority", a}, {":path", "/"}}), kStreamError},
       {"8.5 CONNECT with :path", fields({{":method", "CONNECT"}, {":authority", a}, {":path", "/"}}), kStreamError},
-      {"RFC 8441 :protocol without the setting",
-       fields({{":method", "CONNECT"}, {":protocol", "websocket"}, {":scheme", "https"}, {":authority", a}, {":path", "/"}}),
+      {"RFC 8441 :protocol beside another method than CONNECT",
+       fields({{":method", "GET"}, {":protocol", "websocket"}, {":scheme", "https"}, {":authority", a}, {":path", "/"}}),
        kStreamError},
   };
 }

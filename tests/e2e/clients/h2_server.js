@@ -4,7 +4,32 @@ const fs = require('fs');
 const http2 = require('http2');
 
 const [address, port, certificate, key, repositories] = process.argv.slice(2);
-const server = http2.createSecureServer({cert: fs.readFileSync(certificate), key: fs.readFileSync(key)});
+const server = http2.createSecureServer({cert: fs.readFileSync(certificate), key: fs.readFileSync(key),
+  settings: {enableConnectProtocol: true}});
+
+// A WebSocket that says short frames back and answers a close frame.
+function websocket(stream, headers) {
+  if (headers[':path'] === '/refused') { stream.respond({':status': 404}); return stream.end(); }
+  stream.respond({':status': 200});
+  let bytes = Buffer.alloc(0);
+  stream.on('data', (chunk) => {
+    bytes = Buffer.concat([bytes, chunk]);
+    for (;;) {
+      const long = (bytes[1] & 127) === 126;
+      const start = long ? 8 : 6;
+      if (bytes.length < start) return;
+      const size = long ? bytes.readUInt16BE(2) : bytes[1] & 127;
+      if (bytes.length < start + size) return;
+      const masked = (bytes[1] & 128) !== 0;
+      const mask = bytes.subarray(start - 4, start);
+      const payload = Buffer.from(bytes.subarray(start, start + size)).map((byte, at) => byte ^ mask[at % 4]);
+      const opcode = masked ? bytes[0] & 15 : 8;
+      stream.write(Buffer.concat([Buffer.from([0x80 | opcode, ...(size < 126 ? [size] : [126, size >> 8, size & 255])]), payload]));
+      if (opcode === 8) return stream.end();
+      bytes = bytes.subarray(start + size);
+    }
+  });
+}
 
 // git's own server, as a CGI program.
 function git(stream, headers) {
@@ -31,6 +56,7 @@ function git(stream, headers) {
 server.on('stream', (stream, headers) => {
   stream.on('error', () => {});
   const path = headers[':path'];
+  if (headers[':protocol'] === 'websocket') return websocket(stream, headers);
   if (repositories && path.includes('.git/')) return git(stream, headers);
   if (path === '/pub/reset') return stream.close(http2.constants.NGHTTP2_ENHANCE_YOUR_CALM);
   if (path === '/pub/hints') stream.additionalHeaders({':status': 103, link: '</style.css>'});
