@@ -69,10 +69,10 @@ struct Obtained {
   std::shared_ptr<H2Upstream> shared{};  ///< HTTP/2, in the pool already
 };
 
-/// Takes what the pools have, or dials. `usable` judges the address of a connection that is there, `judge` one to be dialled;
-/// both must live until it is done. `ready` is a connection made ahead, or null.
+/// Takes what the pools have, or dials. `usable` judges the address of a connection that is there (nothing where only a proxy
+/// knows it), `judge` one to be dialled; both must live until it is done. `ready` is a connection made ahead, or null.
 [[nodiscard]] Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme,
                                                 DialTarget target, UpstreamPtr ready, AddressJudge judge,
-                                                std::function<bool(const IpAddress&)> usable);
+                                                std::function<bool(std::optional<IpAddress>)> usable);
 
 }  // namespace sluice::proxy

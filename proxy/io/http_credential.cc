@@ -19,7 +19,7 @@ Task<HttpSession::After> HttpSession::RefuseCredential(Denial denial) {
 
 Task<std::optional<HttpSession::After>> HttpSession::UseCredential() {
   astray_.reset();
-  std::optional<Denial> denial = co_await judge_.UseCredential(flow_.waiter, upstream_->address);
+  std::optional<Denial> denial = co_await judge_.UseCredential(flow_.waiter, upstream_->known_address());
   if (flow_.waiter.cancelled()) {
     if (!denial) judge_.RecordExchange("closed meanwhile", 0);
     co_return After::kClosed;

@@ -33,7 +33,7 @@ Task<HttpSession::After> HttpSession::Forward() {
       co_return co_await RefuseUpstream(std::move(refused));
     }
     if (leg_ != nullptr) co_return co_await ForwardOverLeg();
-    flow_.dialled = judge_.upstream_address = upstream_->address;
+    flow_.dialled = judge_.upstream_address = upstream_->known_address();
     request_out_ = judge_.framing;
     if (judge_.uses_credentials()) {
       const std::optional<After> ended = co_await UseCredential();
@@ -60,7 +60,9 @@ Task<HttpSession::After> HttpSession::Forward() {
                        : exchange_fault_.status == 504 ? "http_response_timeout"
                        : exchange_fault_               ? "http_protocol_error"
                                                        : "connection_terminated";
-    lost.detail = by_client ? std::string(failure_) : fmt::format("{} answered with {}", judge_.host_field(), failure_);
+    const DialTarget& dial = judge_.dial();
+    const std::string answerer = IsForwarded(dial) ? fmt::format("the upstream proxy {}", dial.via->name) : judge_.host_field();
+    lost.detail = by_client ? std::string(failure_) : fmt::format("{} answered with {}", answerer, failure_);
     judge_.request.close = true;
     co_return co_await RefuseUpstream(std::move(lost));
   }
@@ -70,16 +72,17 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
   UpstreamPool& pool = flow_.worker().pool();
   if (judge_.scheme() == policy::Scheme::kHttps && flow_.worker().h2_pool().Known(judge_.pool_key()) == H2Pool::Speaks::kH2Only)
     co_return co_await ObtainLeg();
-  const auto usable = [this](const IpAddress& address) { return judge_.Usable(address); };
-  if (UpstreamPtr own = std::move(own_); own != nullptr && IsIdle(*own) && usable(own->address)) {
+  const auto usable = [this](const Upstream& upstream) { return judge_.Usable(upstream.known_address()); };
+  if (UpstreamPtr own = std::move(own_); own != nullptr && own_key_ == judge_.pool_key() && IsIdle(*own) && usable(*own)) {
     upstream_ = std::move(own);
     upstream_->reused = true;
     co_return std::nullopt;
   }
-  if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
+  // It was made before it was known which way this request takes.
+  if (prepared_ != nullptr && (!Fits(*prepared_, judge_.dial()) || !usable(*prepared_))) prepared_.reset();
   if (prepared_ == nullptr) {
     const Upstream* idle = pool.Peek(judge_.pool_key());
-    if (idle != nullptr && usable(idle->address)) {
+    if (idle != nullptr && usable(*idle)) {
       upstream_ = pool.Take(judge_.pool_key());
       co_return std::nullopt;
     }
@@ -92,7 +95,7 @@ Task<std::optional<DialFailure>> HttpSession::Obtain() {
     if (!dialled) co_return std::move(dialled.error());
     upstream_ = std::move(*dialled);
   }
-  if (judge_.scheme() == policy::Scheme::kHttp || upstream_->stream.tls()) co_return std::nullopt;
+  if (judge_.scheme() == policy::Scheme::kHttp || upstream_->secured) co_return std::nullopt;
   DialTarget target = judge_.dial();
   auto failure = co_await SecureUpstream(flow_.worker(), flow_.waiter, *upstream_, std::move(target));
   if (!failure) co_return failure;
@@ -107,6 +110,12 @@ void HttpSession::BeginExchange() {
   up_out_.Clear();
   if (judge_.upgrade == policy::Upgrade::kWebSocket) {
     AskForWebSocket(target);
+  } else if (IsForwarded(judge_.dial())) {
+    // To a proxy that reads requests: in absolute form, and with what only the proxy is shown.
+    HeadEdits edits = judge_.edits;
+    if (!upstream_->proxy_authorization.empty()) edits.added.emplace_back("proxy-authorization", upstream_->proxy_authorization);
+    AppendRequestHead(&up_out_, judge_.request,
+                      {fmt::format("http://{}{}", judge_.host_field(), target), judge_.host_field(), request_out_, &edits});
   } else {
     AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
   }
@@ -286,6 +295,11 @@ Fault HttpSession::TakeResponseHead(size_t size) {
     in.Consume(size);
     return {};
   }
+  if (response_.status == 407 && IsForwarded(judge_.dial())) {
+    // What is idle has been given the same login.
+    flow_.worker().pool().Drop(judge_.pool_key());
+    return {502, "407: it was shown no login, or does not take the one it was shown"};
+  }
   upstream_->bound |= BindsConnection(response_, "www-authenticate");
   response_framing_ = *framing;
   const bool measured = framing->kind == BodyKind::kNone || framing->kind == BodyKind::kLength;
@@ -412,6 +426,7 @@ HttpSession::After HttpSession::FinishExchange() {
   if (upstream_reusable_ && complete && upstream_->in.empty()) {
     if (upstream_->bound) {
       own_ = std::move(upstream_);
+      own_key_ = judge_.pool_key();
     } else {
       flow_.worker().pool().Give(judge_.pool_key(), std::move(upstream_), flow_.worker().reactor().now());
     }

@@ -16,7 +16,9 @@ Task<std::optional<DialFailure>> HttpSession::ObtainLeg() {
   std::string key = judge_.pool_key();
   DialTarget target = judge_.dial();
   AddressJudge judge = judge_.ForDialling();
-  std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return judge_.Usable(address); };
+  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
+    return judge_.Usable(address);
+  };
   auto obtained = co_await proxy::Obtain(worker, flow_.waiter, std::move(key), judge_.scheme(), std::move(target), nullptr,
                                          std::move(judge), std::move(usable));
   if (!obtained) co_return std::move(obtained.error());
