@@ -78,6 +78,20 @@ class RunFormatter : public CLI::Formatter {
   }
 };
 
+void AddVia(CLI::App* sub, sluice::app::ViaFlags* via) {
+  CLI::Option* url = sub->add_option("--via", via->url,
+                                     "Upstream proxy for what the policy names none for: http://, https:// or socks5://HOST:PORT")
+                         ->type_name("URL");
+  sub->add_option("--via-auth", via->auth, "What that proxy is shown, as in 'basic env PROXY_LOGIN' or 'bearer file /run/token'")
+      ->type_name("SOURCE")
+      ->needs(url);
+  sub->add_option("--via-ca", via->ca, "The only roots (PEM) for an https proxy")->type_name("FILE")->needs(url);
+  sub->add_option("--via-except", via->except, "Reached without that proxy: a name, .suffix, prefix or host:port; repeatable")
+      ->type_name("HOST")
+      ->allow_extra_args(false)
+      ->needs(url);
+}
+
 // What `run` and `proxy` have in common.
 void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   sub->add_option("-p,--policy", served->policy, "Policy file")->type_name("FILE");
@@ -94,6 +108,13 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   sub->add_option("--upstream-ca", served->upstream_ca, "Trust these roots (PEM) for upstreams, beside the system's; repeatable")
       ->type_name("FILE")
       ->allow_extra_args(false);
+  CLI::Option* ca_cert =
+      sub->add_option("--ca-cert", served->ca_cert, "Inspect with this authority (PEM) instead of one made at start")
+          ->type_name("FILE");
+  CLI::Option* ca_key = sub->add_option("--ca-key", served->ca_key, "Its key (PEM, no password)")->type_name("FILE");
+  ca_cert->needs(ca_key);
+  ca_key->needs(ca_cert);
+  AddVia(sub, &served->via);
   sub->add_option("--name", served->name, fmt::format("Sandbox name in records (default: {})", default_name))->type_name("NAME");
   sub->add_option("-l,--label", served->labels, "Label in every record; repeatable")
       ->type_name("KEY=VALUE")

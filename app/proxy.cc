@@ -17,6 +17,7 @@
 #include "app/exit_code.h"
 #include "app/file.h"
 #include "app/host.h"
+#include "app/own_authority.h"
 #include "app/proxy_listener.h"
 #include "app/reload.h"
 #include "app/run.h"
@@ -143,8 +144,11 @@ Result<Plan> MakePlan(const ProxyOptions& options) {
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
   plan.engine = *std::move(engine);
-  if (auto loaded = plan.secrets->Load(plan.snapshot->credentials()); !loaded) return std::unexpected(loaded.error());
+  if (auto loaded = plan.secrets->Load(plan.snapshot->credentials(), plan.snapshot->proxies()); !loaded) return std::unexpected(loaded.error());
   plan.engine.secrets = plan.secrets;
+  auto authority = MakeAuthority(options.ca_cert, options.ca_key, {});
+  if (!authority) return std::unexpected(authority.error());
+  plan.engine.authority = *std::move(authority);
   if (auto clients = PlanClients(options, &plan); !clients) return std::unexpected(clients.error());
   if (auto open = CheckOpen(options, plan); !open) return std::unexpected(open.error());
   if (!options.tokens.empty() && options.tls_certificate.empty() && !std::ranges::all_of(plan.listen, IsLoopbackOnly))
@@ -300,7 +304,7 @@ void Drain(const ProxyOptions& options, std::chrono::milliseconds longest, proxy
 Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& plan) {
   auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return snapshot;
-  if (auto read = plan.secrets->Load((*snapshot)->credentials()); !read) return std::unexpected(read.error());
+  if (auto read = plan.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
   if (plan.tokens != nullptr) {
     auto tokens = ReadTokens(options.tokens);
     if (!tokens) return std::unexpected(tokens.error());
@@ -312,10 +316,8 @@ Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& p
 
 Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& listener, audit::Writer& writer) {
   policy::CurrentPolicy policy(plan.snapshot);
-  auto authority = proxy::TlsAuthority::Create();
-  if (!authority) return std::unexpected(authority.error());
-  if (auto written = WriteAuthority(options, (*authority)->pem()); !written) return written;
-  plan.engine.authority = *std::move(authority);
+  if (auto written = WriteAuthority(options, plan.engine.authority->pem()); !written) return written;
+  plan.secrets->Watch();
   for (const ListenAddress& address : listener.addresses())
     if (address.unix_path.empty()) plan.clients->own.push_back(address.endpoint);
   plan.engine.explicit_proxy = plan.clients;

@@ -18,6 +18,7 @@
 #include "app/held_files.h"
 #include "app/host.h"
 #include "app/host_sockets.h"
+#include "app/own_authority.h"
 #include "app/reload.h"
 #include "app/sandbox.h"
 #include "app/served_policy.h"
@@ -102,15 +103,20 @@ supervisor::Variables InheritedEnvironment(const Trust& trust) {
   return variables;
 }
 
+proxy::SeenTrees SeenTrees(const supervisor::LaunchSpec& spec) {
+  proxy::SeenTrees trees{spec.work_directory};
+  trees.insert(trees.end(), spec.read_write.begin(), spec.read_write.end());
+  trees.insert(trees.end(), spec.read_only.begin(), spec.read_only.end());
+  return trees;
+}
+
 // What rules send with requests. Read before anything is started, so that one that is missing is an error of the start; taken out
 // of this process's own environment.
 Result<std::shared_ptr<proxy::SecretStore>> ReadSecrets(const policy::Snapshot& snapshot, const supervisor::LaunchSpec& spec) {
   proxy::SecretStoreOptions options;
-  options.trees = {spec.work_directory};
-  options.trees.insert(options.trees.end(), spec.read_write.begin(), spec.read_write.end());
-  options.trees.insert(options.trees.end(), spec.read_only.begin(), spec.read_only.end());
+  options.trees = SeenTrees(spec);
   auto secrets = std::make_shared<proxy::SecretStore>(std::move(options));
-  if (auto loaded = secrets->Load(snapshot.credentials()); !loaded) return std::unexpected(loaded.error());
+  if (auto loaded = secrets->Load(snapshot.credentials(), snapshot.proxies()); !loaded) return std::unexpected(loaded.error());
   return secrets;
 }
 
@@ -121,20 +127,18 @@ Result<void> AddStandIns(const RunOptions& options, const proxy::SecretStore& se
   };
   for (const std::string& addition : options.environment)
     if (const auto taken = secrets.variables().find(addition); taken != secrets.variables().end() && !is_stand_in(addition))
-      return Fail(
-          Code::kInvalid,
-          fmt::format("--env {}: it holds the secret of credential {}, which the command must not see; `send: placeholder "
-                      "{}` gives the command a stand-in",
-                      addition, taken->second, addition));
+      return Fail(Code::kInvalid,
+                  fmt::format("--env {}: it holds the secret of {}, which the command must not see; `send: placeholder "
+                              "{}` gives the command a stand-in",
+                              addition, taken->second, addition));
   std::erase_if(*variables, [&](const auto& variable) { return is_stand_in(variable.first); });
   for (const auto& [name, value] : *variables)
-    if (const std::string credential = secrets.SecretIn(value); !credential.empty())
-      return Fail(Code::kInvalid, fmt::format("the variable {} would show the command the secret of credential {}: leave it out",
-                                              name, credential));
-  for (const std::string& argument : options.command)
-    if (const std::string credential = secrets.SecretIn(argument); !credential.empty())
+    if (const std::string owner = secrets.SecretIn(value); !owner.empty())
       return Fail(Code::kInvalid,
-                  fmt::format("an argument of the command holds the secret of credential {}: leave it out", credential));
+                  fmt::format("the variable {} would show the command the secret of {}: leave it out", name, owner));
+  for (const std::string& argument : options.command)
+    if (const std::string owner = secrets.SecretIn(argument); !owner.empty())
+      return Fail(Code::kInvalid, fmt::format("an argument of the command holds the secret of {}: leave it out", owner));
   for (const auto& given : secrets.stand_ins()) variables->emplace_back(given.variable, given.text);
   return {};
 }
@@ -235,18 +239,23 @@ Result<Plan> MakePlan(const RunOptions& options) {
   if (!secrets) return std::unexpected(secrets.error());
   plan.sandbox.engine.secrets = *secrets;
   plan.spec.hide = (*secrets)->files();
+  if (!options.ca_key.empty()) {
+    auto key = FindAuthorityKey(options.ca_key, SeenTrees(plan.spec));
+    if (!key) return std::unexpected(key.error());
+    plan.spec.hide.push_back(key->real);
+  }
   plan.trust = FindTrust();
   if (auto added = AddTrust(options, plan.trust, **secrets, &plan.spec); !added) return std::unexpected(added.error());
   DescribeSpec(plan.spec);
   return plan;
 }
 
-// While the sandbox's first processes build what they live in.
-Result<void> MakeAuthority(const Trust& trust, supervisor::Workload& workload, SandboxOptions* options) {
-  auto authority = proxy::TlsAuthority::Create();
+// While the sandbox's first processes build what they live in: they were begun before, so that none of them ever holds the key.
+Result<void> ProvideAuthority(const RunOptions& options, supervisor::Workload& workload, Plan* plan) {
+  auto authority = MakeAuthority(options.ca_cert, options.ca_key, SeenTrees(plan->spec));
   if (!authority) return std::unexpected(authority.error());
-  options->engine.authority = *std::move(authority);
-  return ProvideTrust(trust, options->engine.authority->pem(),
+  plan->sandbox.engine.authority = *std::move(authority);
+  return ProvideTrust(plan->trust, plan->sandbox.engine.authority->pem(),
                       [&workload](const UniqueFd& content) { return workload.Provide(content); });
 }
 
@@ -261,7 +270,7 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     if (next)
       if (auto own = held.Check((*next)->files()); !own) return std::unexpected(own.error());
     if (next)
-      if (auto read = secrets.Load((*next)->credentials()); !read) return std::unexpected(read.error());
+      if (auto read = secrets.Load((*next)->credentials(), (*next)->proxies()); !read) return std::unexpected(read.error());
     return next;
   };
   secrets.Watch();
@@ -327,7 +336,7 @@ int Run(const RunOptions& options) {
   const HeldFiles held(plan->snapshot->files(), plan->spec);
   auto workload = supervisor::BeginLaunch(plan->spec, *capture);
   if (!workload) return LaunchExitCode(workload.error());
-  if (auto made = MakeAuthority(plan->trust, **workload, &plan->sandbox); !made) return LaunchExitCode(made.error());
+  if (auto made = ProvideAuthority(options, **workload, &*plan); !made) return LaunchExitCode(made.error());
   begun->End();
 
   policy::CurrentPolicy policy(plan->snapshot);

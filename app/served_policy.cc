@@ -16,6 +16,8 @@
 namespace sluice::app {
 namespace {
 
+constexpr size_t kLargestPem = 16u << 20;
+
 // What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
 // load, the rest by `sluice lint`.
 void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) {
@@ -33,21 +35,14 @@ void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) 
           options.policy);
 }
 
-// What the language has and the proxy does not carry out in this version. Ignored it would let out more than the policy says.
-Result<void> CheckCarriedOut(const policy::Snapshot& snapshot, std::string_view command) {
-  const auto refuse = [&](std::string_view what, const SourceSpan& span) {
-    return std::unexpected(
-        Error{Code::kInvalid,
-              fmt::format("{} not carried out by `{}` in this version; `lint`, `explain` and `prove` know it. Remove it to run",
-                          what, command),
-              0, span});
-  };
-  if (!snapshot.proxies().empty()) return refuse("`proxies` and `via` are", snapshot.proxies().front().span);
-  for (const policy::Credential& credential : snapshot.credentials())
-    if (credential.send.kind == policy::CredentialUse::Kind::kClientCertificate)
-      return refuse("`send: client-certificate` is", credential.span);
-  for (const policy::Rule& rule : snapshot.compiled().rules)
-    if (!rule.pins.empty()) return refuse("`pins` is", rule.span);
+// Read by each handshake with the proxy; a name mistyped is better told at once.
+Result<void> CheckProxyRoots(const policy::Snapshot& snapshot) {
+  for (const policy::UpstreamProxy& proxy : snapshot.proxies()) {
+    if (proxy.ca_file.empty()) continue;
+    if (auto content = ReadFile(proxy.ca_file, kLargestPem); !content)
+      return std::unexpected(
+          Error{Code::kInvalid, fmt::format("the roots of `{}`: {}", proxy.name, content.error().message), 0, proxy.span});
+  }
   return {};
 }
 
@@ -71,6 +66,9 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   policy::LoadOptions load;
   load.extra_allows = options.allows;
   load.extra_presets = options.presets;
+  auto via = ReadVia(options.via);
+  if (!via) return std::unexpected(via.error());
+  load.default_proxy = *std::move(via);
   auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
   if (!snapshot) return snapshot;
   if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
@@ -80,7 +78,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
         fmt::format("`{}`: `{}` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text, command), 0,
         rule->span});
   }
-  if (auto carried = CheckCarriedOut(**snapshot, command); !carried) return std::unexpected(carried.error());
+  if (auto rooted = CheckProxyRoots(**snapshot); !rooted) return std::unexpected(rooted.error());
   for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
     LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
   TellImport(**snapshot, options);

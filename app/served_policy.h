@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/via_flags.h"
 #include "audit/audit.h"
 #include "base/result.h"
 #include "policy/snapshot.h"
@@ -21,6 +22,9 @@ struct ServedOptions {
   std::string audit;                   ///< file; empty: none
   std::vector<std::string> resolvers;  ///< "IP" or "IP:PORT"
   std::vector<std::string> upstream_ca;
+  std::string ca_cert;  ///< PEM file of an authority of the user's own; empty: one is made
+  std::string ca_key;
+  ViaFlags via;
   std::string name;
   std::vector<std::string> labels;  ///< "k=v"
   bool quiet = false;

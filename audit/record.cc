@@ -96,6 +96,7 @@ void AddTarget(Members* members, const policy::EventTarget& target) {
   members->Optional("path", Redact(target.path));
   members->Optional("query", Redact(QueryKeys(target.query)));
   if (!target.asked.empty()) members->Raw("asked", AskedArray(target.asked));
+  members->Optional("via", target.via);
   members->Close();
 }
 

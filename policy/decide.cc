@@ -2,8 +2,10 @@
 #include <bit>
 
 #include "policy/body_rules.h"
+#include "policy/credential.h"
 #include "policy/index.h"
 #include "policy/layers.h"
+#include "policy/no_proxy.h"
 #include "policy/target.h"
 
 namespace sluice::policy {
@@ -110,14 +112,14 @@ Decision Granted(const Snapshot::Compiled& compiled, const RequestQuery& request
 }
 
 // The upstream proxy of an opaque connection: what the allows say that let it pass. False where they say two things.
-bool RouteOpaque(const Snapshot::Compiled& compiled, const ConnectionView& connection, ConnectDecision* decision) {
+bool RouteOpaque(const Snapshot::Compiled& compiled, const ConnectionView& connection, Decision* decision) {
   Grant grant;
   ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
     const Rule& rule = compiled.rules[i];
     if (rule.allow && (rule.verb == Verb::kTcp || rule.verb == Verb::kTls) && AllowCoversConnection(rule, connection))
       grant.Add(compiled, i);
   });
-  decision->decision.via = grant.Via(compiled);
+  decision->via = grant.Via(compiled);
   return !grant.conflict;
 }
 
@@ -177,7 +179,7 @@ ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcep
   });
   ConnectDecision decision = Judge(layers);
   const bool opaque = decision.verdict == ConnectVerdict::kOpaqueTcp || decision.verdict == ConnectVerdict::kOpaqueTls;
-  if (opaque && compiled_->any_via && !RouteOpaque(*compiled_, connection, &decision)) return Deny(Reason::kInternal);
+  if (opaque && compiled_->any_via && !RouteOpaque(*compiled_, connection, &decision.decision)) return Deny(Reason::kInternal);
   if (decision.decision.reason == Reason::kNoRule) decision.decision.reason = WhyNoAllow(*compiled_, connection);
   if (decision.allowed() || compiled_->mode == Mode::kEnforce) return decision;
   if (GuardRefuses(layers, connection)) {
@@ -243,6 +245,7 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   Decision decision;
   if (layers.outer_deny == kNoIndex && opaque != kNoIndex) {
     decision = {true, Reason::kAllowed, RuleRef{opaque}, false};
+    if (compiled_->any_via && !RouteOpaque(*compiled_, connection, &decision)) return {};
   } else if (deny != kNoIndex) {
     decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
   } else {
@@ -258,6 +261,53 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
     decision.via = compiled_->settings.proxy;
   }
   return decision;
+}
+
+std::optional<Decision> Snapshot::DecideWay(const ConnectQuery& query) const noexcept {
+  const ConnectionView connection(query);
+  std::optional<Grant> common;
+  bool one = true;
+  const auto pins = [&](const Grant& grant) {
+    return grant.pinned == kNoIndex ? std::span<const Pin>{} : std::span<const Pin>(compiled_->rules[grant.pinned].pins);
+  };
+  ForEachCandidate(*compiled_, query, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (!rule.allow || !IsInner(rule.verb) || !AllowCoversConnection(rule, connection)) return;
+    Grant grant;
+    grant.Add(*compiled_, i);
+    const bool certificate = grant.credential != kNoIndex16 &&
+                             compiled_->credentials[grant.credential].send.kind == CredentialUse::Kind::kClientCertificate;
+    if (!certificate) grant.credential = kNoIndex16;
+    if (!common) common = grant;
+    one = one && grant.Via(*compiled_) == common->Via(*compiled_) && grant.credential == common->credential &&
+          std::ranges::equal(pins(grant), pins(*common));
+  });
+  Decision way{.allowed = true, .reason = Reason::kAllowed};
+  way.via = compiled_->settings.proxy;
+  if (common) {
+    way.via = common->Via(*compiled_);
+    way.credential = common->credential;
+    way.pinned_by = RuleRef{common->pinned};
+    way.rule = RuleRef{common->rule};
+  }
+  // What no rule allows, `mode: audit` sends by the way of the settings.
+  if (compiled_->mode == Mode::kAudit)
+    one = one && way.via == compiled_->settings.proxy && way.credential == kNoIndex16 && way.pinned_by == RuleRef::kNone;
+  if (!one) return std::nullopt;
+  return way;
+}
+
+bool Snapshot::IsLookedUpByProxy(std::string_view name) const noexcept {
+  const auto sends = [&](uint16_t proxy) { return proxy != kNoIndex16 && !IsExcepted(compiled_->proxies[proxy], name, {}, 0); };
+  if (compiled_->proxies.empty()) return false;
+  const bool by_default = sends(compiled_->settings.proxy);
+  bool found = by_default && compiled_->mode == Mode::kAudit;
+  ForEachByName(*compiled_, name, [&](uint32_t i) {
+    const Rule& rule = compiled_->rules[i];
+    if (!rule.allow || !(IsInner(rule.verb) || rule.verb == Verb::kTls || rule.verb == Verb::kTcp)) return;
+    found |= sends(rule.proxy) || (by_default && rule.proxy == kNoIndex16 && rule.ip.empty() && !rule.host.cidr);
+  });
+  return found;
 }
 
 NameDecision Snapshot::DecideName(const NameQuery& query) const noexcept {

@@ -29,6 +29,7 @@ struct EventTarget {
   std::string query;   ///< keys only: "a=&b=" (values never leave the data path)
   /// What the body asked for, where it was read: "graphql mutation createIssue", "update refs/heads/main". Bounded; no values.
   std::vector<std::string> asked{};
+  std::string via{};  ///< the upstream proxy that is used, by its name in the policy
 };
 
 struct DecisionEvent {

@@ -268,7 +268,7 @@ bool DenyCoversProcess(const Rule& rule, const Process* process) {
 }
 
 bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection) {
-  if (!connection.query.address) return true;
+  if (!connection.query.address) return !connection.query.remote || (rule.ip.empty() && !rule.host.cidr);
   const IpAddress& address = *connection.query.address;
   if (!rule.ip.empty() && std::none_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return Holds(c, address); }))
     return false;
@@ -279,7 +279,7 @@ bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection) {
 
 bool DenyCoversAddress(const Rule& rule, const ConnectionView& connection) {
   if (rule.ip.empty()) return true;
-  if (!connection.query.address) return false;
+  if (!connection.query.address) return connection.query.remote;
   return std::any_of(rule.ip.begin(), rule.ip.end(), [&](const Cidr& c) { return Holds(c, *connection.query.address); });
 }
 

@@ -41,7 +41,7 @@ struct ConnectionView {
 [[nodiscard]] bool AllowCoversProcess(const Rule& rule, const Process* process);
 [[nodiscard]] bool DenyCoversProcess(const Rule& rule, const Process* process);
 [[nodiscard]] bool AllowCoversAddress(const Rule& rule, const ConnectionView& connection);
-/// An unresolved name has no address yet: denies by address wait for it.
+/// An unresolved name has no address yet: denies by address wait for it, unless nobody here will ever know it.
 [[nodiscard]] bool DenyCoversAddress(const Rule& rule, const ConnectionView& connection);
 [[nodiscard]] bool CoversPort(const Rule& rule, uint16_t port);
 

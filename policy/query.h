@@ -50,6 +50,9 @@ struct ConnectQuery {
   /// The address to be dialled. Absent while the name is unresolved: the answer is then a preliminary one, the best that any
   /// public or listed address could get, and must be asked again with each address before dialling.
   std::optional<IpAddress> address{};
+  /// `address` is absent for good: an upstream proxy looks the name up. No allow that speaks of addresses holds then, and every
+  /// deny that does (exact point 1).
+  bool remote = false;
   uint16_t port = 0;
   Transport transport = Transport::kTcp;
   WallTime now{};

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,11 @@ class Snapshot {
   /// Whether some allow may lead from `query.host` to `query.address` on whatever port: what the resolver asks before it answers.
   /// Port and transport are not looked at. Denials, and the port, are the connection's to judge: this is no permission to dial.
   [[nodiscard]] Decision DecideAnswer(const ConnectQuery& query) const noexcept;
+  /// The way of travel (via, pinned_by, credential) that all requests of an inspected connection have in common, so that the
+  /// connection can be made before one of them was read. `credential` is a client certificate or none. Absent: they differ.
+  [[nodiscard]] std::optional<Decision> DecideWay(const ConnectQuery& query) const noexcept;
+  /// Whether some connection to the name goes through an upstream proxy, which then looks the name up in the resolver's place.
+  [[nodiscard]] bool IsLookedUpByProxy(std::string_view name) const noexcept;
   /// No rule at all is a denial here too; the supervisor allows paths below the workload's writable trees itself.
   [[nodiscard]] Decision DecideUnix(const UnixQuery& query) const noexcept;
 

@@ -95,13 +95,16 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
   // Not granted for itself, yet the name is: no such record, rather than a denial for every browser's HTTPS question.
   const bool other = judged.as != type;
   const bool asks = !other && (IsAddress(type) || IsRelayed(type));
-  const LookupPtr hit = asks && IsAddress(type) ? upstream_.Peek(query.name) : nullptr;
-  if (asks && hit == nullptr && !judged.decision.decision.audit_only) {
+  // Looked up by whoever it is sent to, it is not looked up here, where the question may not be meant to be seen.
+  const bool remote = asks && IsAddress(type) && snapshot_->IsLookedUpByProxy(query.name);
+  const LookupPtr hit = asks && !remote && IsAddress(type) ? upstream_.Peek(query.name) : nullptr;
+  if (asks && !remote && hit == nullptr && !judged.decision.decision.audit_only) {
     if (auto why = limiter_.JudgeUpstream(now)) return DenyByLimit(query, process, judged.decision, *why, Rcode::kServFail);
   }
   if (!Record(query, process, judged.decision.decision, {})) return Unrecorded(query);
   if (type == Type::kAny) return MinimalAny(query);
   if (!asks) return NoData(query, {});
+  if (remote) return Synthetic(query, kLocalTtl);
   if (hit != nullptr) return FromLookup(query, process, *hit);
   return std::make_unique<Work>(Work{query, client.transport, process, generation_});
 }
@@ -267,13 +270,17 @@ Message ServerCore::FromLookup(const Query& query, const policy::ProcessPtr& pro
   }
   if (auto denied = DenyByAlias(query, process, lookup.found.chain)) return std::move(*denied);
   if (auto filtered = FilterAddresses(query, process, lookup.found.addresses)) return std::move(*filtered);
+  return Synthetic(query, static_cast<uint32_t>(lookup.found.ttl.count()));
+}
+
+Message ServerCore::Synthetic(const Query& query, uint32_t ttl) {
   const Family family = query.question.type == Type::kA ? Family::kV4 : Family::kV6;
   const auto address = pool_.AddressFor(query.name, family);
   if (!address) {
     if (!std::exchange(told_of_exhaustion_, true)) LogWarn("resolver: {}; new names get SERVFAIL", address.error().message);
     return Failed(query, Rcode::kServFail, Ede::kOther, address.error().message);
   }
-  return WithAddresses(query, std::span(&*address, 1), static_cast<uint32_t>(lookup.found.ttl.count()));
+  return WithAddresses(query, std::span(&*address, 1), ttl);
 }
 
 Message ServerCore::FromWire(const Query& query, const policy::ProcessPtr& process, const Result<Wire>& wire) {

@@ -76,6 +76,7 @@ class ServerCore {
   [[nodiscard]] std::optional<Message> FilterAddresses(const Query& query, const policy::ProcessPtr& process,
                                                        std::span<const IpAddress> addresses);
   [[nodiscard]] Message FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup);
+  [[nodiscard]] Message Synthetic(const Query& query, uint32_t ttl);
   [[nodiscard]] Message FromWire(const Query& query, const policy::ProcessPtr& process, const Result<Wire>& wire);
   /// False: the sink keeps no record, so nothing may be answered.
   [[nodiscard]] bool Record(const Query& query, const policy::ProcessPtr& process, const policy::Decision& decision,

@@ -17,7 +17,7 @@ _sluice() {
     [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
   done
   case $prev in
-    --policy | --audit | --upstream-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest)
+    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
@@ -53,16 +53,17 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "required" -- "$cur")
       return
       ;;
-    --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --name | --label | --timeout | --ip | --at) return ;;
+    --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
     "") mapfile -t COMPREPLY < <(compgen -W "run proxy lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --rw --ro --env --cwd --name --label \
-        --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --ca-cert --ca-key --via --via-auth \
+        --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --upstream-ca --ca-out --bundle-out --print-env \
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --upstream-ca --ca-cert --ca-key --via --via-auth \
+        --via-ca --via-except --ca-out --bundle-out --print-env \
         --tokens --listen-tls-cert --listen-tls-key --client-ca --proxy-protocol --proxy-protocol-from --allow-open --drain --name --label --quiet \
         --verbose --help" -- "$cur")
       ;;

@@ -18,6 +18,12 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l preset -x -d 'Rules o
 complete -c sluice -n '__fish_seen_subcommand_from run' -l audit -r -F -d 'Write records here, as JSON Lines'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l resolver -x -d 'Upstream resolver'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l upstream-ca -r -F -d 'Trust this authority upstream'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-cert -r -F -d 'Inspect with this authority'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-key -r -F -d 'Key of that authority'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l via -x -d 'Upstream proxy'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l via-auth -x -d 'Where the login for that proxy is'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l via-ca -r -F -d 'Roots for that proxy'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l via-except -x -d 'Reached without that proxy'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l rw -x -a '(__fish_complete_directories)' -d 'Folder the program may write'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ro -x -a '(__fish_complete_directories)' -d 'Folder the program may read'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l env -x -a '(set -nx)' -d 'Pass or set a variable'
@@ -35,6 +41,12 @@ complete -c sluice -n '__fish_seen_subcommand_from proxy' -l preset -x -d "Rules
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l audit -r -F -d "Write records here, as JSON Lines"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l resolver -x -d "Upstream resolver"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l upstream-ca -r -F -d "Trust this authority upstream"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-cert -r -F -d "Inspect with this authority"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via -x -d "Upstream proxy"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-auth -x -d "Where the login for that proxy is"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-ca -r -F -d "Roots for that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-except -x -d "Reached without that proxy"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-out -r -F -d "Write the authority's certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l print-env -d "Print the variables that clients need"

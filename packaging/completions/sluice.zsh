@@ -28,6 +28,12 @@ _sluice() {
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
+            '--ca-cert[inspect with this authority]:file:_files' \
+            '--ca-key[key of that authority]:file:_files' \
+            '--via[upstream proxy]:url:' \
+            '--via-auth[where the login for that proxy is]:source:' \
+            '--via-ca[roots for that proxy]:file:_files' \
+            '*--via-except[reached without that proxy]:host:' \
             '*--rw[folder the program may write]:folder:_files -/' \
             '*--ro[folder the program may read]:folder:_files -/' \
             '*--env[pass or set a variable]:name:_parameters -g "*export*"' \
@@ -51,6 +57,12 @@ _sluice() {
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
+            '--ca-cert[inspect with this authority]:file:_files' \
+            '--ca-key[key of that authority]:file:_files' \
+            '--via[upstream proxy]:url:' \
+            '--via-auth[where the login for that proxy is]:source:' \
+            '--via-ca[roots for that proxy]:file:_files' \
+            '*--via-except[reached without that proxy]:host:' \
             "--ca-out[write the authority's certificate here]:file:_files" \
             "--bundle-out[write the system's roots and that certificate here]:file:_files" \
             '--print-env[print the variables that clients need]' \

@@ -176,6 +176,12 @@ class Loader {
       for (const Assertion& assertion : source_.assertions) asserted.push_back(assertion.rule);
       if (auto good = CheckExecutables(asserted); !good) return std::unexpected(good.error());
     }
+    if (options_.default_proxy && source_.settings.via.empty()) {
+      source_.settings.via = options_.default_proxy->name;
+      source_.settings.via_at = options_.default_proxy->span;
+      if (auto added = AddNamed<UpstreamProxy>({*options_.default_proxy}, "proxy", &source_.proxies); !added)
+        return std::unexpected(added.error());
+    }
     if (auto resolved = ResolveRoutes(&source_); !resolved) return std::unexpected(resolved.error());
     auto digest = TextDigest(DigestInput(source_));
     if (!digest) return std::unexpected(digest.error());

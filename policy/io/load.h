@@ -3,11 +3,13 @@
 // Reads a policy file and its includes from disk and compiles them.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "policy/credential.h"
 #include "policy/finding.h"
 #include "policy/snapshot.h"
 
@@ -16,6 +18,8 @@ namespace sluice::policy {
 struct LoadOptions {
   std::vector<std::string> extra_allows{};   ///< `--allow` texts, compiled as rules of a file named "--allow"
   std::vector<std::string> extra_presets{};  ///< `--preset` texts: "npm:host=registry.corp.example", the newest without a version
+  /// `--via`: the upstream proxy of every allow that names none and no address, where the policy's own settings name none either.
+  std::optional<UpstreamProxy> default_proxy{};
   /// Whether `by` paths are checked against this machine (a symlink or script there is an error). Off for `lint` elsewhere.
   bool check_executables = true;
   /// Reads a file in the file system's place, as `prove` does with an older commit's: gets a lexically normal path. Nothing:

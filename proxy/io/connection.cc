@@ -6,6 +6,7 @@
 
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
+#include "proxy/io/route.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
@@ -57,7 +58,11 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
     }
     looked = true;
   }
-  if (upstream != nullptr && !flow_.JudgeConnect(upstream->address).allowed()) upstream.reset();
+  DialTarget way = flow_.dial_target();
+  (void)RouteConnection(flow_.worker(), flow_.target(), flow_.JudgeConnect(std::nullopt), &way);
+  via_ = way.via != nullptr ? way.via->name : "";
+  way_ = WayKey(way);
+  if (upstream != nullptr && (!Fits(*upstream, way) || !flow_.JudgeUsing(*upstream).allowed())) upstream.reset();
   if (upstream == nullptr) {
     AddressJudge judge = [this](const IpAddress& address) {
       const auto decision = flow_.JudgeConnect(address);
@@ -65,7 +70,12 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
       answer.allowed = decision.allowed();
       return answer;
     };
-    DialTarget target = flow_.dial_target();
+    if (const auto remote = flow_.JudgeRemote(); way.via != nullptr && !remote.allowed()) {
+      (void)flow_.RecordConnect(policy::EventLayer::kConnect, remote, std::nullopt, {});
+      flow_.down.Close(Stream::How::kReset);
+      co_return;
+    }
+    DialTarget target = way;
     auto dialled = co_await Dial(flow_.worker(), flow_.waiter, std::move(target), std::move(judge));
     if (!dialled) {
       if (dialled.error().refused)
@@ -77,9 +87,9 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
     }
     upstream = std::move(*dialled);
   }
-  const auto decision = flow_.JudgeConnect(upstream->address);
+  const auto decision = flow_.JudgeUsing(*upstream);
   verdict_ = decision.verdict;
-  flow_.dialled = upstream->address;
+  flow_.dialled = upstream->known_address();
   if (verdict_ == policy::ConnectVerdict::kInspect) {
     co_await RunInspected(std::move(upstream));
     co_return;
@@ -92,14 +102,14 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
     }
   }
   if (verdict_ == policy::ConnectVerdict::kDeny) {
-    (void)flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->address, "no longer allowed");
+    (void)flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->known_address(), "no longer allowed");
     flow_.down.Close(Stream::How::kReset);
     RecordEnd(0, 0, "no longer allowed");
     co_return;
   }
   // Whoever approved the flow recorded that; only what the address adds is a decision of this place.
   const bool only_audited_now = decision.decision.audit_only && !flow_.JudgeConnect(std::nullopt).decision.audit_only;
-  if (only_audited_now && !flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->address, {})) {
+  if (only_audited_now && !flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->known_address(), {})) {
     flow_.down.Close(Stream::How::kReset);
     RecordEnd(0, 0, "audit queue full");
     co_return;
@@ -108,8 +118,14 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
 }
 
 Task<> Connection::RunRelay(UpstreamPtr upstream) {
-  const RelayOutcome outcome =
-      co_await Relay(flow_.worker().pipes(), flow_.worker().reactor(), flow_.waiter, flow_.down, upstream->stream);
+  Reactor& reactor = flow_.worker().reactor();
+  RelayOutcome outcome;
+  if (upstream->stream.tls()) {
+    Buffer first = std::move(upstream->in);
+    outcome = co_await RelayThroughTls(reactor, flow_.waiter, flow_.down, upstream->stream, std::move(first));
+  } else {
+    outcome = co_await Relay(flow_.worker().pipes(), reactor, flow_.waiter, flow_.down, upstream->stream);
+  }
   if (outcome.error == kNoPipe) {
     const policy::ConnectDecision full{policy::ConnectVerdict::kDeny,
                                        {false, policy::Reason::kLimit, policy::RuleRef::kNone, false}};
@@ -208,6 +224,10 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
   if (!offers_h2_) co_return AlpnOffer::kHttp11;
   Worker& worker = flow_.worker();
   DialTarget target = flow_.dial_target();
+  // Where requests may go different ways, HTTP/2 is for clients that speak nothing else.
+  if (!RouteInspectedTls(worker, flow_.target(), &target)) co_return AlpnOffer::kHttp11First;
+  const bool remote = target.via != nullptr && !target.name.empty();
+  if (remote && flow_.JudgeRemote().verdict != policy::ConnectVerdict::kInspect) co_return AlpnOffer::kHttp11First;
   std::string key = PoolKey(policy::Scheme::kHttps, target);
   if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown) {
     AddressJudge judge = [this](const IpAddress& address) {
@@ -216,8 +236,10 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
       answer.allowed = decision.verdict == policy::ConnectVerdict::kInspect;
       return answer;
     };
-    std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return flow_.AddressApproved(address); };
-    if (*prepared != nullptr && !usable((*prepared)->address)) prepared->reset();
+    std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
+      return address ? flow_.AddressApproved(*address) : flow_.JudgeRemote().allowed();
+    };
+    if (*prepared != nullptr && (!Fits(**prepared, target) || !usable((*prepared)->known_address()))) prepared->reset();
     UpstreamPtr ready = std::move(*prepared);
     std::string copy = key;
     auto obtained = co_await Obtain(worker, flow_.waiter, std::move(copy), policy::Scheme::kHttps, std::move(target),
@@ -257,6 +279,7 @@ void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string e
   event.time = SystemClock().Wall();
   event.connection = flow_.id();
   event.target = flow_.EventTargetFor(flow_.dialled);
+  event.target.via = via_;
   event.process = flow_.target().process;
   event.snapshot = flow_.worker().snapshot();
   event.rule = flow_.JudgeConnect(flow_.dialled).decision.rule;
@@ -267,10 +290,17 @@ void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string e
   (void)flow_.worker().shared().sink().Record(std::move(event));
 }
 
+// The same verdict, and through the same proxy.
+bool Connection::StillOpaque() {
+  DialTarget way = flow_.dial_target();
+  (void)RouteConnection(flow_.worker(), flow_.target(), flow_.JudgeConnect(std::nullopt), &way);
+  if (way_ && WayKey(way) != *way_) return false;
+  const bool remote = way_ && way.via != nullptr;
+  return (remote ? flow_.JudgeRemote() : flow_.JudgeConnect(flow_.dialled)).verdict == verdict_;
+}
+
 void Connection::Recheck() {
-  const bool allowed = h2_        ? h2_->Recheck()
-                       : session_ ? session_->StillAllowed()
-                                  : flow_.JudgeConnect(flow_.dialled).verdict == verdict_;
+  const bool allowed = h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque();
   if (!allowed) Cancel();
 }
 

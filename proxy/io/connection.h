@@ -3,6 +3,7 @@
 // One flow from acceptance to its end: judged, then relayed, or inspected.
 
 #include <optional>
+#include <string>
 
 #include "proxy/client_hello.h"
 #include "proxy/io/flow_context.h"
@@ -40,11 +41,14 @@ class Connection {
   /// Empty when the hello asks for what this connection is to.
   [[nodiscard]] std::string Mismatch(const ClientHello& hello) const;
   void RefuseTls(policy::Reason reason, std::string detail, uint8_t alert);
+  [[nodiscard]] bool StillOpaque();
   void RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string error);
 
   FlowContext flow_;
   policy::ConnectVerdict verdict_ = policy::ConnectVerdict::kDeny;
-  bool offers_h2_ = false;  ///< the client's hello does
+  std::string via_;                 ///< of an opaque connection: its upstream proxy's name
+  std::optional<std::string> way_;  ///< once it is opaque: WayKey
+  bool offers_h2_ = false;          ///< the client's hello does
   std::optional<HttpSession> session_;
   std::optional<H2Connection> h2_;
   SteadyTime started_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proxy/credential/secret.h"
+#include "proxy/io/route.h"
 #include "proxy/io/worker.h"
 #include "proxy/websocket_handshake.h"
 
@@ -65,6 +66,13 @@ void ExchangeJudge::Begin(uint64_t number) {
   text_edit = {};
   close_code = 0;
   bytes_up = bytes_down = 0;
+  ForgetWay();
+}
+
+void ExchangeJudge::ForgetWay() {
+  if (!IsRouted(dial_)) return;
+  dial_ = flow_.dial_target();
+  pool_key_ = PoolKey(scheme_, dial_);
 }
 
 void ExchangeJudge::Rest() {
@@ -137,6 +145,7 @@ Fault ExchangeJudge::Understand() {
 policy::RequestQuery ExchangeJudge::Query(std::optional<IpAddress> address) const {
   policy::RequestQuery query;
   query.connection = flow_.Query(address);
+  query.connection.remote = !address && is_remote();
   query.scheme = scheme_;
   query.method = request.method;
   query.target = &target_;
@@ -150,12 +159,64 @@ policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const {
   return flow_.worker().snapshot()->DecideRequest(Query(address));
 }
 
-ExchangeJudge::Verdict ExchangeJudge::Decide(std::optional<IpAddress> candidate) {
-  decided_for_ = candidate_ = candidate;
+// By what is known of the address: nothing, so that each allow that may cover the request has its say.
+void ExchangeJudge::ChooseWay() {
+  const bool was_routed = IsRouted(dial_);
+  RouteRequest(flow_.worker(), scheme_, decision_, &dial_);
+  // A proxy that reads requests need not let a connection become another protocol's, and reads HTTP/1.1 alone.
+  if (upgrade != policy::Upgrade::kNone || tunnels_) dial_.via_use = ViaUse::kTunnel;
+  if (was_routed || IsRouted(dial_)) pool_key_ = PoolKey(scheme_, dial_);
+}
+
+bool ExchangeJudge::TakesSameWay(const policy::Decision& decision) const {
+  if (!flow_.worker().has_ways()) return !IsRouted(dial_);
+  DialTarget other = flow_.dial_target();
+  RouteRequest(flow_.worker(), scheme_, decision, &other);
+  other.via_use = dial_.via_use;
+  // Pins that are asked for beyond what this decision wants do no harm.
+  if (other.pins.empty()) other.pins = dial_.pins;
+  return IdentityKey(other) == IdentityKey(dial_);
+}
+
+void ExchangeJudge::DecideFor(std::optional<IpAddress> candidate) {
+  decided_for_ = candidate;
   decision_ = Ask(candidate);
   if (!decision_.allowed && candidate) {
     decided_for_.reset();
     decision_ = Ask(std::nullopt);
+  }
+}
+
+// With the way: first as if each allow that may cover the request had its say, which names the proxy; then with what holds where
+// that proxy looks the name up, or for the address of the connection that would be used.
+void ExchangeJudge::DecideWithWay(std::optional<IpAddress> candidate) {
+  ForgetWay();
+  DecideFor(std::nullopt);
+  if (!decision_.allowed) return;
+  ChooseWay();
+  if (is_remote()) {
+    const auto connect = flow_.JudgeRemote();
+    DecideFor(std::nullopt);
+    if (!connect.allowed()) decision_ = connect.decision;
+    decision_.allowed &= connect.allowed();
+    if (decision_.allowed) ChooseWay();
+    // A decision that names no proxy any more would lead where nobody looked.
+    if (decision_.allowed && !is_remote()) decision_ = {.allowed = false, .reason = policy::Reason::kInternal};
+    return;
+  }
+  if (!candidate) return;
+  const policy::Decision there = Ask(candidate);
+  if (!there.allowed || !TakesSameWay(there)) return;
+  decided_for_ = candidate;
+  decision_ = there;
+}
+
+ExchangeJudge::Verdict ExchangeJudge::Decide(std::optional<IpAddress> candidate) {
+  candidate_ = candidate;
+  if (flow_.worker().has_ways()) {
+    DecideWithWay(candidate);
+  } else {
+    DecideFor(candidate);
   }
   decided_generation_ = flow_.worker().generation();
   if (!decision_.allowed) return decision_.body_needed != 0 && readings_ == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
@@ -185,26 +246,32 @@ Denial ExchangeJudge::Refusal() {
   return denial;
 }
 
-bool ExchangeJudge::Usable(const IpAddress& address) {
-  if (!flow_.AddressApproved(address)) return false;
+bool ExchangeJudge::Usable(std::optional<IpAddress> address) {
+  if (!(address ? flow_.AddressApproved(*address) : flow_.JudgeRemote().allowed())) return false;
   if (decided_for_ == address && decided_generation_ == flow_.worker().generation()) return true;
-  return Ask(address).allowed;
+  const policy::Decision decision = Ask(address);
+  return decision.allowed && TakesSameWay(decision);
 }
 
 AddressJudge ExchangeJudge::ForDialling() {
   return [this](const IpAddress& address) {
     const auto connect = flow_.JudgeConnect(address);
-    if (connect.allowed()) return Ask(address);
-    policy::Decision refused = connect.decision;
-    refused.allowed = false;
-    return refused;
+    if (!connect.allowed()) {
+      policy::Decision refused = connect.decision;
+      refused.allowed = false;
+      return refused;
+    }
+    policy::Decision decision = Ask(address);
+    // It would have to be reached in another way than the one taken.
+    if (decision.allowed && !TakesSameWay(decision)) decision = {.allowed = false, .reason = policy::Reason::kUpstream};
+    return decision;
   };
 }
 
 bool ExchangeJudge::uses_credentials() const { return ExchangeCredential::Concerns(flow_.worker()); }
 
 // The decision for the address that was dialled is the one that counts: a rule with `ip` may name a credential, and another none.
-Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, IpAddress address) {
+Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, std::optional<IpAddress> address) {
   const policy::SnapshotPtr snapshot = flow_.worker().snapshot();
   const bool same = decided_for_ == address && decided_generation_ == flow_.worker().generation();
   const policy::Decision decision = same ? decision_ : snapshot->DecideRequest(Query(address));
@@ -218,6 +285,11 @@ Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, IpAddre
   asked.framing = framing;
   asked.target = target_.ForUpstream();
   asked.host = host_field_;
+  // The connection was chosen by a key that the certificate is part of.
+  const auto& known = snapshot->credentials();
+  if (dial_.certificate != nullptr && decision.credential < known.size() &&
+      known[decision.credential].name == dial_.certificate->name)
+    asked.certificate = ExchangeCredential::ClientCertificate::kUsed;
   auto failure = co_await credential_->Apply(flow_.worker(), waiter, std::move(asked));
   if (failure) co_return DenialFor(std::move(*failure));
   if (!credential_->needs_body()) TakeEdits();
@@ -266,8 +338,10 @@ Denial ExchangeJudge::DenialFor(CredentialFailure failure) {
 bool ExchangeJudge::StillAllowed(std::optional<IpAddress> address) {
   if (!flow_.JudgeConnect(address).allowed()) return false;
   if (!understood_) return true;
+  if (!address && is_remote() && !flow_.JudgeRemote().allowed()) return false;
   const policy::Decision decision = Ask(address);
-  return decision.allowed || (reading_body_ && decision.body_needed != 0);
+  if (!decision.allowed) return reading_body_ && decision.body_needed != 0;
+  return reading_body_ || TakesSameWay(decision);
 }
 
 bool ExchangeJudge::may_repeat() const {
@@ -308,7 +382,8 @@ Denial ExchangeJudge::DenialForLost(const Fault& fault) {
                      : fault.status == 504 ? "http_response_timeout"
                      : fault               ? "http_protocol_error"
                                            : "connection_terminated";
-  lost.detail = by_client ? std::string(fault.why) : fmt::format("{} answered with {}", host_field_, fault.why);
+  const std::string answerer = IsForwarded(dial_) ? fmt::format("the upstream proxy {}", dial_.via->name) : host_field_;
+  lost.detail = by_client ? std::string(fault.why) : fmt::format("{} answered with {}", answerer, fault.why);
   return DenialFor(std::move(lost));
 }
 
@@ -344,6 +419,7 @@ policy::EventTarget ExchangeJudge::EventTargetNow() const {
   policy::EventTarget target = flow_.EventTargetFor(std::nullopt);
   target.scheme = SchemeText(scheme_);
   target.method = request.method;
+  if (dial_.via != nullptr) target.via = dial_.via->name;
   if (!understood_) return target;
   target.path = target_.path;
   target.query = QueryKeys(target_.query);

@@ -42,6 +42,9 @@ class ExchangeJudge {
   /// The flow is to another place from this request on. Between Begin and Understand.
   void Retarget();
 
+  /// No upstream proxy reads these requests: they are tunnelled. Before the first Begin.
+  void TunnelOnly() { tunnels_ = true; }
+
   /// A new request, the `number`-th of its connection. Forgets the last one.
   void Begin(uint64_t number);
   /// The request is done with, and another may come: gives back what its body took.
@@ -93,8 +96,8 @@ class ExchangeJudge {
   // Asking again, once allowed.
 
   [[nodiscard]] policy::Decision Ask(std::optional<IpAddress> address) const;
-  /// Whether this exchange may use a connection to that address.
-  [[nodiscard]] bool Usable(const IpAddress& address);
+  /// Whether this exchange may use a connection to that address; nothing where only a proxy knows it.
+  [[nodiscard]] bool Usable(std::optional<IpAddress> address);
   /// For Dial: the connection and this request are both judged. The judge must outlive the dialling.
   [[nodiscard]] AddressJudge ForDialling();
   /// Whether the policy now in force allows what this exchange does or last did.
@@ -102,6 +105,7 @@ class ExchangeJudge {
 
   // Toward the upstream.
 
+  /// Once allowed, with the way that the decision lays down.
   [[nodiscard]] const DialTarget& dial() const { return dial_; }
   [[nodiscard]] policy::Scheme scheme() const { return scheme_; }
   [[nodiscard]] const std::string& host_field() const { return host_field_; }
@@ -114,7 +118,7 @@ class ExchangeJudge {
   [[nodiscard]] bool uses_credentials() const;
   /// Once the connection is there and before anything is sent: edits the head with the credential that the decision for this
   /// address names. A denial (its exchange is recorded): nothing may be sent. The judge outlives it.
-  [[nodiscard]] Task<std::optional<Denial>> UseCredential(Waiter& waiter, IpAddress address);
+  [[nodiscard]] Task<std::optional<Denial>> UseCredential(Waiter& waiter, std::optional<IpAddress> address);
   /// Null where UseCredential was not needed.
   [[nodiscard]] ExchangeCredential* credential() const { return credential_.get(); }
 
@@ -215,6 +219,15 @@ class ExchangeJudge {
   [[nodiscard]] bool RefusesPush(const Denial& denial) const;
   void AnswerPush(Denial* denial) const;
 
+  void DecideFor(std::optional<IpAddress> candidate);
+  void DecideWithWay(std::optional<IpAddress> candidate);
+  void ForgetWay();
+  void ChooseWay();
+  /// Whether what is reached in the present way is reached as this decision wants it.
+  [[nodiscard]] bool TakesSameWay(const policy::Decision& decision) const;
+  /// Only a proxy will know the address.
+  [[nodiscard]] bool is_remote() const { return dial_.via != nullptr && !dial_.name.empty(); }
+
   FlowContext& flow_;
   const policy::Scheme scheme_;
   DialTarget dial_;
@@ -227,6 +240,7 @@ class ExchangeJudge {
   uint64_t number_ = 0;
   bool understood_ = false;  ///< request and target_ are complete: the policy can be asked again
   bool unrecorded_ = false;  ///< allowed, but the record was not kept
+  bool tunnels_ = false;
   policy::Decision decision_;
   std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
   uint64_t decided_generation_ = 0;

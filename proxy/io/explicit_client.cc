@@ -8,6 +8,7 @@
 
 #include "proxy/io/limits.h"
 #include "proxy/io/listener_tls.h"
+#include "proxy/io/route.h"
 #include "proxy/io/worker.h"
 #include "proxy/proxy_protocol.h"
 #include "proxy/socks5_request.h"
@@ -380,7 +381,10 @@ Task<ExplicitClient::Next> ExplicitClient::HandleConnect(std::string head_bytes)
 // Recorded before anything comes of it. An opaque connection is dialled before the client is told that it stands; where the
 // client's first bytes are judged, they are needed first.
 Task<std::optional<ExplicitClient::Refusal>> ExplicitClient::Approve(FlowTarget target) {
-  const auto decision = JudgeConnect(worker_, target, std::nullopt);
+  auto decision = JudgeConnect(worker_, target, std::nullopt);
+  DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
+  (void)RouteConnection(worker_, target, decision, &to);
+  if (decision.allowed() && to.via != nullptr && !to.name.empty()) decision = JudgeRemote(worker_, target);
   Refusal refusal;
   if (!decision.allowed()) {
     refusal.decision = decision;
@@ -400,7 +404,6 @@ Task<std::optional<ExplicitClient::Refusal>> ExplicitClient::Approve(FlowTarget 
     answer.allowed = at.allowed();
     return answer;
   };
-  DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
   auto dialled = co_await Dial(worker_, waiter_, std::move(to), std::move(judge));
   if (dialled) {
     worker_.KeepPrepared(id_, std::move(*dialled));

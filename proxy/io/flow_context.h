@@ -45,6 +45,11 @@ class FlowContext {
   /// The query for this connection; `address` absent while it is not known (never for a literal).
   [[nodiscard]] policy::ConnectQuery Query(std::optional<IpAddress> address) const;
   [[nodiscard]] policy::ConnectDecision JudgeConnect(std::optional<IpAddress> address);
+  /// Where a proxy looks the name up.
+  [[nodiscard]] policy::ConnectDecision JudgeRemote() { return proxy::JudgeRemote(worker_, target_); }
+  [[nodiscard]] policy::ConnectDecision JudgeUsing(const Upstream& upstream) {
+    return upstream.remote_name ? JudgeRemote() : JudgeConnect(upstream.address);
+  }
   /// Whether this flow may use an upstream at that address; remembered while the policy stays.
   [[nodiscard]] bool AddressApproved(const IpAddress& address);
 

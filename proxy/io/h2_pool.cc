@@ -37,7 +37,7 @@ Task<DialResult<Obtained>> Connect(Worker& worker, Waiter& waiter, std::string k
   }
   bool h2 = true;  // in the clear, whoever knows that HTTP/2 is spoken here knows it of the upstream
   if (scheme == policy::Scheme::kHttps) {
-    if (!upstream->stream.tls()) {
+    if (!upstream->secured) {
       target.offer = AlpnOffer::kH2First;
       auto failure = co_await SecureUpstream(worker, waiter, *upstream, std::move(target));
       if (failure) co_return std::unexpected(std::move(*failure));
@@ -125,7 +125,7 @@ void H2Pool::Land(const std::string& key, std::optional<DialFailure> failure) {
 }
 
 Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme, DialTarget target,
-                                  UpstreamPtr ready, AddressJudge judge, std::function<bool(const IpAddress&)> usable) {
+                                  UpstreamPtr ready, AddressJudge judge, std::function<bool(std::optional<IpAddress>)> usable) {
   H2Pool& pool = worker.h2_pool();
   for (;;) {
     Obtained obtained;
@@ -135,7 +135,7 @@ Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string ke
     }
     if (scheme == policy::Scheme::kHttps && pool.Known(key) == H2Pool::Speaks::kHttp11) {
       const Upstream* idle = ready == nullptr ? worker.pool().Peek(key) : nullptr;
-      if (idle != nullptr && usable(idle->address)) {
+      if (idle != nullptr && usable(idle->known_address())) {
         obtained.own = worker.pool().Take(key);
         co_return obtained;
       }
@@ -165,12 +165,12 @@ Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string ke
 }
 
 Task<DialResult<Obtained>> ObtainHttp11(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme, DialTarget target,
-                                        UpstreamPtr ready, AddressJudge judge, std::function<bool(const IpAddress&)> usable) {
+                                        UpstreamPtr ready, AddressJudge judge, std::function<bool(std::optional<IpAddress>)> usable) {
   Obtained obtained;
   const bool h2_only = scheme == policy::Scheme::kHttps && worker.h2_pool().Known(key) == H2Pool::Speaks::kH2Only;
   if (!h2_only) {
     const Upstream* idle = ready == nullptr ? worker.pool().Peek(key) : nullptr;
-    if (idle != nullptr && usable(idle->address)) {
+    if (idle != nullptr && usable(idle->known_address())) {
       obtained.own = worker.pool().Take(key);
       co_return obtained;
     }
@@ -183,7 +183,7 @@ Task<DialResult<Obtained>> ObtainHttp11(Worker& worker, Waiter& waiter, std::str
       upstream = std::move(*dialled);
     }
     std::optional<DialFailure> failure;
-    if (scheme == policy::Scheme::kHttps && !upstream->stream.tls()) {
+    if (scheme == policy::Scheme::kHttps && !upstream->secured) {
       DialTarget to = target;
       failure = co_await SecureUpstream(worker, waiter, *upstream, std::move(to));
     }

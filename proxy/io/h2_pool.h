@@ -69,16 +69,16 @@ struct Obtained {
   std::shared_ptr<H2Upstream> shared{};  ///< HTTP/2, in the pool already
 };
 
-/// Takes what the pools have, or dials. `usable` judges the address of a connection that is there, `judge` one to be dialled;
-/// both must live until it is done. `ready` is a connection made ahead, or null.
+/// Takes what the pools have, or dials. `usable` judges the address of a connection that is there (nothing where only a proxy
+/// knows it), `judge` one to be dialled; both must live until it is done. `ready` is a connection made ahead, or null.
 [[nodiscard]] Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme,
                                                 DialTarget target, UpstreamPtr ready, AddressJudge judge,
-                                                std::function<bool(const IpAddress&)> usable);
+                                                std::function<bool(std::optional<IpAddress>)> usable);
 
 /// The same where HTTP/1.1 is wanted: HTTP/2 only from an upstream that speaks nothing else.
 [[nodiscard]] Task<DialResult<Obtained>> ObtainHttp11(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme,
                                                       DialTarget target, UpstreamPtr ready, AddressJudge judge,
-                                                      std::function<bool(const IpAddress&)> usable);
+                                                      std::function<bool(std::optional<IpAddress>)> usable);
 
 /// Whether it carries WebSockets (RFC 8441), which its first SETTINGS say: absent, or why it cannot.
 [[nodiscard]] Task<std::optional<DialFailure>> AwaitWebSockets(Worker& worker, Waiter& waiter,

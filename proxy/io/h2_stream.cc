@@ -24,6 +24,7 @@ H2Stream::H2Stream(H2Connection& connection, int32_t id, uint64_t number, H2Sect
       id_(id),
       judge_(connection.flow(), connection.scheme()),
       waiter_(connection.flow().worker().reactor()) {
+  judge_.TunnelOnly();
   judge_.Begin(number);
   std::swap(store_.section, section);
   fault_ = ReadRequestSection(&store_, end, SchemeText(connection.scheme()), &judge_.request, &judge_.framing);
@@ -75,7 +76,7 @@ H2Listener::Piece H2Stream::ReadBody(std::span<char> room) {
 
 bool H2Stream::StillAllowed() {
   const bool has_leg = leg_ != nullptr && !switched_;
-  return judge_.StillAllowed(has_leg ? std::optional(leg_->address()) : judge_.upstream_address);
+  return judge_.StillAllowed(has_leg ? leg_->address() : judge_.upstream_address);
 }
 
 void H2Stream::Revoke(std::string_view why) {
@@ -178,11 +179,13 @@ Task<> H2Stream::Forward() {
 Task<std::optional<DialFailure>> H2Stream::ObtainLeg() {
   Worker& worker = connection_.flow().worker();
   UpstreamPtr ready = std::move(connection_.prepared());
-  if (ready != nullptr && !judge_.Usable(ready->address)) ready.reset();
+  if (ready != nullptr && (!Fits(*ready, judge_.dial()) || !judge_.Usable(ready->known_address()))) ready.reset();
   std::string key = judge_.pool_key();
   DialTarget target = judge_.dial();
   AddressJudge judge = judge_.ForDialling();
-  std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return judge_.Usable(address); };
+  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
+    return judge_.Usable(address);
+  };
   // An upstream that announces WebSockets over HTTP/2 has them there; the others may have them over HTTP/1.1 alone.
   const bool websocket = judge_.upgrade != policy::Upgrade::kNone;
   bool http11 = websocket && judge_.scheme() == policy::Scheme::kHttps;

@@ -69,7 +69,7 @@ Task<std::optional<ExchangeJudge::Verdict>> H2Stream::ReadJudgedBody() {
 }
 
 Task<bool> H2Stream::UseCredential() {
-  const IpAddress address = leg_->address();
+  const std::optional<IpAddress> address = leg_->address();
   std::optional<Denial> denial = co_await judge_.UseCredential(waiter_, address);
   waiter_.ClearPoke();
   if (waiter_.cancelled()) {

@@ -23,7 +23,7 @@ class H2Upstream final : public H2Listener, public std::enable_shared_from_this<
   /// Use Start.
   H2Upstream(Worker& worker, UpstreamPtr upstream, policy::Scheme scheme);
 
-  [[nodiscard]] const IpAddress& address() const { return upstream_->address; }
+  [[nodiscard]] std::optional<IpAddress> address() const { return upstream_->known_address(); }
   [[nodiscard]] policy::Scheme scheme() const { return scheme_; }
   /// Whether one more stream may be opened now.
   [[nodiscard]] bool Takes() const;
@@ -87,7 +87,7 @@ class H2Leg final : public UpstreamLeg {
   Got Receive(ResponseHead* head, Framing* framing, BodyPipe* body) override;
   [[nodiscard]] const LegFailure& failure() const override { return failure_; }
   [[nodiscard]] Waiter::On Wants() const override { return {}; }
-  [[nodiscard]] const IpAddress& address() const override { return connection_->address(); }
+  [[nodiscard]] std::optional<IpAddress> address() const override { return connection_->address(); }
   [[nodiscard]] bool sent() const override { return sent_; }
   [[nodiscard]] UpstreamPtr TakeConnection() override { return nullptr; }
   void WriteNow() override;

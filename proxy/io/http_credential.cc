@@ -22,7 +22,7 @@ Task<HttpSession::After> HttpSession::RefuseBody(Fault fault) {
 }
 
 Task<std::optional<HttpSession::After>> HttpSession::UseCredential() {
-  const IpAddress address = leg_ != nullptr ? leg_->address() : upstream_->address;
+  const std::optional<IpAddress> address = leg_ != nullptr ? leg_->address() : upstream_->known_address();
   std::optional<Denial> denial = co_await judge_.UseCredential(flow_.waiter, address);
   if (flow_.waiter.cancelled()) {
     if (!denial) judge_.RecordExchange("closed meanwhile", 0);

@@ -1,5 +1,7 @@
 // The upstream side of HttpSession: obtain a connection, stream the request up and the response down, finish.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "proxy/io/h2_upstream.h"
@@ -27,7 +29,7 @@ Task<HttpSession::After> HttpSession::Forward() {
       }
       co_return co_await RefuseUpstream(std::move(*failure));
     }
-    flow_.dialled = judge_.upstream_address = leg_ != nullptr ? leg_->address() : upstream_->address;
+    flow_.dialled = judge_.upstream_address = leg_ != nullptr ? leg_->address() : upstream_->known_address();
     request_out_ = judge_.framing;
     if (judge_.uses_credentials()) {
       const std::optional<After> ended = co_await UseCredential();
@@ -62,13 +64,15 @@ void HttpSession::DropUpstream() {
 
 Task<std::optional<DialFailure>> HttpSession::Obtain() {
   Worker& worker = flow_.worker();
-  std::function<bool(const IpAddress&)> usable = [this](const IpAddress& address) { return judge_.Usable(address); };
-  if (UpstreamPtr own = std::move(own_); own != nullptr && IsIdle(*own) && usable(own->address)) {
+  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) { return judge_.Usable(address); };
+  if (UpstreamPtr own = std::move(own_);
+      own != nullptr && own_key_ == judge_.pool_key() && IsIdle(*own) && usable(own->known_address())) {
     upstream_ = std::move(own);
     upstream_->reused = true;
     co_return std::nullopt;
   }
-  if (prepared_ != nullptr && !usable(prepared_->address)) prepared_.reset();
+  // It was made before it was known which way this request takes.
+  if (prepared_ != nullptr && (!Fits(*prepared_, judge_.dial()) || !usable(prepared_->known_address()))) prepared_.reset();
   UpstreamPtr ready = std::move(prepared_);
   std::string key = judge_.pool_key();
   DialTarget target = judge_.dial();
@@ -96,6 +100,12 @@ void HttpSession::BeginExchange() {
   up_out_.Clear();
   if (judge_.upgrade == policy::Upgrade::kWebSocket) {
     AskForWebSocket(target);
+  } else if (IsForwarded(judge_.dial())) {
+    // To a proxy that reads requests: in absolute form, and with what only the proxy is shown.
+    HeadEdits edits = judge_.edits;
+    if (!upstream_->proxy_authorization.empty()) edits.added.emplace_back("proxy-authorization", upstream_->proxy_authorization);
+    AppendRequestHead(&up_out_, judge_.request,
+                      {fmt::format("http://{}{}", judge_.host_field(), target), judge_.host_field(), request_out_, &edits});
   } else {
     AppendRequestHead(&up_out_, judge_.request, {target, judge_.host_field(), request_out_, &judge_.edits});
   }
@@ -271,6 +281,11 @@ Fault HttpSession::TakeResponseHead(size_t size) {
     in.Consume(size);
     return {};
   }
+  if (response_.status == 407 && IsForwarded(judge_.dial())) {
+    // What is idle has been given the same login.
+    flow_.worker().pool().Drop(judge_.pool_key());
+    return {502, "407: it was shown no login, or does not take the one it was shown"};
+  }
   upstream_->bound |= BindsConnection(response_, "www-authenticate");
   response_framing_ = *framing;
   const bool measured = framing->kind == BodyKind::kNone || framing->kind == BodyKind::kLength;
@@ -402,6 +417,7 @@ HttpSession::After HttpSession::FinishExchange() {
   if (upstream_reusable_ && complete && upstream_->in.empty()) {
     if (upstream_->bound) {
       own_ = std::move(upstream_);
+      own_key_ = judge_.pool_key();
     } else {
       flow_.worker().pool().Give(judge_.pool_key(), std::move(upstream_), flow_.worker().reactor().now());
     }

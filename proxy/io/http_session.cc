@@ -101,7 +101,7 @@ Task<HttpSession::After> HttpSession::HandleRequest() {
   const Upstream* candidate = own_ != nullptr        ? own_.get()
                               : prepared_ != nullptr ? prepared_.get()
                                                      : flow_.worker().pool().Peek(judge_.pool_key());
-  auto verdict = judge_.Decide(candidate != nullptr ? std::optional(candidate->address) : std::nullopt);
+  auto verdict = judge_.Decide(candidate != nullptr ? candidate->known_address() : std::nullopt);
   if (verdict == ExchangeJudge::Verdict::kNeedsBody) {
     const auto read = co_await ReadJudgedBody();
     if (!read && !read.error()) co_return After::kClosed;
@@ -184,8 +184,8 @@ void HttpSession::Trim(SteadyTime now) {
 }
 
 bool HttpSession::StillAllowed() {
-  return judge_.StillAllowed(leg_ != nullptr        ? std::optional(leg_->address())
-                             : upstream_ != nullptr ? std::optional(upstream_->address)
+  return judge_.StillAllowed(leg_ != nullptr        ? leg_->address()
+                             : upstream_ != nullptr ? upstream_->known_address()
                                                     : std::nullopt);
 }
 

@@ -123,6 +123,7 @@ class HttpSession {
   ExchangeJudge judge_;
   RequestGate* const gate_;
   UpstreamPtr prepared_;
+  std::string own_key_;
   UpstreamPtr own_;  ///< between requests: the connection that authenticated as this client, which no other may use
 
   Buffer in_;               ///< from the client

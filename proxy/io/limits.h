@@ -34,15 +34,17 @@ inline constexpr auto kHalfClosedIdle = 60s;  ///< the same once the client has 
 inline constexpr auto kExchangeTotal = 24h;
 inline constexpr uint64_t kMaxBodyBytes = uint64_t{1} << 40;  ///< of one message, either way
 inline constexpr unsigned kMaxInterimResponses = 32;
-inline constexpr auto kWebSocketIdleDeadline = 1h;    ///< no frame either way, pings included
-inline constexpr auto kWebSocketCloseDeadline = 30s;  ///< from the first close frame to the end
+inline constexpr auto kWebSocketIdleDeadline = 1h;     ///< no frame either way, pings included
+inline constexpr auto kWebSocketCloseDeadline = 30s;   ///< from the first close frame to the end
 inline constexpr size_t kReadPiece = 16 * 1024 + 512;  ///< one TLS record and a little
 inline constexpr size_t kHighWater = 64 * 1024;        ///< a direction stops reading when this much waits to be written
 inline constexpr int kRoundsPerTurn = 16;              ///< reads by one flow before the others have a turn
 
 // Upstream.
-inline constexpr auto kConnectDeadline = 5s;  ///< one address
-inline constexpr auto kConnectTotal = 20s;    ///< all addresses of a name
+inline constexpr auto kConnectDeadline = 5s;      ///< one address
+inline constexpr auto kConnectTotal = 20s;        ///< all addresses of a name
+inline constexpr auto kConnectStagger = 250ms;    ///< before the next address is tried beside those that have not answered
+inline constexpr auto kProxyReplyDeadline = 30s;  ///< an upstream proxy's whole answer to CONNECT, or its SOCKS5 replies
 inline constexpr size_t kMaxAddressesTried = 8;
 inline constexpr auto kPoolIdle = 50s;
 inline constexpr size_t kMaxIdleUpstreams = 256;  ///< per worker
@@ -60,6 +62,7 @@ struct Deadlines {
   std::chrono::milliseconds websocket_idle = kWebSocketIdleDeadline;
   std::chrono::milliseconds websocket_close = kWebSocketCloseDeadline;
   std::chrono::milliseconds write_stuck = kWriteStuck;
+  std::chrono::milliseconds proxy_reply = kProxyReplyDeadline;
 };
 
 // Relays.

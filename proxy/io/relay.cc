@@ -99,7 +99,89 @@ Move Turn(Lane* lane) {
   return Move::kMoved;
 }
 
+/// One direction through a buffer.
+struct CopyLane {
+  Stream* from;
+  Stream* to;
+  Buffer held{};
+  uint64_t moved = 0;
+  bool read_done = false;
+  bool ended = false;
+  uint8_t from_needs = 0;
+  uint8_t to_needs = 0;
+};
+
+Move CopyTurn(CopyLane* lane) {
+  lane->from_needs = lane->to_needs = 0;
+  for (int round = 0; round < kRoundsPerTurn; ++round) {
+    if (!lane->held.empty()) {
+      const Io io = lane->to->Write(lane->held.view());
+      if (io.status == IoStatus::kWouldBlock) {
+        lane->to_needs = lane->to->write_needs;
+        return Move::kBlocked;
+      }
+      if (io.status != IoStatus::kOk) return Move::kBroken;
+      lane->held.Consume(io.n);
+      lane->moved += io.n;
+      continue;
+    }
+    if (lane->read_done) {
+      if (!lane->ended) lane->to->ShutdownWrite();
+      lane->ended = true;
+      return Move::kEnded;
+    }
+    const Io io = lane->from->Read(lane->held.Prepare(kReadPiece));
+    if (io.status == IoStatus::kWouldBlock) {
+      lane->from_needs = lane->from->read_needs;
+      return Move::kBlocked;
+    }
+    if (io.status == IoStatus::kError) return Move::kBroken;
+    if (io.status == IoStatus::kEof) {
+      lane->read_done = true;
+    } else {
+      lane->held.Commit(io.n);
+    }
+  }
+  return Move::kMoved;
+}
+
 }  // namespace
+
+Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& down, Stream& up, Buffer first) {
+  CopyLane up_lane{&down, &up};
+  CopyLane down_lane{&up, &down};
+  down_lane.held = std::move(first);
+  RelayOutcome outcome;
+  for (;;) {
+    const Move a = CopyTurn(&up_lane);
+    const Move b = CopyTurn(&down_lane);
+    if (a == Move::kBroken || b == Move::kBroken) outcome.error = "reset by a peer";
+    if (*outcome.error != '\0' || (a == Move::kEnded && b == Move::kEnded)) break;
+    const SteadyTime deadline = reactor.now() + kRelayIdle;
+    Wake wake = Wake::kReady;
+    if (a == Move::kMoved || b == Move::kMoved) {
+      wake = co_await waiter.Yield(deadline);
+    } else {
+      const auto down_needs = static_cast<uint8_t>(up_lane.from_needs | down_lane.to_needs);
+      const auto up_needs = static_cast<uint8_t>(up_lane.to_needs | down_lane.from_needs);
+      wake = co_await waiter.Wait({&down.channel, down_needs}, {&up.channel, up_needs}, deadline);
+      // A side in error of which nothing is asked wakes for ever.
+      const bool broken =
+          ((down.channel.ready & kBroken) != 0 && down_needs == 0) || ((up.channel.ready & kBroken) != 0 && up_needs == 0);
+      if (wake == Wake::kReady && broken) {
+        outcome.error = up_lane.ended && down_lane.ended ? "" : "reset by a peer";
+        break;
+      }
+    }
+    if (wake != Wake::kReady) {
+      outcome.error = wake == Wake::kTimeout ? "idle for too long" : "closed by a change of policy";
+      break;
+    }
+  }
+  outcome.bytes_up = up_lane.moved;
+  outcome.bytes_down = down_lane.moved;
+  co_return outcome;
+}
 
 Pipe PipePool::Take() {
   if (!spare_.empty()) {

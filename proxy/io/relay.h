@@ -1,12 +1,13 @@
 #pragma once
 
-// Bytes from one socket to the other through a pipe, never through user space.
+// Bytes from one socket to the other: through a pipe, never through user space, unless one side is under TLS.
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "proxy/buffer.h"
 #include "proxy/io/reactor.h"
 #include "proxy/io/stream.h"
 #include "proxy/io/task.h"
@@ -45,5 +46,9 @@ struct RelayOutcome {
 
 /// Until both sides have ended, one broke, or nothing moved for kRelayIdle. Half-closes are passed on.
 [[nodiscard]] Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stream& down, Stream& up);
+
+/// The same where `up` is under TLS, that of an upstream proxy, by way of a buffer a direction. `first`: what was already read of
+/// it. A TLS connection that is cut without its close_notify counts as broken.
+[[nodiscard]] Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& down, Stream& up, Buffer first);
 
 }  // namespace sluice::proxy

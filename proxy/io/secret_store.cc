@@ -30,9 +30,28 @@ void ForEachSource(const policy::SecretSource& source, Visit visit) {
   for (const policy::SecretSource& inner : source.secret) visit(inner);
 }
 
-Error At(const policy::Credential& credential, const policy::SecretSource& source, std::string why) {
-  return Error{Code::kInvalid, fmt::format("credential {} ({}): {}", credential.name, SourceText(source), why), 0,
-               credential.span};
+/// Whose secret it is, for people.
+struct Owner {
+  std::string text;
+  const SourceSpan* span = nullptr;
+};
+Owner OwnerOf(const policy::Credential& credential) { return {fmt::format("credential {}", credential.name), &credential.span}; }
+Owner OwnerOf(const policy::UpstreamProxy& proxy) { return {fmt::format("proxy {}", proxy.name), &proxy.span}; }
+
+Error At(const Owner& owner, const policy::SecretSource& source, std::string why) {
+  return Error{Code::kInvalid, fmt::format("{} ({}): {}", owner.text, SourceText(source), why), 0, *owner.span};
+}
+
+const std::optional<policy::SecretSource>& LoginOf(const policy::UpstreamProxy& proxy) {
+  return proxy.basic ? proxy.basic : proxy.bearer;
+}
+
+// Whether the value can be shown to a proxy.
+Result<void> CheckLogin(const policy::UpstreamProxy& proxy, std::string_view secret) {
+  if (auto fit = CheckSecretText(secret); !fit) return Fail(fit.error().code, "the secret " + fit.error().message);
+  if (proxy.basic && !secret.contains(':')) return Fail(Code::kInvalid, "the secret is not \"user:password\"");
+  if (proxy.bearer && secret.find_first_of(" \t") != secret.npos) return Fail(Code::kInvalid, "the secret has a blank in it");
+  return {};
 }
 
 // Whether the value fits its use. `secret` is what Find gives.
@@ -72,7 +91,7 @@ Result<void> SecretStore::ReadFileInto(Entry* entry) {
   std::string warning;
   auto secret = ReadSecretFile(*stamp, &warning);
   if (!secret) return std::unexpected(secret.error());
-  if (!warning.empty() && warning != entry->warned) LogWarn("credential {}: {}", entry->credential, warning);
+  if (!warning.empty() && warning != entry->warned) LogWarn("{}: {}", entry->owner, warning);
   entry->warned = std::move(warning);
   entry->secret = *std::move(secret);
   entry->stamp = entry->seen = *std::move(stamp);
@@ -93,13 +112,13 @@ Result<void> SecretStore::Read(Entry* entry) {
     auto secret = TakeSecretVariable(entry->source.text);
     if (!secret) return std::unexpected(secret.error());
     taken = *std::move(secret);
-    variables_.emplace(entry->source.text, entry->credential);
+    variables_.emplace(entry->source.text, entry->owner);
   }
   entry->secret = taken;
   return {};
 }
 
-Result<void> SecretStore::Load(std::span<const policy::Credential> credentials) {
+Result<void> SecretStore::Load(std::span<const policy::Credential> credentials, std::span<const policy::UpstreamProxy> proxies) {
   std::map<std::string, Entry> before;
   {
     const std::lock_guard lock(mutex_);
@@ -107,32 +126,50 @@ Result<void> SecretStore::Load(std::span<const policy::Credential> credentials) 
   }
   std::map<std::string, Entry> next;
   std::optional<Error> error;
+  const auto read = [&](const Owner& owner, const policy::SecretSource& source) {
+    const auto [it, added] = next.try_emplace(SourceText(source));
+    if (!added || error) return;
+    if (next.size() > kMaxSecrets) {
+      error = At(owner, source, fmt::format("more than {} sources of secrets", kMaxSecrets));
+      return;
+    }
+    Entry& entry = it->second;
+    if (const auto old = before.find(it->first); old != before.end()) entry = old->second;
+    entry.source = source;
+    entry.owner = owner.text;
+    if (auto done = Read(&entry); !done) error = At(owner, source, done.error().message);
+    entry.misses = 0;
+    entry.fault.clear();
+  };
   // Variables first, so that no command finds them in its environment.
   for (const bool variables : {true, false}) {
-    for (const policy::Credential& credential : credentials) {
+    const auto now = [variables](const policy::SecretSource& source) {
+      return (source.kind == SourceKind::kEnvironment) == variables;
+    };
+    for (const policy::Credential& credential : credentials)
       ForEachSource(credential.from, [&](const policy::SecretSource& source) {
-        if (error || (source.kind == SourceKind::kEnvironment) != variables) return;
-        const auto [it, added] = next.try_emplace(SourceText(source));
-        if (!added) return;
-        if (next.size() > kMaxSecrets) {
-          error = At(credential, source, fmt::format("more than {} sources of secrets", kMaxSecrets));
-          return;
-        }
-        Entry& entry = it->second;
-        if (const auto old = before.find(it->first); old != before.end()) entry = old->second;
-        entry.source = source;
-        entry.credential = credential.name;
-        if (auto read = Read(&entry); !read) error = At(credential, source, read.error().message);
-        entry.misses = 0;
-        entry.fault.clear();
+        if (now(source)) read(OwnerOf(credential), source);
       });
-    }
+    for (const policy::UpstreamProxy& proxy : proxies)
+      if (const auto& login = LoginOf(proxy); login && now(*login)) read(OwnerOf(proxy), *login);
   }
   if (error) return std::unexpected(*error);
   {
     const std::lock_guard lock(mutex_);
     entries_.swap(next);
   }
+  if (auto fit = CheckAll(credentials, proxies); !fit) {
+    const std::lock_guard lock(mutex_);
+    entries_.swap(next);
+    return fit;
+  }
+  GiveStandIns(credentials);
+  return {};
+}
+
+// Whether each value that was read fits its use.
+Result<void> SecretStore::CheckAll(std::span<const policy::Credential> credentials,
+                                   std::span<const policy::UpstreamProxy> proxies) const {
   for (const policy::Credential& credential : credentials) {
     Result<void> fit;
     if (credential.from.kind == SourceKind::kOauth) {
@@ -143,12 +180,15 @@ Result<void> SecretStore::Load(std::span<const policy::Credential> credentials) 
       const SecretLookup found = Find(credential);
       fit = found.secret == nullptr ? Fail(Code::kInvalid, found.fault) : CheckValue(credential, found.secret->Reveal());
     }
-    if (fit) continue;
-    const std::lock_guard lock(mutex_);
-    entries_.swap(next);
-    return std::unexpected(At(credential, credential.from, fit.error().message));
+    if (!fit) return std::unexpected(At(OwnerOf(credential), credential.from, fit.error().message));
   }
-  GiveStandIns(credentials);
+  for (const policy::UpstreamProxy& proxy : proxies) {
+    const auto& login = LoginOf(proxy);
+    if (!login) continue;
+    const SecretLookup found = Find(*login);
+    const auto fit = found.secret == nullptr ? Fail(Code::kInvalid, found.fault) : CheckLogin(proxy, found.secret->Reveal());
+    if (!fit) return std::unexpected(At(OwnerOf(proxy), *login, fit.error().message));
+  }
   return {};
 }
 
@@ -201,7 +241,7 @@ std::string SecretStore::SecretIn(std::string_view text) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [key, entry] : entries_)
     if (entry.secret != nullptr && entry.secret->Reveal().size() >= kMinSought && text.contains(entry.secret->Reveal()))
-      return entry.credential;
+      return entry.owner;
   return {};
 }
 
@@ -245,7 +285,7 @@ void SecretStore::LookAt(const std::string& key, Entry entry) {
     if (read)
       if (auto fit = CheckSecretText(entry.secret->Reveal()); !fit && !entry.secret->Reveal().starts_with("-----BEGIN "))
         read = Fail(Code::kInvalid, fmt::format("what {} now holds {}", entry.stamp.real, fit.error().message));
-    if (read) LogInfo("credential {}: read again from {}", entry.credential, entry.stamp.real);
+    if (read) LogInfo("{}: read again from {}", entry.owner, entry.stamp.real);
   }
   if (!read) {
     entry.secret = before;
@@ -253,7 +293,7 @@ void SecretStore::LookAt(const std::string& key, Entry entry) {
       entry.secret = nullptr;
       entry.fault = read.error().message;
       entry.stamp = {};
-      LogWarn("credential {}: {}; requests that need it are refused until it can be read", entry.credential, entry.fault);
+      LogWarn("{}: {}; requests that need it are refused until it can be read", entry.owner, entry.fault);
     }
   } else if (entry.secret != before) {
     entry.misses = 0;

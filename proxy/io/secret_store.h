@@ -57,9 +57,10 @@ class SecretStore {
   SecretStore(const SecretStore&) = delete;
   SecretStore& operator=(const SecretStore&) = delete;
 
-  /// Reads what these need, and reads again what was read before. An error names credential, source and line, and changes
-  /// nothing. May block for as long as a command may run. One call at a time.
-  [[nodiscard]] Result<void> Load(std::span<const policy::Credential> credentials);
+  /// Reads what these need, and reads again what was read before. An error names credential or proxy, source and line, and
+  /// changes nothing. May block for as long as a command may run. One call at a time.
+  [[nodiscard]] Result<void> Load(std::span<const policy::Credential> credentials,
+                                  std::span<const policy::UpstreamProxy> proxies = {});
   /// From here on files are watched. After whatever forks.
   void Watch();
 
@@ -72,9 +73,9 @@ class SecretStore {
   [[nodiscard]] const std::vector<EnvironmentStandIn>& stand_ins() const { return stand_ins_; }
   /// Files that secrets were read from, without links: the workload must not see them.
   [[nodiscard]] std::vector<std::string> files() const;
-  /// Variables that were taken from the environment, with the credential that did.
+  /// Variables that were taken from the environment, with whose secret it is: "credential github".
   [[nodiscard]] const std::map<std::string, std::string>& variables() const { return variables_; }
-  /// The name of a credential whose secret stands in `text`; empty where none does. Secrets under 8 bytes are not looked for.
+  /// Whose secret stands in `text`, as in "credential github"; empty where none does. Secrets under 8 bytes are not looked for.
   [[nodiscard]] std::string SecretIn(std::string_view text) const;
 
   // Tokens. A worker asks, and where it is told to fetch it must answer with TokenCame or TokenFailed.
@@ -92,7 +93,7 @@ class SecretStore {
  private:
   struct Entry {
     policy::SecretSource source;
-    std::string credential;  ///< the first that names it, for messages
+    std::string owner;  ///< the first that names it, for messages: "credential github", "proxy corp"
     SecretPtr secret;
     std::string fault;
     FileStamp stamp;  ///< of what was read
@@ -111,6 +112,8 @@ class SecretStore {
   };
   Result<void> Read(Entry* entry);
   Result<void> ReadFileInto(Entry* entry);
+  [[nodiscard]] Result<void> CheckAll(std::span<const policy::Credential> credentials,
+                                      std::span<const policy::UpstreamProxy> proxies) const;
   void GiveStandIns(std::span<const policy::Credential> credentials);
   void Look();
   void LookAt(const std::string& key, Entry entry);

@@ -15,10 +15,11 @@ namespace {
 
 Stream* StreamOf(BIO* bio) { return static_cast<Stream*>(BIO_get_data(bio)); }
 
+template <Io (Stream::*Read)(std::span<char>)>
 int BioRead(BIO* bio, char* out, size_t size, size_t* done) {
   BIO_clear_retry_flags(bio);
   *done = 0;
-  const Io io = StreamOf(bio)->RawRead({out, size});
+  const Io io = (StreamOf(bio)->*Read)({out, size});
   switch (io.status) {
     case IoStatus::kOk:
       *done = io.n;
@@ -35,10 +36,11 @@ int BioRead(BIO* bio, char* out, size_t size, size_t* done) {
   return 0;
 }
 
+template <Io (Stream::*Write)(std::string_view)>
 int BioWrite(BIO* bio, const char* bytes, size_t size, size_t* done) {
   BIO_clear_retry_flags(bio);
   *done = 0;
-  const Io io = StreamOf(bio)->RawWrite({bytes, size});
+  const Io io = (StreamOf(bio)->*Write)({bytes, size});
   if (io.status == IoStatus::kOk) {
     *done = io.n;
     return 1;
@@ -59,23 +61,31 @@ void DropStaleErrors() {
   if (ERR_peek_error() != 0) ERR_clear_error();
 }
 
-BIO_METHOD* MakeMethod() {
+using ReadEx = int (*)(BIO*, char*, size_t, size_t*);
+using WriteEx = int (*)(BIO*, const char*, size_t, size_t*);
+
+BIO_METHOD* MakeMethod(ReadEx read, WriteEx write) {
   BIO_METHOD* method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "sluice stream");
   if (method == nullptr) return nullptr;
-  BIO_meth_set_read_ex(method, BioRead);
-  BIO_meth_set_write_ex(method, BioWrite);
+  BIO_meth_set_read_ex(method, read);
+  BIO_meth_set_write_ex(method, write);
   BIO_meth_set_ctrl(method, BioControl);
   return method;
 }
 
 BIO_METHOD* Method() {
-  static BIO_METHOD* const method = MakeMethod();
+  static BIO_METHOD* const method = MakeMethod(BioRead<&Stream::RawRead>, BioWrite<&Stream::RawWrite>);
+  return method;
+}
+
+BIO_METHOD* CarriedMethod() {
+  static BIO_METHOD* const method = MakeMethod(BioRead<&Stream::CarriedRead>, BioWrite<&Stream::CarriedWrite>);
   return method;
 }
 
 }  // namespace
 
-bool InitStreams() { return Method() != nullptr; }
+bool InitStreams() { return Method() != nullptr && CarriedMethod() != nullptr; }
 
 std::string TakeSslError() {
   const unsigned long code = ERR_peek_error();
@@ -86,13 +96,15 @@ std::string TakeSslError() {
 }
 
 bool Stream::StartTls(ssl_ctx_st* context, Side side) {
-  ssl_ = SSL_new(context);
-  BIO* bio = ssl_ != nullptr ? BIO_new(Method()) : nullptr;
+  if (carrier_ != nullptr) return false;
+  SSL* const over = context != nullptr ? SSL_new(context) : nullptr;
+  BIO* bio = over != nullptr ? BIO_new(ssl_ != nullptr ? CarriedMethod() : Method()) : nullptr;
   if (bio == nullptr) {
-    SSL_free(ssl_);
-    ssl_ = nullptr;
+    SSL_free(over);
     return false;
   }
+  carrier_ = ssl_;
+  ssl_ = over;
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
@@ -149,16 +161,51 @@ Io Stream::RawWrite(std::string_view bytes) {
 Io Stream::FromSsl(int result) {
   switch (SSL_get_error(ssl_, result)) {
     case SSL_ERROR_WANT_READ:
-      read_needs = write_needs = kReadable;
+      read_needs = write_needs = carrier_ != nullptr ? carrier_needs_ : uint8_t{kReadable};
       return {IoStatus::kWouldBlock, 0};
     case SSL_ERROR_WANT_WRITE:
-      read_needs = write_needs = kWritable;
+      read_needs = write_needs = carrier_ != nullptr ? carrier_needs_ : uint8_t{kWritable};
       return {IoStatus::kWouldBlock, 0};
     case SSL_ERROR_ZERO_RETURN:
       return {IoStatus::kEof, 0};
     default:
       return {IoStatus::kError, 0};
   }
+}
+
+// What the topmost TLS is told of the one that carries it: an end of it is no end of what is above, which has its own.
+Io Stream::FromCarrier(int result, size_t n) {
+  if (result == 1) return {IoStatus::kOk, n};
+  switch (SSL_get_error(carrier_, result)) {
+    case SSL_ERROR_WANT_READ:
+      carrier_needs_ = kReadable;
+      return {IoStatus::kWouldBlock, 0};
+    case SSL_ERROR_WANT_WRITE:
+      carrier_needs_ = kWritable;
+      return {IoStatus::kWouldBlock, 0};
+    case SSL_ERROR_ZERO_RETURN:
+      return {IoStatus::kEof, 0};
+    default:
+      return {IoStatus::kError, 0};
+  }
+}
+
+Io Stream::CarriedRead(std::span<char> out) {
+  DropStaleErrors();
+  size_t n = 0;
+  const int result = SSL_read_ex(carrier_, out.data(), out.size(), &n);
+  return FromCarrier(result, n);
+}
+
+Io Stream::CarriedWrite(std::string_view bytes) {
+  DropStaleErrors();
+  size_t n = 0;
+  const int result = SSL_write_ex(carrier_, bytes.data(), bytes.size(), &n);
+  return FromCarrier(result, n);
+}
+
+bool Stream::HasReadAhead() const {
+  return (ssl_ != nullptr && SSL_has_pending(ssl_) == 1) || (carrier_ != nullptr && SSL_has_pending(carrier_) == 1);
 }
 
 Io Stream::Handshake() {
@@ -191,6 +238,7 @@ Io Stream::Write(std::string_view bytes) {
 
 void Stream::Trim() {
   if (ssl_ != nullptr) SSL_free_buffers(ssl_);
+  if (carrier_ != nullptr) SSL_free_buffers(carrier_);
 }
 
 void Stream::ShutdownWrite() {
@@ -198,6 +246,7 @@ void Stream::ShutdownWrite() {
   if (ssl_ != nullptr && SSL_is_init_finished(ssl_) == 1) {
     ERR_clear_error();
     SSL_shutdown(ssl_);
+    if (carrier_ != nullptr) SSL_shutdown(carrier_);
   }
   shutdown(channel.fd(), SHUT_WR);
 }
@@ -211,12 +260,12 @@ void Stream::Close(How how) {
                (channel.ready & kBroken) == 0) {
       ERR_clear_error();
       SSL_shutdown(ssl_);
+      if (carrier_ != nullptr) SSL_shutdown(carrier_);
     }
   }
-  if (ssl_ != nullptr) {
-    SSL_free(ssl_);
-    ssl_ = nullptr;
-  }
+  SSL_free(ssl_);
+  SSL_free(carrier_);
+  ssl_ = carrier_ = nullptr;
   channel.Close();
   prefix.Release();
 }

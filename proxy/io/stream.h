@@ -41,11 +41,14 @@ class Stream {
   uint8_t read_needs = kReadable;   ///< after Read or Handshake said kWouldBlock
   uint8_t write_needs = kWritable;  ///< after Write said kWouldBlock
 
-  /// Puts TLS on top. Takes a session of `context`; the caller sets names and options on ssl() before Handshake.
+  /// Puts TLS on top, at most twice: the second time it is carried by the first, as to a target behind a proxy that speaks TLS
+  /// itself. Takes a session of `context`; the caller sets names and options on ssl() before Handshake.
   enum class Side : uint8_t { kServer, kClient };
   [[nodiscard]] bool StartTls(ssl_ctx_st* context, Side side);
   [[nodiscard]] ssl_st* ssl() const { return ssl_; }
   [[nodiscard]] bool tls() const { return ssl_ != nullptr; }
+  /// Whether OpenSSL holds bytes of which no event of the socket tells.
+  [[nodiscard]] bool HasReadAhead() const;
 
   [[nodiscard]] Io Handshake();
   [[nodiscard]] Io Read(std::span<char> out);
@@ -58,6 +61,10 @@ class Stream {
   enum class How : uint8_t { kOrderly, kReset };
   void Close(How how = How::kOrderly);
 
+  /// As the topmost TLS reads and writes: through the TLS that carries it, if any does.
+  [[nodiscard]] Io CarriedRead(std::span<char> out);
+  [[nodiscard]] Io CarriedWrite(std::string_view bytes);
+
   /// Straight to and from the socket, under any TLS.
   [[nodiscard]] Io RawRead(std::span<char> out);
   [[nodiscard]] Io RawWrite(std::string_view bytes);
@@ -66,7 +73,10 @@ class Stream {
 
  private:
   Io FromSsl(int result);
-  ssl_st* ssl_ = nullptr;
+  Io FromCarrier(int result, size_t n);
+  ssl_st* ssl_ = nullptr;      ///< topmost
+  ssl_st* carrier_ = nullptr;  ///< under it
+  uint8_t carrier_needs_ = kReadable;
 };
 
 /// Once per process; the BIO method that Stream uses.

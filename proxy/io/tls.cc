@@ -15,6 +15,7 @@
 
 #include "base/random.h"
 #include "proxy/io/stream.h"
+#include "proxy/io/tls_context.h"
 
 namespace sluice::proxy {
 namespace {
@@ -22,12 +23,9 @@ namespace {
 constexpr long kBackdate = -3600;  // a workload's clock may lag
 constexpr long kAuthorityLife = 30L * 24 * 3600;
 constexpr long kLeafLife = 7L * 24 * 3600;
-constexpr int kSecurityLevel = 2;  // of certificates and keys of upstreams
-// AES-128 first: half the rounds, and no client that speaks TLS 1.3 lacks it.
-constexpr char kSuites13[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
-constexpr char kSuites12[] =
-    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
-    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+constexpr size_t kMaxAuthorityChain = 8;  // certificates above an own authority's
+constexpr int kLongAuthorityDays = 398;   // what clients let a server's certificate live at most
+constexpr int kSecurityBits = 112;
 constexpr std::string_view kH2 = "h2";
 // As ALPN has them (RFC 7301): each behind its length.
 constexpr std::string_view kAlpnHttp11 = "\x08http/1.1";
@@ -46,21 +44,6 @@ const std::string_view& ListOf(AlpnOffer offer) {
 }
 
 const unsigned char* Octets(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
-
-template <auto Free>
-struct Deleter {
-  template <class T>
-  void operator()(T* p) const {
-    Free(p);
-  }
-};
-using KeyPtr = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
-using CertPtr = std::unique_ptr<X509, Deleter<X509_free>>;
-using ContextPtr = std::shared_ptr<SSL_CTX>;
-
-std::unexpected<Error> TlsFail(std::string_view what) {
-  return Fail(Code::kInternal, fmt::format("{}: {}", what, TakeSslError()));
-}
 
 bool AddExtension(X509* cert, X509V3_CTX* context, int nid, const std::string& value) {
   X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, context, nid, value.c_str());
@@ -102,6 +85,12 @@ bool SetEncodedKey(X509* cert, EVP_PKEY* p256) {
   return false;
 }
 
+// Ed25519 and Ed448 have theirs built in.
+const EVP_MD* DigestFor(EVP_PKEY* key) {
+  const int id = EVP_PKEY_get_base_id(key);
+  return id == EVP_PKEY_ED25519 || id == EVP_PKEY_ED448 ? nullptr : EVP_sha256();
+}
+
 struct CertificateSpec {
   std::string common_name;
   std::string alternative;  ///< "DNS:a.test", "IP:1.2.3.4"; empty for the authority
@@ -133,10 +122,14 @@ CertPtr MakeCertificate(const CertificateSpec& spec, EVP_PKEY* subject_key, X509
          AddExtension(x, &context, NID_key_usage, "critical,digitalSignature") &&
          AddExtension(x, &context, NID_ext_key_usage, "serverAuth") &&
          AddExtension(x, &context, NID_subject_key_identifier, "hash") &&
-         AddExtension(x, &context, NID_authority_key_identifier, "keyid") &&
+         // An authority of the user's own need not say which key it has.
+         (X509_get0_subject_key_id(issuer) == nullptr || AddExtension(x, &context, NID_authority_key_identifier, "keyid")) &&
          AddExtension(x, &context, NID_subject_alt_name, spec.alternative);
   }
-  if (!ok || X509_sign(x, issuer_key, EVP_sha256()) == 0) return nullptr;
+  // Nothing outlives what vouches for it.
+  if (issuer != nullptr && ASN1_TIME_compare(X509_get0_notAfter(x), X509_get0_notAfter(issuer)) > 0)
+    ok = ok && X509_set1_notAfter(x, X509_get0_notAfter(issuer)) == 1;
+  if (!ok || X509_sign(x, issuer_key, DigestFor(issuer_key)) == 0) return nullptr;
   return cert;
 }
 
@@ -164,12 +157,35 @@ int SelectAlpn(SSL* ssl, const unsigned char** out, unsigned char* out_size, con
   return SSL_TLSEXT_ERR_OK;
 }
 
-void SetCommonOptions(SSL_CTX* context) {
-  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // Record buffers are given back by Stream::Trim when a connection idles, rather than after each record.
-  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_read_ahead(context, 1);
+// What an authority of the user's own must be, and what it had better be.
+Result<void> CheckAuthority(X509* cert, EVP_PKEY* key, std::vector<std::string>* warnings) {
+  const auto bad = [](std::string_view what) {
+    return Fail(Code::kInvalid, fmt::format("the authority's certificate {}", what));
+  };
+  if (X509_check_private_key(cert, key) != 1) {
+    ERR_clear_error();
+    return bad("is not of that key");
+  }
+  // First, since without it nothing counts as an authority.
+  if ((X509_get_key_usage(cert) & KU_KEY_CERT_SIGN) == 0)
+    return bad("may not sign certificates: its key usage lacks keyCertSign");
+  if (X509_check_ca(cert) != 1) return bad("is no authority: its basic constraints do not say CA:TRUE");
+  if ((X509_get_extended_key_usage(cert) & XKU_SSL_SERVER) == 0)
+    return bad("may not vouch for servers: its extended key usage lacks serverAuth");
+  if (X509_cmp_current_time(X509_get0_notBefore(cert)) > 0) return bad("is not valid yet");
+  if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0) return bad("has expired");
+  if (EVP_PKEY_get_security_bits(key) < kSecurityBits) return bad("has a key that clients take for too weak");
+  int days = 0;
+  int seconds = 0;
+  if (ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(cert)) != 1) return bad("has no readable end");
+  if (days > kLongAuthorityDays)
+    warnings->push_back(fmt::format(
+        "the authority's certificate is valid for {} more days: whoever gets its key may pose as any server to all who trust it",
+        days));
+  if (days < 1) warnings->push_back("the authority's certificate expires within a day");
+  if (X509_get_ext_by_NID(cert, NID_name_constraints, -1) >= 0)
+    warnings->push_back("the authority's certificate has name constraints: clients refuse what Sluice shows for other names");
+  return {};
 }
 
 class Authority final : public TlsAuthority {
@@ -187,6 +203,29 @@ class Authority final : public TlsAuthority {
     if (!cert_) return TlsFail("cannot make the certificate authority");
     pem_ = ToPem(cert_.get());
     return {};
+  }
+
+  Result<void> InitFrom(const std::string& certificates, std::string_view key, std::vector<std::string>* warnings) {
+    ERR_clear_error();
+    const BioPtr source(BIO_new_mem_buf(certificates.data(), static_cast<int>(certificates.size())));
+    const BioPtr key_source(BIO_new_mem_buf(key.data(), static_cast<int>(key.size())));
+    leaf_key_.reset(EVP_EC_gen("P-256"));
+    if (!source || !key_source || !leaf_key_) return TlsFail("cannot make a key");
+    while (X509* next = PEM_read_bio_X509(source.get(), nullptr, NoPassword, nullptr)) {
+      pem_ += ToPem(next);
+      if (!cert_) {
+        cert_.reset(next);
+      } else {
+        above_.emplace_back(next);
+      }
+      if (above_.size() > kMaxAuthorityChain) return Fail(Code::kInvalid, "the authority's file holds too many certificates");
+    }
+    ERR_clear_error();
+    if (!cert_) return Fail(Code::kInvalid, "the authority's file holds no PEM certificate");
+    key_.reset(PEM_read_bio_PrivateKey(key_source.get(), nullptr, NoPassword, nullptr));
+    ERR_clear_error();
+    if (!key_) return Fail(Code::kInvalid, "the authority's key file holds no PEM key, or one with a password");
+    return CheckAuthority(cert_.get(), key_.get(), warnings);
   }
 
   const std::string& pem() const override { return pem_; }
@@ -239,103 +278,21 @@ class Authority final : public TlsAuthority {
     if (SSL_CTX_use_certificate(c, cert.get()) != 1 || SSL_CTX_use_PrivateKey(c, leaf_key_.get()) != 1 ||
         SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1)
       return nullptr;
+    // What a client trusts need not be what signs: everything up to it is shown, and a root, which vouches for itself alone, not.
+    if (!above_.empty() && SSL_CTX_add1_chain_cert(c, cert_.get()) != 1) return nullptr;
+    for (const CertPtr& next : above_)
+      if (X509_self_signed(next.get(), 0) != 1 && SSL_CTX_add1_chain_cert(c, next.get()) != 1) return nullptr;
     return context;
   }
 
   KeyPtr key_;
   KeyPtr leaf_key_;
   CertPtr cert_;
+  std::vector<CertPtr> above_;  ///< of an own authority: what vouches for it
   std::string pem_;
   std::mutex mutex_;
   std::list<Leaf> order_;  ///< most recently used first
   std::unordered_map<std::string, std::list<Leaf>::iterator> leaves_;
-};
-
-class Client final : public TlsClient {
- public:
-  ~Client() override {
-    for (auto& [key, session] : sessions_) SSL_SESSION_free(session);
-  }
-
-  Result<void> Init(const std::vector<std::string>& ca_files) {
-    // What has nothing to read has nothing to complain about: it is set up by the first handshake, which many a run never makes.
-    if (ca_files.empty()) return {};
-    Result<void> ready;
-    std::call_once(setup_once_, [&] { ready = SetUp(ca_files); });
-    return ready;
-  }
-
-  SSL_CTX* context() override {
-    std::call_once(setup_once_, [this] {
-      if (const auto ready = SetUp({}); !ready) context_.reset();
-    });
-    return context_.get();
-  }
-
-  bool Prepare(SSL* ssl, const std::string& name, const IpAddress& literal, const std::string& key) override {
-    // Reading the system's roots takes some ten milliseconds, which a run that never speaks TLS upstream need not wait for. Every
-    // handshake comes by here first, so the store is whole before anything is verified.
-    std::call_once(roots_once_, [this] { roots_read_ = SSL_CTX_set_default_verify_paths(context_.get()) == 1; });
-    if (!roots_read_) return false;
-    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-    if (name.empty()) {
-      if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), literal.ToString().c_str()) != 1) return false;
-    } else if (SSL_set1_host(ssl, name.c_str()) != 1 || SSL_set_tlsext_host_name(ssl, name.c_str()) != 1) {
-      return false;
-    }
-    const std::lock_guard lock(mutex_);
-    // The map's own key outlives the SSL: keys are never removed before the client is.
-    if (keys_.size() < kMaxUpstreamSessions) keys_.try_emplace(key);
-    const auto kept = keys_.find(key);
-    if (kept == keys_.end()) return true;
-    SSL_set_app_data(ssl, const_cast<std::string*>(&kept->first));
-    if (const auto found = sessions_.find(key); found != sessions_.end()) SSL_set_session(ssl, found->second);
-    return true;
-  }
-
- private:
-  Result<void> SetUp(const std::vector<std::string>& ca_files) {
-    ERR_clear_error();
-    context_.reset(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-    if (!context_) return TlsFail("cannot set up TLS");
-    SSL_CTX* const c = context_.get();
-    SetCommonOptions(c);
-    // 112 bits: no RSA below 2048, no SHA-1 in a chain. Some machines' openssl.cnf and builds of OpenSSL take less.
-    SSL_CTX_set_security_level(c, std::max(SSL_CTX_get_security_level(c), kSecurityLevel));
-    SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
-    SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-    SSL_CTX_sess_set_new_cb(c, OnNewSession);
-    if (SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1 ||
-        SSL_CTX_set_alpn_protos(c, Octets(kAlpnHttp11), kAlpnHttp11.size()) != 0)
-      return TlsFail("cannot set up TLS");
-    for (const auto& file : ca_files) {
-      if (SSL_CTX_load_verify_file(c, file.c_str()) != 1)
-        return Fail(Code::kInvalid, fmt::format("cannot read certificates from {}: {}", file, TakeSslError()));
-    }
-    SSL_CTX_set_app_data(c, this);
-    return {};
-  }
-
-  static int OnNewSession(SSL* ssl, SSL_SESSION* session) {
-    auto* self = static_cast<Client*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
-    const auto* key = static_cast<const std::string*>(SSL_get_app_data(ssl));
-    if (key == nullptr || SSL_SESSION_is_resumable(session) != 1) return 0;
-    const std::lock_guard lock(self->mutex_);
-    auto [slot, fresh] = self->sessions_.try_emplace(*key, session);
-    if (!fresh) {
-      SSL_SESSION_free(slot->second);
-      slot->second = session;
-    }
-    return 1;
-  }
-
-  std::once_flag setup_once_;
-  ContextPtr context_;
-  std::once_flag roots_once_;
-  bool roots_read_ = false;
-  std::mutex mutex_;
-  std::unordered_map<std::string, char> keys_;
-  std::unordered_map<std::string, SSL_SESSION*> sessions_;
 };
 
 }  // namespace
@@ -346,10 +303,11 @@ Result<std::unique_ptr<TlsAuthority>> TlsAuthority::Create() {
   return authority;
 }
 
-Result<std::unique_ptr<TlsClient>> TlsClient::Create(const std::vector<std::string>& ca_files) {
-  auto client = std::make_unique<Client>();
-  if (auto ok = client->Init(ca_files); !ok) return std::unexpected(ok.error());
-  return client;
+Result<std::unique_ptr<TlsAuthority>> TlsAuthority::FromPem(const std::string& certificates, std::string_view key,
+                                                            std::vector<std::string>* warnings) {
+  auto authority = std::make_unique<Authority>();
+  if (auto ok = authority->InitFrom(certificates, key, warnings); !ok) return std::unexpected(ok.error());
+  return authority;
 }
 
 bool OfferAlpn(SSL* ssl, AlpnOffer offer) {
@@ -366,14 +324,5 @@ bool ChoseH2(SSL* ssl) {
 }
 
 bool RefusedAlpn() { return ERR_GET_REASON(ERR_peek_error()) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL; }
-
-bool CertificateWasRefused(SSL* ssl) { return SSL_get_verify_result(ssl) != X509_V_OK; }
-
-std::string DescribeHandshakeFailure(SSL* ssl) {
-  const long verify = SSL_get_verify_result(ssl);
-  if (verify == X509_V_OK) return TakeSslError();
-  ERR_clear_error();
-  return X509_verify_cert_error_string(verify);
-}
 
 }  // namespace sluice::proxy

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proxy/chunked.h"
+#include "proxy/io/route.h"
 #include "proxy/io/upstream.h"
 #include "proxy/io/worker.h"
 
@@ -117,7 +118,8 @@ Task<Result<TokenAnswer>> FetchToken(Worker& worker, Waiter& waiter, policy::Sec
   const auto endpoint = ParseTokenEndpoint(source.text);
   if (!endpoint) co_return std::unexpected(endpoint.error());
   const SteadyTime deadline = worker.reactor().now() + kTokenDeadline;
-  const DialTarget to{endpoint->host, endpoint->literal, endpoint->port, nullptr};
+  DialTarget to{endpoint->host, endpoint->literal, endpoint->port, nullptr};
+  RouteOwn(worker, &to);
   AddressJudge judge = [](const IpAddress&) {
     policy::Decision decision;
     decision.allowed = true;

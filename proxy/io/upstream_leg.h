@@ -4,6 +4,7 @@
 // bounded pipes, a response comes back. Nothing here waits; Wants says for what the caller should. One worker's thread.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -66,7 +67,8 @@ class UpstreamLeg {
 
   /// What Send and Receive wait for; no channel where the leg pokes the waiter that it was made with.
   [[nodiscard]] virtual Waiter::On Wants() const = 0;
-  [[nodiscard]] virtual const IpAddress& address() const = 0;
+  /// Nothing where only an upstream proxy knows it.
+  [[nodiscard]] virtual std::optional<IpAddress> address() const = 0;
   /// The whole request has been sent.
   [[nodiscard]] virtual bool sent() const = 0;
   /// After kEnd: what was used may serve others, if the request was sent whole too. Without it, the leg's end ends the exchange.
@@ -89,7 +91,7 @@ class H1Leg final : public UpstreamLeg {
   Got Receive(ResponseHead* head, Framing* framing, BodyPipe* body) override;
   [[nodiscard]] const LegFailure& failure() const override { return failure_; }
   [[nodiscard]] Waiter::On Wants() const override { return {&upstream_->stream.channel, wants_}; }
-  [[nodiscard]] const IpAddress& address() const override { return upstream_->address; }
+  [[nodiscard]] std::optional<IpAddress> address() const override { return upstream_->known_address(); }
   [[nodiscard]] bool sent() const override { return sent_; }
   [[nodiscard]] UpstreamPtr TakeConnection() override { return std::move(upstream_); }
   void WriteNow() override {}

@@ -23,6 +23,7 @@
 #include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
+#include "proxy/io/route.h"
 #include "proxy/io/secret_store.h"
 #include "proxy/io/token_fetch.h"
 
@@ -133,6 +134,7 @@ const policy::SnapshotPtr& Worker::snapshot() {
     snapshot_ = shared_.policy().Get();
     generation_ = now;
     loop_->expiry = policy::NextExpiry(*snapshot_, SystemClock().Wall());
+    has_ways_ = HasWays(*snapshot_);
   }
   return snapshot_;
 }
@@ -218,25 +220,45 @@ void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> do
   });
 }
 
+// An errno says nothing of a proxy.
+void Worker::RecordLostProxy(uint64_t id, const FlowTarget& flow, const DialTarget& target, std::string detail) {
+  policy::ExchangeEvent event;
+  event.time = SystemClock().Wall();
+  event.connection = id;
+  event.target.host = flow.host;
+  if (flow.host.empty()) event.target.address = flow.destination.address;
+  event.target.port = flow.destination.port;
+  event.target.via = target.via->name;
+  event.process = flow.process;
+  event.snapshot = snapshot();
+  event.error = std::move(detail);
+  (void)shared_.sink().Record(std::move(event));
+}
+
 detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
   Waiter waiter(reactor_);
   preparing_[id] = &waiter;
   loop_->Tick(this);
   int error = ECONNABORTED;
   try {
-    const auto preliminary = JudgeConnect(*this, target, std::nullopt);
-    const DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
+    auto preliminary = JudgeConnect(*this, target, std::nullopt);
+    DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
+    const bool known = RouteConnection(*this, target, preliminary, &to);
+    if (known && to.via != nullptr) preliminary = JudgeRemote(*this, target);
     const auto pooled = [&](policy::Scheme scheme) {
       const std::string key = PoolKey(scheme, to);
       const Upstream* idle = pool_.Peek(key);
       const auto shared = idle == nullptr ? h2_pool_.Find(key) : nullptr;
       if (idle == nullptr && shared == nullptr) return false;
-      const IpAddress& address = idle != nullptr ? idle->address : shared->address();
+      const std::optional<IpAddress> address = idle != nullptr ? idle->known_address() : shared->address();
       return JudgeConnect(*this, target, address).verdict == policy::ConnectVerdict::kInspect;
     };
     if (!preliminary.allowed()) {
       (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect, preliminary, std::nullopt, {});
       error = EACCES;
+    } else if (!known) {
+      // Which way a request takes is known once it was read: what connects until then is the flow itself.
+      error = 0;
     } else if (preliminary.verdict == policy::ConnectVerdict::kInspect &&
                (pooled(policy::Scheme::kHttps) || pooled(policy::Scheme::kHttp))) {
       error = 0;
@@ -255,6 +277,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
         (void)RecordConnectDecision(*this, id, target, policy::EventLayer::kConnect,
                                     {policy::ConnectVerdict::kDeny, *dialled.error().refused}, dialled.error().address,
                                     dialled.error().detail);
+      if (!dialled && !dialled.error().refused && to.via != nullptr) RecordLostProxy(id, target, to, dialled.error().detail);
     }
   } catch (const std::exception& fault) {
     LogError("proxy dial: {}", fault.what());

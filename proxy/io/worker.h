@@ -13,6 +13,7 @@
 #include "policy/credential.h"
 #include "policy/event.h"
 #include "proxy/client.h"
+#include "proxy/dial_order.h"
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
 #include "proxy/io/h2_pool.h"
@@ -80,11 +81,18 @@ class Worker {
   [[nodiscard]] UpstreamPool& pool() { return pool_; }
   [[nodiscard]] H2Pool& h2_pool() { return h2_pool_; }
   [[nodiscard]] PipePool& pipes() { return *pipes_; }
+  /// Tried last for a while.
+  [[nodiscard]] FailedAddresses& failed_addresses() { return failed_addresses_; }
   /// Closes what is kept for reuse only.
   void GiveBackSpare();
   /// The policy in force, looked up again when its generation moved.
   [[nodiscard]] const policy::SnapshotPtr& snapshot();
   [[nodiscard]] uint64_t generation() const { return generation_; }
+  /// Whether that policy knows of upstream proxies, pins or client certificates.
+  [[nodiscard]] bool has_ways() {
+    (void)snapshot();
+    return has_ways_;
+  }
   /// Scratch for reads whose size is not known; valid until the next suspension.
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
   /// Bytes of bodies that wait to be judged, signed or sent on, and of what was read in them; at most kMaxHeldBodies.
@@ -112,6 +120,7 @@ class Worker {
   /// `act` on each client, which may end it.
   template <class Act>
   void ForEachClient(Act act);
+  void RecordLostProxy(uint64_t id, const FlowTarget& flow, const DialTarget& target, std::string detail);
   detail::Detached RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
   void Tick();
   void Run();
@@ -121,9 +130,11 @@ class Worker {
   Reactor reactor_;
   UpstreamPool pool_;
   H2Pool h2_pool_;
+  FailedAddresses failed_addresses_;
   std::unique_ptr<PipePool> pipes_;
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;
+  bool has_ways_ = false;
   std::unordered_map<uint64_t, Connection*> connections_;
   std::unordered_map<uint64_t, ExplicitClient*> clients_;
   uint64_t next_key_ = 0;

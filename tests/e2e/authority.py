@@ -18,13 +18,13 @@ def day(offset):
     return (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=offset)).strftime("%Y%m%d%H%M%SZ")
 
 
-def leaf(folder, name, alternatives, days=(0, 7), digest="sha256", kind=()):
+def leaf(folder, name, alternatives, days=(0, 7), digest="sha256", kind=(), usage="serverAuth"):
     key(folder / f"{name}.key", *kind)
     request, extensions, settings = folder / f"{name}.csr", folder / f"{name}.ext", folder / "ca.conf"
     openssl("req", "-new", "-key", str(folder / f"{name}.key"), "-subj", f"/CN={alternatives[0]}", "-out", str(request))
     extensions.write_text(
         "subjectAltName=" + ",".join(("IP:" if a[-1].isdigit() or ":" in a else "DNS:") + a for a in alternatives)
-        + "\nbasicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\n")
+        + f"\nbasicConstraints=critical,CA:FALSE\nextendedKeyUsage={usage}\n")
     settings.write_text(f"[ca]\ndefault_ca=lab\n[lab]\ndatabase={folder}/issued\nnew_certs_dir={folder}\nunique_subject=no\nrand_serial=yes\npolicy=any\n[any]\ncommonName=supplied\n")
     (folder / "issued").touch()
     openssl("ca", "-batch", "-notext", "-config", str(settings), "-in", str(request), "-cert", str(folder / "ca.pem"),

@@ -50,15 +50,14 @@ class ExitCodes(harness.SluiceTest):
         self.assertExit(self.plain_sluice("run", "--no-such-flag", "--", "true"), 2)
         self.assertExit(self.plain_sluice("run"), 2)
 
-    def test_a_construct_of_a_later_version_is_an_error_with_its_line(self):
-        pin = "sha256//" + "A" * 43 + "="
-        for more, line in ((f"rules:\n  - allow: GET a.test\n    pins: ['{pin}']\n", 4),
-                           ("proxies:\n  corp: { url: http://proxy.test:3128 }\nrules:\n  - allow: GET a.test\n    via: corp\n", 4),
-                           ("credentials:\n  k: { from: env K, send: client-certificate, to: [a.test] }\nrules:\n  - allow: GET a.test\n    with: k\n", 4)):
+    def test_what_a_proxy_or_credential_lacks_is_an_error_with_its_line(self):
+        for more, words in (("proxies:\n  corp: { url: http://proxy.test:3128, basic: env NO_LOGIN }\nrules: []\n", "NO_LOGIN"),
+                            ("proxies:\n  corp: { url: https://proxy.test:3129, ca: /nonexistent/ca.pem }\nrules: []\n", "/nonexistent/ca.pem"),
+                            ("credentials:\n  k: { from: env NO_KEY, send: client-certificate, to: [a.test] }\nrules: []\n", "NO_KEY")):
             result = self.sluice(f"version: 1\nname: x\n{more}", "true")
             self.assertExit(result, 2)
-            self.assertIn(f"policy.yaml:{line}:", result.err, more)
-            self.assertIn("not carried out", result.err, more)
+            self.assertIn("policy.yaml:4:", result.err, more)
+            self.assertIn(words, result.err, more)
 
     def test_a_missing_kernel_feature_is_named_and_is_4(self):
         # No user or network namespace may be made where the limit is zero, so the capture namespace cannot be.

@@ -19,6 +19,7 @@ SITES = {
     "x.wild.test": ["151.101.1.65"],
     "y.x.wild.test": ["151.101.1.65"],
     "registry.corp.example": ["151.101.1.80"],
+    "proxy.corp.example": ["151.101.1.90"],
 }
 # Serve the files below the lab's site/, and take whatever is sent to them.
 FILE_SITES = ("registry.corp.example",)
@@ -34,6 +35,10 @@ TRAPS = {
     "private.test": ["10.0.0.5"],
     "self.test": [HOST_V4],
 }
+# One family leads nowhere, without a word.
+HALF = {"half.test": ["2a04:4e42::99", "151.101.1.10"]}
+# Where the proxies between the host and the internet listen.
+PROXY = "151.101.1.90"
 # Some of its addresses may be dialled.
 MIXED = {"mixed.test": ["10.0.0.5", "::1", "151.101.1.10"]}
 # Resolves, but nothing answers there: no such address on the lab's internet.
@@ -45,7 +50,7 @@ PORT_TCP_ECHO, PORT_TLS_ECHO, PORT_UDP_ECHO = 5432, 9443, 7007
 PORT_NOBODY = 5999
 
 ADDRESSES = {}
-for table in (SITES, BAD_CERTIFICATES, TRAPS, MIXED, SILENT):
+for table in (SITES, BAD_CERTIFICATES, TRAPS, HALF, MIXED, SILENT):
     ADDRESSES.update(table)
 
 # A metadata service and a private one answer too: reachable, so that only the policy keeps the workload from them.

@@ -627,7 +627,12 @@ policy::Decision DecideTuple(const policy::Snapshot& snapshot, const Witness& tu
   const auto process = AsProcess(tuple.process);
   std::vector<policy::HeaderView> headers(tuple.headers.begin(), tuple.headers.end());
   policy::RequestQuery query;
-  query.connection = {process ? &*process : nullptr, tuple.host, tuple.address, tuple.port, policy::Transport::kTcp, tuple.time};
+  query.connection = {.process = process ? &*process : nullptr,
+                      .host = tuple.host,
+                      .address = tuple.address,
+                      .port = tuple.port,
+                      .transport = policy::Transport::kTcp,
+                      .now = tuple.time};
   query.scheme = tuple.scheme;
   query.method = tuple.method;
   query.target = &at->second;
@@ -655,7 +660,8 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
   for (const Witness& tuple : world.tuples) {
     WayTexts& way = ways.emplace_back();
     if (tuple.layer != Layer::kHttp) continue;
-    const policy::ConnectQuery connection{nullptr, tuple.host, tuple.address, tuple.port, policy::Transport::kTcp, tuple.time};
+    const policy::ConnectQuery connection{
+        .host = tuple.host, .address = tuple.address, .port = tuple.port, .transport = policy::Transport::kTcp, .now = tuple.time};
     const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
     if (!connect.allowed()) continue;
     const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect;

@@ -89,8 +89,8 @@ TEST(SecretStore, TakesAVariableOutOfTheEnvironment) {
   EXPECT_EQ(Value(store, credential), "s3cret-value");
   EXPECT_EQ(getenv("SLUICE_TEST_SECRET"), nullptr);
   EXPECT_EQ(std::string(place, 12), std::string(12, '\0'));
-  EXPECT_EQ(store.variables().at("SLUICE_TEST_SECRET"), "github");
-  EXPECT_EQ(store.SecretIn("https://u:s3cret-value@host"), "github");
+  EXPECT_EQ(store.variables().at("SLUICE_TEST_SECRET"), "credential github");
+  EXPECT_EQ(store.SecretIn("https://u:s3cret-value@host"), "credential github");
   EXPECT_EQ(store.SecretIn("nothing"), "");
   // A second load has nothing to read any more, and keeps what was read; so does another credential of the same source.
   const auto other = Named("other", credential.from, UseKind::kQuery, "key");
