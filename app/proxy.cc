@@ -144,7 +144,8 @@ Result<Plan> MakePlan(const ProxyOptions& options) {
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
   plan.engine = *std::move(engine);
-  if (auto loaded = plan.secrets->Load(plan.snapshot->credentials(), plan.snapshot->proxies()); !loaded) return std::unexpected(loaded.error());
+  if (auto loaded = plan.secrets->Load(plan.snapshot->credentials(), plan.snapshot->proxies()); !loaded)
+    return std::unexpected(loaded.error());
   plan.engine.secrets = plan.secrets;
   auto authority = MakeAuthority(options.ca_cert, options.ca_key, {});
   if (!authority) return std::unexpected(authority.error());
