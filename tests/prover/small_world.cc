@@ -590,8 +590,9 @@ SmallPolicy DrawPolicy(const World& world, const Draw& draw) {
   return policy;
 }
 
-SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& draw) {
-  SmallPolicy policy = from;
+namespace {
+
+SmallPolicy Edited(const World& world, SmallPolicy policy, const Draw& draw) {
   if (world.ways && draw(8) == 0) policy.via = policy.via.empty() ? "pc" : "";
   const size_t edits = 1 + draw(2);
   for (size_t i = 0; i < edits; ++i) {
@@ -604,7 +605,17 @@ SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& dr
       policy.rules[draw(policy.rules.size())] = DrawRule(world, draw);
     }
   }
-  return policy.Compiled() == nullptr ? DrawEdit(world, from, draw) : policy;
+  return policy;
+}
+
+}  // namespace
+
+SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& draw) {
+  // Draws that have run out of bytes give the same edit for ever.
+  constexpr int kAttempts = 64;
+  for (int attempt = 0; attempt < kAttempts; ++attempt)
+    if (SmallPolicy policy = Edited(world, from, draw); policy.Compiled() != nullptr) return policy;
+  return from;
 }
 
 policy::SnapshotPtr SmallPolicy::Compiled() const {
