@@ -216,6 +216,20 @@ Fault HttpSession::MoveRequestBody() {
   return {};
 }
 
+HttpSession::Pump HttpSession::ReadBodyPiece(Waits* waits) {
+  const Io io = flow_.down.Read(in_.Prepare(kReadPiece));
+  if (io.status == IoStatus::kWouldBlock) {
+    waits->down |= flow_.down.read_needs;
+    return Pump::kBlocked;
+  }
+  if (io.status != IoStatus::kOk) {
+    failure_ = "the client went away in the middle of its request";
+    return Pump::kFailed;
+  }
+  in_.Commit(io.n);
+  return Pump::kMore;
+}
+
 HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
   if (request_sent_) return Pump::kDone;
   Stream& up = upstream_->stream;
@@ -252,16 +266,7 @@ HttpSession::Pump HttpSession::PumpRequest(Waits* waits) {
       request_sent_ = true;
       return Pump::kDone;
     }
-    const Io io = flow_.down.Read(in_.Prepare(kReadPiece));
-    if (io.status == IoStatus::kWouldBlock) {
-      waits->down |= flow_.down.read_needs;
-      return Pump::kBlocked;
-    }
-    if (io.status != IoStatus::kOk) {
-      failure_ = "the client went away in the middle of its request";
-      return Pump::kFailed;
-    }
-    in_.Commit(io.n);
+    if (const Pump read = ReadBodyPiece(waits); read != Pump::kMore) return read;
   }
   return Pump::kMore;
 }

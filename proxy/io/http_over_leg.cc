@@ -33,16 +33,7 @@ HttpSession::Pump HttpSession::PumpRequestOverLeg(Waits* waits) {
     }
     if (BodyIsThere()) continue;
     if (body_read_) return Pump::kDone;
-    const Io io = flow_.down.Read(in_.Prepare(kReadPiece));
-    if (io.status == IoStatus::kWouldBlock) {
-      waits->down |= flow_.down.read_needs;
-      return Pump::kBlocked;
-    }
-    if (io.status != IoStatus::kOk) {
-      failure_ = "the client went away in the middle of its request";
-      return Pump::kFailed;
-    }
-    in_.Commit(io.n);
+    if (const Pump read = ReadBodyPiece(waits); read != Pump::kMore) return read;
   }
   return Pump::kMore;
 }

@@ -93,6 +93,8 @@ class HttpSession {
   void BeginExchange();
   Task<After> Carry();
   [[nodiscard]] ExchangeJudge::Awaited WaitsFor(const Waits& waits) const;
+  /// More of the request's body into in_; kMore: some came.
+  Pump ReadBodyPiece(Waits* waits);
   Pump PumpRequest(Waits* waits);
   Pump PumpResponse(Waits* waits);
   /// Body bytes may go from where they lie to the upstream.

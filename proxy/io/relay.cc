@@ -111,7 +111,7 @@ struct CopyLane {
   uint8_t to_needs = 0;
 };
 
-Move CopyTurn(CopyLane* lane) {
+Move Turn(CopyLane* lane) {
   lane->from_needs = lane->to_needs = 0;
   for (int round = 0; round < kRoundsPerTurn; ++round) {
     if (!lane->held.empty()) {
@@ -145,18 +145,20 @@ Move CopyTurn(CopyLane* lane) {
   return Move::kMoved;
 }
 
-}  // namespace
-
-Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& down, Stream& up, Buffer first) {
-  CopyLane up_lane{&down, &up};
-  CopyLane down_lane{&up, &down};
-  down_lane.held = std::move(first);
+// The two lanes of a relay until both have ended, and why it ended otherwise. They must live until it is done.
+template <class AnyLane>
+Task<RelayOutcome> RunLanes(Reactor& reactor, Waiter& waiter, AnyLane& up_lane, AnyLane& down_lane) {
+  Channel& down = up_lane.from->channel;
+  Channel& up = up_lane.to->channel;
   RelayOutcome outcome;
   for (;;) {
-    const Move a = CopyTurn(&up_lane);
-    const Move b = CopyTurn(&down_lane);
-    if (a == Move::kBroken || b == Move::kBroken) outcome.error = "reset by a peer";
-    if (*outcome.error != '\0' || (a == Move::kEnded && b == Move::kEnded)) break;
+    const Move a = Turn(&up_lane);
+    const Move b = Turn(&down_lane);
+    if (a == Move::kBroken || b == Move::kBroken) {
+      outcome.error = "reset by a peer";
+      break;
+    }
+    if (a == Move::kEnded && b == Move::kEnded) break;
     const SteadyTime deadline = reactor.now() + kRelayIdle;
     Wake wake = Wake::kReady;
     if (a == Move::kMoved || b == Move::kMoved) {
@@ -164,11 +166,11 @@ Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& dow
     } else {
       const auto down_needs = static_cast<uint8_t>(up_lane.from_needs | down_lane.to_needs);
       const auto up_needs = static_cast<uint8_t>(up_lane.to_needs | down_lane.from_needs);
-      wake = co_await waiter.Wait({&down.channel, down_needs}, {&up.channel, up_needs}, deadline);
-      // A side in error of which nothing is asked wakes for ever.
-      const bool broken =
-          ((down.channel.ready & kBroken) != 0 && down_needs == 0) || ((up.channel.ready & kBroken) != 0 && up_needs == 0);
-      if (wake == Wake::kReady && broken) {
+      wake = co_await waiter.Wait({&down, down_needs}, {&up, up_needs}, deadline);
+      // A side in error of which nothing is asked wakes for ever: nothing more can come of this relay.
+      const bool down_broken = (down.ready & kBroken) != 0 && down_needs == 0;
+      const bool up_broken = (up.ready & kBroken) != 0 && up_needs == 0;
+      if (wake == Wake::kReady && (down_broken || up_broken)) {
         outcome.error = up_lane.ended && down_lane.ended ? "" : "reset by a peer";
         break;
       }
@@ -181,6 +183,15 @@ Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& dow
   outcome.bytes_up = up_lane.moved;
   outcome.bytes_down = down_lane.moved;
   co_return outcome;
+}
+
+}  // namespace
+
+Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& down, Stream& up, Buffer first) {
+  CopyLane up_lane{&down, &up};
+  CopyLane down_lane{&up, &down};
+  down_lane.held = std::move(first);
+  co_return co_await RunLanes(reactor, waiter, up_lane, down_lane);
 }
 
 Pipe PipePool::Take() {
@@ -211,37 +222,7 @@ Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stre
   }
   Lane up_lane{&down, &up, &up_pipe};
   Lane down_lane{&up, &down, &down_pipe};
-  for (;;) {
-    const Move a = Turn(&up_lane);
-    const Move b = Turn(&down_lane);
-    if (a == Move::kBroken || b == Move::kBroken) {
-      outcome.error = "reset by a peer";
-      break;
-    }
-    if (a == Move::kEnded && b == Move::kEnded) break;
-    const SteadyTime deadline = reactor.now() + kRelayIdle;
-    Wake wake = Wake::kReady;
-    if (a == Move::kMoved || b == Move::kMoved) {
-      wake = co_await waiter.Yield(deadline);
-    } else {
-      const auto down_needs = static_cast<uint8_t>(up_lane.from_needs | down_lane.to_needs);
-      const auto up_needs = static_cast<uint8_t>(up_lane.to_needs | down_lane.from_needs);
-      wake = co_await waiter.Wait({&down.channel, down_needs}, {&up.channel, up_needs}, deadline);
-      // A side in error with nothing asked of it: nothing more can come of this relay.
-      const bool down_broken = (down.channel.ready & kBroken) != 0 && down_needs == 0;
-      const bool up_broken = (up.channel.ready & kBroken) != 0 && up_needs == 0;
-      if (wake == Wake::kReady && (down_broken || up_broken)) {
-        outcome.error = up_lane.ended && down_lane.ended ? "" : "reset by a peer";
-        break;
-      }
-    }
-    if (wake != Wake::kReady) {
-      outcome.error = wake == Wake::kTimeout ? "idle for too long" : "closed by a change of policy";
-      break;
-    }
-  }
-  outcome.bytes_up = up_lane.moved;
-  outcome.bytes_down = down_lane.moved;
+  outcome = co_await RunLanes(reactor, waiter, up_lane, down_lane);
   pipes.Give(std::move(up_pipe));
   pipes.Give(std::move(down_pipe));
   co_return outcome;
