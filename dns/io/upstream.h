@@ -13,12 +13,14 @@
 
 #include "base/ip.h"
 #include "base/result.h"
+#include "base/socket_seal.h"
 
 namespace sluice::dns {
 
 struct UpstreamOptions {
   std::vector<Endpoint> servers;            ///< asked in order; empty: the host's resolv.conf (kNotFound when it names none)
   std::chrono::milliseconds timeout{5000};  ///< for one lookup, retries included
+  SocketSeal seal{};                        ///< of every socket that asks; empty: none
 };
 
 /// The addresses of one name, all families asked for. `ttl` is the smallest of the chain, clamped to 5..300 s.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/socket_seal.h"
 #include "policy/event.h"
 #include "proxy/client.h"
 #include "proxy/flow.h"
@@ -51,6 +52,7 @@ struct EngineOptions {
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
   uint64_t max_body_bytes = kMaxBodyBytes;  ///< of one message: over it 413, or 502 for a response
+  SocketSeal seal{};                        ///< of every socket that is dialled; empty: none
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
 
