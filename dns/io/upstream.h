@@ -14,13 +14,16 @@
 #include "base/ip.h"
 #include "base/result.h"
 #include "base/socket_seal.h"
+#include "dns/upstream_server.h"
 
 namespace sluice::dns {
 
 struct UpstreamOptions {
-  std::vector<Endpoint> servers;            ///< asked in order; empty: the host's resolv.conf (kNotFound when it names none)
+  std::vector<UpstreamServer> servers;      ///< asked in order; empty: the host's resolv.conf (kNotFound when it names none)
   std::chrono::milliseconds timeout{5000};  ///< for one lookup, retries included
-  SocketSeal seal{};                        ///< of every socket that asks; empty: none
+  std::vector<StubDomain> stubs{};
+  SocketSeal seal{};             ///< put on every socket before it is connected; empty: on none
+  std::string tls_roots_file{};  ///< PEM, what a `tls://` server's certificate must lead to; empty: the system's roots
 };
 
 /// The addresses of one name, all families asked for. `ttl` is the smallest of the chain, clamped to 5..300 s.
