@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "proxy/client_hello.h"
 #include "proxy/io/flow_context.h"
@@ -31,6 +32,9 @@ class Connection {
  private:
   enum class FirstBytes : uint8_t { kTls, kOther, kClosed, kRefused };
 
+  Task<> RunJudged();
+  /// Of several names for one address, the one that the client means.
+  Task<bool> ChooseName();
   Task<> RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr prepared);
   Task<> RunRelay(UpstreamPtr upstream);
   Task<> RunInspected(UpstreamPtr prepared);
@@ -44,6 +48,7 @@ class Connection {
   [[nodiscard]] bool StillOpaque();
   void RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string error);
 
+  std::vector<std::string> names_;  ///< Flow::names, until one was chosen
   FlowContext flow_;
   policy::ConnectVerdict verdict_ = policy::ConnectVerdict::kDeny;
   std::string via_;                 ///< of an opaque connection: its upstream proxy's name

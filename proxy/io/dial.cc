@@ -287,7 +287,7 @@ Task<DialResult<UpstreamPtr>> Dial(Worker& worker, Waiter& waiter, DialTarget ta
     auto resolved = co_await ResolveForDial(worker, waiter, std::move(name));
     if (!resolved) co_return std::unexpected(std::move(resolved.error()));
     if (auto refused = RefusedAlias(worker, target, *resolved)) co_return std::unexpected(std::move(*refused));
-    order = DialOrder(resolved->addresses, worker.failed_addresses(), worker.reactor().now());
+    if (!target.told) order = DialOrder(resolved->addresses, worker.failed_addresses(), worker.reactor().now());
   }
   co_return co_await ConnectFirst(worker, waiter, std::move(what), std::move(order), target.port, std::move(judge));
 }

@@ -53,7 +53,8 @@ std::string OutOfDescriptors(size_t open_connections, int limit) {
 }
 
 std::string PoolKey(policy::Scheme scheme, const DialTarget& target) {
-  return fmt::format("{} {}{}", scheme == policy::Scheme::kHttps ? 's' : 'h', TargetText(target), IdentityKey(target));
+  const std::string at = target.told ? "@" + target.literal.ToString() : "";
+  return fmt::format("{} {}{}{}", scheme == policy::Scheme::kHttps ? 's' : 'h', TargetText(target), at, IdentityKey(target));
 }
 
 Upstream* UpstreamPool::Peek(const std::string& key) {

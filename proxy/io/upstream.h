@@ -84,6 +84,7 @@ struct DialTarget {
   IpAddress literal;
   uint16_t port = 0;
   policy::ProcessPtr process{};
+  bool told = false;                     ///< `literal` is the one address of the name to dial, as in FlowTarget
   AlpnOffer offer = AlpnOffer::kHttp11;  ///< to a TLS upstream
   ProxyPtr via{};                        ///< null: directly
   ViaUse via_use = ViaUse::kTunnel;

@@ -242,7 +242,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
   int error = ECONNABORTED;
   try {
     auto preliminary = JudgeConnect(*this, target, std::nullopt);
-    DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
+    DialTarget to{target.host, target.destination.address, target.destination.port, target.process, target.told};
     const bool known = RouteConnection(*this, target, preliminary, &to);
     if (known && to.via != nullptr) preliminary = JudgeRemote(*this, target);
     const auto pooled = [&](policy::Scheme scheme) {
