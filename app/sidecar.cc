@@ -1,0 +1,172 @@
+#include "app/sidecar.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/capability.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "app/canary_probe.h"
+#include "app/exit_code.h"
+#include "app/host.h"
+#include "app/own_authority.h"
+#include "app/reload.h"
+#include "app/service.h"
+#include "app/sidecar_server.h"
+#include "base/log.h"
+#include "base/socket_seal.h"
+#include "policy/io/load.h"
+#include "proxy/io/secret_store.h"
+#include "proxy/io/tls.h"
+#include "supervisor/io/privileges.h"
+#include "supervisor/io/redirect_sockets.h"
+
+namespace sluice::app {
+namespace {
+
+constexpr std::string_view kCommand = "sluice sidecar";
+
+bool HasCapability(cap_value_t capability) {
+  const std::unique_ptr<std::remove_pointer_t<cap_t>, int (*)(void*)> held(cap_get_proc(), cap_free);
+  cap_flag_value_t value = CAP_CLEAR;
+  return held != nullptr && cap_get_flag(held.get(), capability, CAP_EFFECTIVE, &value) == 0 && value == CAP_SET;
+}
+
+// Process 1 of a process namespace of its own sees nobody but itself, and without SYS_PTRACE nobody's descriptors.
+ProcessSight FindProcessSight(const std::string& wanted) {
+  if (wanted == "seen") return ProcessSight::kSeen;
+  if (wanted == "unseen") return ProcessSight::kUnseen;
+  return getpid() != 1 && HasCapability(CAP_SYS_PTRACE) ? ProcessSight::kSeen : ProcessSight::kUnseen;
+}
+
+// Nothing is sent: connecting a datagram socket looks the route up.
+bool HasRoute(const char* address) {
+  sockaddr_storage to{};
+  const auto size = static_cast<socklen_t>(Endpoint{*IpAddress::Parse(address), 9}.ToSockaddr(&to));
+  const UniqueFd probe(socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return probe && connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), size) == 0;
+}
+
+// What is decided before anything is bound.
+struct Start {
+  std::map<std::string, std::string> labels;
+  policy::SnapshotPtr snapshot;
+  SidecarPlan plan;
+  std::shared_ptr<proxy::SecretStore> secrets = std::make_shared<proxy::SecretStore>(proxy::SecretStoreOptions{});
+  std::chrono::milliseconds drain{};
+};
+
+Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
+  auto snapshot = LoadPolicy(options, kCommand);
+  if (!snapshot) return snapshot;
+  if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
+  if (auto read = start.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
+  return snapshot;
+}
+
+Result<Start> MakeStart(const SidecarOptions& options) {
+  Start start;
+  auto drain = ParseDrain(options.drain);
+  if (!drain) return std::unexpected(drain.error());
+  start.drain = *drain;
+  auto labels = ParseLabels(options.labels);
+  if (!labels) return std::unexpected(labels.error());
+  start.labels = *std::move(labels);
+  start.plan.processes = FindProcessSight(options.processes);
+  auto snapshot = Load(options, start);
+  if (!snapshot) return std::unexpected(snapshot.error());
+  start.snapshot = *std::move(snapshot);
+  auto engine = MakeEngineOptions(options);
+  if (!engine) return std::unexpected(engine.error());
+  start.plan.engine = *std::move(engine);
+  start.plan.engine.secrets = start.secrets;
+  auto authority = MakeAuthority(options.ca_cert, options.ca_key, {});
+  if (!authority) return std::unexpected(authority.error());
+  start.plan.engine.authority = *std::move(authority);
+  start.plan.fence.seal = DrawSeal();
+  start.plan.fence.passage = DrawSeal();
+  start.plan.fence.inbound = options.no_inbound ? supervisor::FenceInbound::kDrop : supervisor::FenceInbound::kAccept;
+  start.plan.engine.seal = start.plan.fence.seal;
+  start.plan.ipv6 = HasRoute("2000::1") ? dns::Ipv6Egress::kPresent : dns::Ipv6Egress::kAbsent;
+  return start;
+}
+
+// The rules as they would be; the seals, which are secret, are drawn for this alone.
+int PrintRules(const Start& start, const SidecarOptions& options) {
+  supervisor::FencePlan plan = start.plan.fence;
+  constexpr uint16_t kShownProxyPort = 15001;
+  constexpr uint16_t kShownDnsPort = 15053;
+  plan.proxy_port = options.proxy_port != 0 ? options.proxy_port : kShownProxyPort;
+  plan.dns_port = options.dns_port != 0 ? options.dns_port : kShownDnsPort;
+  plan.allow = FenceAllowsFor(*start.snapshot, SystemClock().Wall()).allow;
+  for (const nft::Table& table : supervisor::FenceRuleset(plan)) std::fputs(nft::ToText(table).c_str(), stdout);
+  return kExitOk;
+}
+
+void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const SidecarServer& server,
+              const supervisor::Fence& fence) {
+  (void)server;
+  for (const std::string& weakness : fence.Weaknesses()) LogWarn("{}", weakness);
+  if (options.quiet) return;
+  LogInfo("ready  policy {}  {} rule{}  fence {}  dns {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
+          snapshot.rules().size() == 1 ? "" : "s",
+          fence.hold() == supervisor::FenceHold::kOwnedPersistent ? "owned and persistent" : "watched",
+          snapshot.settings().dns == policy::DnsMode::kReal ? "real" : "synthetic", AuditModeRemark(snapshot));
+}
+
+Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary,
+                   audit::Writer& writer) {
+  policy::CurrentPolicy policy(start.snapshot);
+  if (auto written = WriteAuthority(options.ca_out, options.bundle_out, start.plan.engine.authority->pem()); !written) return written;
+  start.secrets->Watch();
+  const std::string source = options.policy.empty() ? "the command line" : options.policy;
+  auto server = SidecarServer::Start(std::move(start.plan), std::move(fence), std::move(canary), policy, source, writer);
+  if (!server) return std::unexpected(server.error());
+  if (auto proved = (*server)->Prove(); !proved) return proved;
+  auto watcher = PolicyWatcher::Start(
+      policy, [&] { return Load(options, start); }, [&] { (*server)->PolicyChanged(source); });
+  if (!watcher) return std::unexpected(watcher.error());
+  Announce(options, *start.snapshot, **server, (*server)->fence());
+  (void)WaitForEnd(std::nullopt);
+  (*server)->BeginDrain();
+  DrainEngine((*server)->engine(), start.drain, options.quiet);
+  return {};
+}
+
+}  // namespace
+
+int RunSidecar(const SidecarOptions& options) {
+  if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
+  BlockServiceSignals();
+  auto start = MakeStart(options);
+  if (!start) return Report(start.error());
+  if (options.dry_run) return PrintRules(*start, options);
+  const auto room = RaiseDescriptorLimit();
+  if (!room) return Report(room.error());
+  start->plan.engine.descriptors = {room->limit, room->ceiling};
+  // Shut before anything listens: what a former process left is adopted.
+  supervisor::FencePlan& plan = start->plan.fence;
+  auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(plan));
+  if (!fence) return Report(fence.error());
+  auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
+  if (!sockets) return Report(sockets.error());
+  start->plan.sockets = *std::move(sockets);
+  if (auto kept = supervisor::KeepReadingOnly(supervisor::NetworkRights::kAdministration); !kept) return Report(kept.error());
+  auto canary = CanaryProbe::Begin();
+  if (!canary) return Report(canary.error());
+  if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return Report(forbidden.error());
+  auto writer = audit::Writer::Start(MakeAuditOptions(options, std::move(start->labels), "sidecar"));
+  if (!writer) return Report(writer.error());
+  if (auto served = Serve(options, *start, *std::move(fence), *std::move(canary), **writer); !served) return Report(served.error());
+  const audit::Totals totals = (*writer)->totals();
+  const bool recorded = (*writer)->healthy();
+  writer->reset();
+  if (!options.quiet) LogInfo("ended, the fence stays shut · {} allowed · {} denied", totals.allowed, totals.denied);
+  return recorded ? kExitOk : kExitFault;
+}
+
+}  // namespace sluice::app
