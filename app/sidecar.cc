@@ -8,10 +8,12 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "app/canary_probe.h"
 #include "app/exit_code.h"
+#include "app/fence_allows.h"
 #include "app/host.h"
 #include "app/own_authority.h"
 #include "app/reload.h"
@@ -142,6 +144,12 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
 int RunSidecar(const SidecarOptions& options) {
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
   BlockServiceSignals();
+  std::optional<CanaryProbe> canary;
+  if (!options.dry_run) {
+    auto begun = CanaryProbe::Begin();
+    if (!begun) return Report(begun.error());
+    canary.emplace(*std::move(begun));
+  }
   auto start = MakeStart(options);
   if (!start) return Report(start.error());
   if (options.dry_run) return PrintRules(*start, options);
@@ -156,8 +164,6 @@ int RunSidecar(const SidecarOptions& options) {
   if (!sockets) return Report(sockets.error());
   start->plan.sockets = *std::move(sockets);
   if (auto kept = supervisor::KeepReadingOnly(supervisor::NetworkRights::kAdministration); !kept) return Report(kept.error());
-  auto canary = CanaryProbe::Begin();
-  if (!canary) return Report(canary.error());
   if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return Report(forbidden.error());
   auto writer = audit::Writer::Start(MakeAuditOptions(options, std::move(start->labels), "sidecar"));
   if (!writer) return Report(writer.error());
