@@ -9,6 +9,7 @@
 #include "app/host.h"
 #include "base/log.h"
 #include "base/stderr_lines.h"
+#include "dns/lease.h"
 #include "policy/compiled.h"
 #include "policy/credential.h"
 #include "policy/io/load.h"
@@ -33,6 +34,24 @@ void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) 
   }
   LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
           options.policy);
+}
+
+// What loads everywhere, and could not take effect here.
+Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where) {
+  for (const policy::RuleRef ref : snapshot.UdpRules()) {
+    const policy::RuleInfo* rule = snapshot.rule(ref);
+    std::string why = fmt::format("`{}` carries no UDP but DNS, so this rule could never take effect; remove it", command);
+    if (where == ServedIn::kSidecar) why = dns::WhyUnleasable(snapshot, ref);
+    if (!why.empty()) return std::unexpected(Error{Code::kInvalid, fmt::format("`{}`: {}", rule->text, why), 0, rule->span});
+  }
+  const policy::Settings& settings = snapshot.settings();
+  if (settings.dns == policy::DnsMode::kReal && where != ServedIn::kSidecar)
+    return std::unexpected(Error{Code::kInvalid,
+                                 fmt::format("`dns: real` is for `sluice sidecar` alone: `{}` knows each connection by an address "
+                                             "that stands for its name; remove it",
+                                             command),
+                                 0, settings.dns_at});
+  return {};
 }
 
 // Read by each handshake with the proxy; a name mistyped is better told at once.
@@ -62,7 +81,7 @@ Result<void> CheckPolicyNamed(const ServedOptions& options) {
   return Fail(Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME");
 }
 
-Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command) {
+Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command, ServedIn where) {
   policy::LoadOptions load;
   load.extra_allows = options.allows;
   load.extra_presets = options.presets;
@@ -71,13 +90,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   load.default_proxy = *std::move(via);
   auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
   if (!snapshot) return snapshot;
-  if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
-    const policy::RuleInfo* rule = (*snapshot)->rule(udp.front());
-    return std::unexpected(Error{
-        Code::kInvalid,
-        fmt::format("`{}`: `{}` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text, command), 0,
-        rule->span});
-  }
+  if (auto servable = CheckServable(**snapshot, command, where); !servable) return std::unexpected(servable.error());
   if (auto rooted = CheckProxyRoots(**snapshot); !rooted) return std::unexpected(rooted.error());
   for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
     LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
