@@ -113,14 +113,20 @@ Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::st
 Result<proxy::EngineOptions> MakeEngineOptions(const ServedOptions& options) {
   proxy::EngineOptions engine;
   for (const std::string& text : options.resolvers) {
-    auto resolver = ParseResolver(text);
-    if (!resolver) return std::unexpected(resolver.error());
-    engine.resolvers.push_back(*resolver);
+    auto server = dns::ParseUpstreamServer(text);
+    if (!server) return Fail(server.error().code, "--resolver " + server.error().message);
+    engine.lookups.servers.push_back(*std::move(server));
+  }
+  for (const std::string& text : options.stub_domains) {
+    auto stub = dns::ParseStubDomain(text);
+    if (!stub) return Fail(stub.error().code, "--stub-domain " + stub.error().message);
+    engine.lookups.stubs.push_back(*std::move(stub));
   }
   for (const std::string& file : options.upstream_ca) {
     if (auto content = ReadFile(file); !content)
       return Fail(Code::kInvalid, fmt::format("--upstream-ca: {}", content.error().message));
     engine.upstream_ca_files.push_back(Absolute(file));
+    engine.lookups.tls_roots.push_back(engine.upstream_ca_files.back());
   }
   auto addresses = HostAddresses();
   if (!addresses) return std::unexpected(addresses.error());

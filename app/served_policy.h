@@ -21,7 +21,8 @@ struct ServedOptions {
   std::vector<std::string> allows;     ///< --allow
   std::vector<std::string> presets;    ///< --preset
   std::string audit;                   ///< file; empty: none
-  std::vector<std::string> resolvers;  ///< "IP" or "IP:PORT"
+  std::vector<std::string> resolvers;     ///< as dns::ParseUpstreamServer reads them
+  std::vector<std::string> stub_domains;  ///< "DOMAIN=SERVER[,SERVER...]"
   std::vector<std::string> upstream_ca;
   std::string ca_cert;  ///< PEM file of an authority of the user's own; empty: one is made
   std::string ca_key;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Names by which a program leaves the policy's resolver for another one: the canaries by which browsers ask whether they may
-// (always answered "no"), the discovery of RFC 9462, and the public resolvers that speak DNS over HTTPS or TLS. A list is never
-// whole: what is not on it is closed by having no rule, not by this.
+// Names by which a program leaves the policy's resolver for another one: the canaries by which browsers ask whether they may,
+// the discovery of RFC 9462, and public resolvers that speak DNS over HTTPS or TLS. A wildcard does not mean them: a rule must spell
+// them. A list is never whole: what is not on it is closed by having no rule, not by this.
 
 #include <cstdint>
 #include <string_view>
@@ -11,9 +11,9 @@ namespace sluice::dns {
 
 enum class OtherResolver : uint8_t {
   kNone,
-  kCanary,    ///< NXDOMAIN, whatever the policy says: "use-application-dns.net", "mask.icloud.com"
-  kDiscovery, ///< NODATA, whatever the policy says: "resolver.arpa" and below (RFC 9462 section 6.4)
-  kPublic,    ///< denied under a wildcard, allowed where a rule spells it
+  kCanary,     ///< "use-application-dns.net", "mask.icloud.com": NXDOMAIN says no
+  kDiscovery,  ///< "resolver.arpa" and below: NODATA says that there is none (RFC 9462 section 6.4)
+  kPublic,     ///< such as "dns.google"
 };
 
 /// `domain` is the entry that holds the name.

@@ -22,9 +22,6 @@ constexpr std::chrono::minutes kHalfLife{1};
 constexpr std::array<std::string_view, 11> kSecondLevel = {"ac",  "co", "com", "edu", "go", "gov",
                                                            "mil", "ne", "net", "or",  "org"};
 
-// A name written out in the rule's own text is no channel: the author spelled it.
-bool IsSpelledOut(std::string_view name, std::string_view rule_text) { return rule_text.find(name) != std::string_view::npos; }
-
 size_t LabelCount(std::string_view name) { return static_cast<size_t>(std::ranges::count(name, '.')) + 1; }
 
 // Labels of the rule's host: of its longest word with a dot, or of the whole text when it has none.
@@ -50,6 +47,12 @@ double Bits(std::string_view label) {
 }
 
 }  // namespace
+
+bool IsSpelledOut(std::string_view name, std::string_view rule_text) { return rule_text.find(name) != std::string_view::npos; }
+
+bool Limiter::IsNew(std::string_view name, std::string_view rule_text) const {
+  return !IsSpelledOut(name, rule_text) && !known_.contains(std::hash<std::string_view>{}(name));
+}
 
 bool TokenBucket::Take(SteadyTime now, double cost) {
   if (last_ != SteadyTime{} && now > last_)
@@ -100,7 +103,7 @@ std::optional<std::string> Limiter::JudgeNewName(std::string_view name, std::str
 }
 
 std::optional<std::string> Limiter::JudgeAbsence(std::string_view name, std::string_view rule_text, SteadyTime now) {
-  if (IsSpelledOut(name, rule_text) || known_.contains(std::hash<std::string_view>{}(name))) return std::nullopt;
+  if (!IsNew(name, rule_text)) return std::nullopt;
   const std::string_view under = CountingDomain(name, rule_text);
   Domain& domain = Find(under);
   Age(&domain, now);

@@ -61,7 +61,9 @@ class Limiter {
   /// The same for a domain most of whose new names do not exist: that is a channel, or a search list at work.
   [[nodiscard]] std::optional<std::string> JudgeAbsence(std::string_view name, std::string_view rule_text, SteadyTime now);
   [[nodiscard]] std::optional<std::string> JudgeUpstream(Client client, SteadyTime now);
-  /// What the upstream said of a name that JudgeNewName let pass.
+  /// Whether JudgeNewName has yet to let it pass.
+  [[nodiscard]] bool IsNew(std::string_view name, std::string_view rule_text) const;
+  /// What the upstream said of a name that was new.
   void NoteExistence(std::string_view name, std::string_view rule_text, bool exists, SteadyTime now);
 
  private:
@@ -80,6 +82,9 @@ class Limiter {
   std::unordered_set<size_t> known_;  // hashes of names that passed
   std::unordered_map<std::string, Domain> domains_;
 };
+
+/// Whether the rule's own text spells the name: then the author did, and it carries nothing.
+[[nodiscard]] bool IsSpelledOut(std::string_view name, std::string_view rule_text);
 
 /// Whose names are counted together: the longest end of the name that the rule spells ("a.test" under `*.a.test`); under a bare
 /// wildcard the last two labels, or three where those two are like "co.uk". Without a public suffix list, near enough.

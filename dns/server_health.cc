@@ -20,6 +20,7 @@ std::optional<size_t> ServerHealth::Trial(SteadyTime now) {
   for (size_t i = 0; i < servers_.size(); ++i) {
     State& server = servers_[i];
     if (!server.down || now < server.again) continue;
+    server.trying = true;
     server.again = now + server.rest;
     return i;
   }
@@ -35,8 +36,9 @@ bool ServerHealth::Answered(size_t server) {
 bool ServerHealth::Silent(size_t server, SteadyTime now) {
   State& state = servers_[server];
   if (state.down) {
-    // Questions that were under way when it went down say nothing new.
-    if (now < state.again - state.rest + kFirstRest) return false;
+    // Other questions than the trial, such as those under way when it went down, say nothing new.
+    if (!state.trying) return false;
+    state.trying = false;
     state.rest = std::min(state.rest * 2, kLongestRest);
     state.again = now + state.rest;
     return false;

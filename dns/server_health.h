@@ -36,6 +36,7 @@ class ServerHealth {
   struct State {
     int silences = 0;
     bool down = false;
+    bool trying = false;
     std::chrono::seconds rest{0};
     SteadyTime again{};  ///< when it has rested
   };

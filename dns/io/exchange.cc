@@ -81,14 +81,14 @@ asio::awaitable<Result<UpstreamAnswer>> ByTcp(Endpoint server, SentQuery sent, T
 }  // namespace
 
 Result<std::shared_ptr<Exchange>> Exchange::Create(asio::io_context& context, const std::vector<UpstreamServer>& servers,
-                                                   SocketSeal seal, const std::string& tls_roots_file) {
+                                                   SocketSeal seal, const std::vector<std::string>& tls_roots) {
   std::shared_ptr<Exchange> self(new Exchange(context, seal));
   auto udp = UdpPool::Create(context, seal);
   if (!udp) return std::unexpected(udp.error());
   self->udp_ = *std::move(udp);
   for (const UpstreamServer& server : servers) {
     if (server.kind != UpstreamServer::Kind::kTls) continue;
-    auto tls = TlsServer::Create(context, server, seal, tls_roots_file);
+    auto tls = TlsServer::Create(context, server, seal, tls_roots);
     if (!tls) {
       self->Stop();
       return std::unexpected(tls.error());

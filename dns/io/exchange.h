@@ -31,7 +31,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   /// kInvalid where a TLS server is among them and the roots cannot be read.
   static Result<std::shared_ptr<Exchange>> Create(boost::asio::io_context& context, const std::vector<UpstreamServer>& servers,
-                                                  SocketSeal seal, const std::string& tls_roots_file);
+                                                  SocketSeal seal, const std::vector<std::string>& tls_roots);
   /// One of the servers that Create was given. `done` is called once, never from within.
   void Ask(const UpstreamServer& server, const Question& question, TimePoint deadline, Done done);
   /// What waits ends with kIo, before it returns or soon after.

@@ -69,12 +69,11 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
       asio::post(context_, [error, done = std::move(done)]() mutable { done(std::unexpected(error)); });
       return;
     }
-    Waiting waiting{.sent = MakeQuery(question, Extension::kEdns, &random_), .deadline = deadline, .done = std::move(done), .on = {}};
-    while (waiting_.contains(waiting.sent.id)) waiting.sent = MakeQuery(question, Extension::kEdns, &random_);
-    Send(&waiting);
+    SentQuery sent = MakeQuery(question, Extension::kEdns, &random_);
+    while (waiting_.contains(sent.id)) sent = MakeQuery(question, Extension::kEdns, &random_);
+    const uint16_t id = sent.id;
+    Send(&waiting_.emplace(id, Waiting{std::move(sent), deadline, std::move(done), {}}).first->second);
     last_asked_ = std::chrono::steady_clock::now();
-    const uint16_t id = waiting.sent.id;
-    waiting_.emplace(id, std::move(waiting));
     if (!ticking_) Tick();
   }
 
@@ -126,6 +125,7 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
   }
 
   static asio::awaitable<void> Connect(std::shared_ptr<Running> self, ConnectionPtr connection) {
+    co_await asio::post(self->context_, asio::use_awaitable);  // never within the call that asks
     if (auto prepared = self->Prepare(connection.get()); !prepared) co_return self->End(connection, prepared.error());
     const tcp::endpoint peer(ToAsio(self->server_.endpoint.address), self->server_.endpoint.port);
     const auto [connect_error] = co_await connection->stream.next_layer().async_connect(peer, kAwait);
@@ -252,17 +252,18 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
 }  // namespace
 
 Result<std::shared_ptr<TlsServer>> TlsServer::Create(asio::io_context& context, UpstreamServer server, SocketSeal seal,
-                                                     const std::string& roots_file) {
+                                                     const std::vector<std::string>& roots) {
   ssl::context tls(ssl::context::tls_client);
   error_code error;
   SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
   SSL_CTX_set_options(tls.native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   tls.set_verify_mode(ssl::verify_peer, error);
-  if (!error && roots_file.empty()) tls.set_default_verify_paths(error);
-  if (!error && !roots_file.empty()) tls.load_verify_file(roots_file, error);
-  if (error)
-    return Fail(Code::kInvalid, "the roots for resolvers by TLS" + (roots_file.empty() ? "" : " (" + roots_file + ")") + ": " +
-                                    error.message());
+  if (!error) tls.set_default_verify_paths(error);
+  if (error) return Fail(Code::kInvalid, "the system's roots, for resolvers by TLS: " + error.message());
+  for (const std::string& file : roots) {
+    tls.load_verify_file(file, error);
+    if (error) return Fail(Code::kInvalid, "roots for resolvers by TLS: " + file + ": " + error.message());
+  }
   return std::make_shared<Running>(context, std::move(server), seal, std::move(tls));
 }
 

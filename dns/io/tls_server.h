@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/socket_seal.h"
@@ -25,9 +26,9 @@ class TlsServer {
   using Done = std::move_only_function<void(Result<Answer>)>;
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// `roots_file` empty: the system's. kInvalid where it cannot be read.
+  /// `roots`: PEM files beside the system's. kInvalid where one cannot be read.
   static Result<std::shared_ptr<TlsServer>> Create(boost::asio::io_context& context, UpstreamServer server, SocketSeal seal,
-                                                   const std::string& roots_file);
+                                                   const std::vector<std::string>& roots);
   virtual ~TlsServer() = default;
   /// `done` is called once, later, on the context's thread; at the deadline with kTimeout, from Stop with kIo. kProtocol: the
   /// server could not be verified, or said something else than was asked.
