@@ -202,9 +202,6 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
       ->type_name("FILE");
   sub->add_option("--bundle-out", sidecar->bundle_out, "Write the system's roots with that certificate behind them to FILE")
       ->type_name("FILE");
-  sub->add_option("--stub-domain", sidecar->stubs, "A domain that other DNS servers answer for; repeatable")
-      ->type_name("DOMAIN=IP[,IP...]")
-      ->allow_extra_args(false);
   sub->add_option("--processes", sidecar->processes,
                   "Whether other processes can be told apart, for rules with `by`: auto (default), seen or unseen")
       ->check(CLI::IsMember({"auto", "seen", "unseen"}))

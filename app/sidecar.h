@@ -14,7 +14,6 @@ namespace sluice::app {
 struct SidecarOptions : ServedOptions {
   std::string ca_out;               ///< where the authority's certificate goes; empty: nowhere
   std::string bundle_out;           ///< the same with the system's roots before it
-  std::vector<std::string> stubs;   ///< "DOMAIN=SERVER[,SERVER...]"
   std::string health;               ///< "ADDRESS:PORT" of /healthz, /readyz and /metrics; empty: none
   std::string drain;                ///< duration; empty: 10 s
   std::string processes = "auto";   ///< auto, seen or unseen: whether other processes can be told apart
