@@ -18,6 +18,7 @@
 
 #include "base/random.h"
 #include "nft/io/transaction.h"
+#include "nft/lower.h"
 
 namespace sluice::nft {
 namespace {
@@ -46,6 +47,12 @@ Result<SocketPtr> OpenSocket(int flags, unsigned groups) {
   if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
     ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);
   return socket;
+}
+
+const nlattr* FirstAttribute(const nlmsghdr* header) {
+  const auto* attribute = static_cast<const nlattr*>(mnl_nlmsg_get_payload_offset(header, sizeof(nfgenmsg)));
+  const auto left = static_cast<int>(mnl_nlmsg_get_payload_len(header)) - static_cast<int>(sizeof(nfgenmsg));
+  return mnl_attr_ok(attribute, left) ? attribute : nullptr;
 }
 
 // What each errno of a batch means, for people.
@@ -102,12 +109,10 @@ class KernelSession final : public Session {
 
   Result<uint32_t> Generation() override {
     uint32_t generation = 0;
-    const auto dumped = Ask(NFT_MSG_GETGEN, 0, NFPROTO_UNSPEC, {}, [&](std::span<const uint8_t> bytes) {
+    const auto dumped = Ask(NFT_MSG_GETGEN, 0, 0, {}, [&](std::span<const uint8_t> bytes) {
       const auto* header = reinterpret_cast<const nlmsghdr*>(bytes.data());
-      const nlattr* attribute = nullptr;
-      mnl_attr_for_each(attribute, header, sizeof(nfgenmsg)) {
-        if (mnl_attr_get_type(attribute) == NFTA_GEN_ID) generation = ntohl(mnl_attr_get_u32(attribute));
-      }
+      const nlattr* attribute = FirstAttribute(header);
+      if (attribute != nullptr && mnl_attr_get_type(attribute) == NFTA_GEN_ID) generation = ntohl(mnl_attr_get_u32(attribute));
     });
     if (!dumped) return std::unexpected(dumped.error());
     return generation;
@@ -195,7 +200,7 @@ class KernelSession final : public Session {
     for (auto* header = reinterpret_cast<nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(header, left);
          header = mnl_nlmsg_next(header, &left)) {
       if (header->nlmsg_type != NLMSG_ERROR || mnl_nlmsg_get_payload_len(header) < sizeof(nlmsgerr)) continue;
-      if (header->nlmsg_seq < first || header->nlmsg_seq - first >= 1U << 20) continue;
+      if (header->nlmsg_seq - first >= 1U << 20) continue;
       const auto* answer = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
       if (answer->error != 0 || header->nlmsg_seq == acknowledged) return Answer{header->nlmsg_seq, -answer->error};
     }
@@ -240,7 +245,7 @@ class KernelSession final : public Session {
   Result<void> Dump(uint16_t type, const Table& table, const std::string& set,
                     const std::function<void(std::span<const uint8_t>)>& each) {
     return Ask(
-        type, NLM_F_DUMP, FamilyNumber(table.family),
+        type, NLM_F_DUMP, NetlinkFamily(table.family),
         [&](nlmsghdr* header) {
           if (type == NFT_MSG_GETSETELEM) {
             mnl_attr_put_strz(header, NFTA_SET_ELEM_LIST_TABLE, table.name.c_str());
@@ -265,20 +270,6 @@ class KernelSession final : public Session {
       if (!dumped && dumped.error().sys_errno != ENOENT) return dumped;
     }
     return {};
-  }
-
-  static uint8_t FamilyNumber(Family family) {
-    switch (family) {
-      case Family::kInet:
-        return NFPROTO_INET;
-      case Family::kIp:
-        return NFPROTO_IPV4;
-      case Family::kIp6:
-        return NFPROTO_IPV6;
-      case Family::kNetdev:
-        return NFPROTO_NETDEV;
-    }
-    return NFPROTO_UNSPEC;
   }
 
   SocketPtr socket_;
@@ -354,13 +345,10 @@ class KernelNotices final : public Notices {
   static bool Concerns(const nlmsghdr* header, const std::vector<std::string>& tables) {
     const unsigned type = header->nlmsg_type & 0xffU;
     if (header->nlmsg_type >> 8 != NFNL_SUBSYS_NFTABLES || type == NFT_MSG_NEWGEN) return false;
-    const nlattr* attribute = nullptr;
-    mnl_attr_for_each(attribute, header, sizeof(nfgenmsg)) {
-      if (mnl_attr_get_type(attribute) != 1 || mnl_attr_get_payload_len(attribute) == 0) continue;
-      const std::string_view text(mnl_attr_get_str(attribute), mnl_attr_get_payload_len(attribute) - 1U);
-      return std::ranges::find(tables, text) != tables.end();
-    }
-    return false;
+    const nlattr* attribute = FirstAttribute(header);
+    if (attribute == nullptr || mnl_attr_get_type(attribute) != 1 || mnl_attr_get_payload_len(attribute) == 0) return false;
+    const std::string_view text(mnl_attr_get_str(attribute), mnl_attr_get_payload_len(attribute) - 1U);
+    return std::ranges::find(tables, text) != tables.end();
   }
 
   SocketPtr socket_;
