@@ -41,7 +41,9 @@ std::string ChainLine(const nftnl_chain* chain) {
     const char* const* names = nftnl_chain_get_array(chain, NFTNL_CHAIN_DEVICES);
     for (size_t i = 0; names != nullptr && names[i] != nullptr; ++i) devices.emplace_back(names[i]);
   }
+  // The kernel names a single device in both ways.
   std::ranges::sort(devices);
+  devices.erase(std::ranges::unique(devices).begin(), devices.end());
   std::string line = fmt::format("chain {} type {} hook {} priority {} policy {}", Text(nftnl_chain_get_str(chain, NFTNL_CHAIN_NAME)),
                                  Text(nftnl_chain_get_str(chain, NFTNL_CHAIN_TYPE)), nftnl_chain_get_u32(chain, NFTNL_CHAIN_HOOKNUM),
                                  nftnl_chain_get_s32(chain, NFTNL_CHAIN_PRIO), nftnl_chain_get_u32(chain, NFTNL_CHAIN_POLICY));

@@ -37,6 +37,7 @@ constexpr uint8_t kTcpAck = 0x10;
 constexpr uint8_t kIcmpDestinationUnreachable = 3;   // RFC 792
 constexpr uint8_t kIcmp6DestinationUnreachable = 1;  // RFC 4443
 constexpr uint32_t kLoopbackIndex = 1;
+constexpr uint32_t kLogWarning = 4;  // of syslog(2); the default of nft(8)
 constexpr uint32_t kNobody = UINT32_MAX;  // no user has this number
 constexpr uint32_t kTableOwner = 0x2;     // NFT_TABLE_F_OWNER, Linux 5.12
 constexpr uint32_t kTablePersist = 0x4;   // NFT_TABLE_F_PERSIST, Linux 6.9
@@ -177,6 +178,7 @@ class RuleBuilder {
     nftnl_expr* lookup = Add("lookup");
     nftnl_expr_set_u32(lookup, NFTNL_EXPR_LOOKUP_SREG, kRegister);
     nftnl_expr_set_str(lookup, NFTNL_EXPR_LOOKUP_SET, e.set.c_str());
+    nftnl_expr_set_u32(lookup, NFTNL_EXPR_LOOKUP_FLAGS, 0);  // listed by the kernel, so said here
   }
   void operator()(const AddTo& e) {
     LoadKey(e.key);
@@ -184,6 +186,7 @@ class RuleBuilder {
     nftnl_expr_set_u32(add, NFTNL_EXPR_DYNSET_SREG_KEY, kRegister);
     nftnl_expr_set_u32(add, NFTNL_EXPR_DYNSET_OP, NFT_DYNSET_OP_ADD);
     nftnl_expr_set_str(add, NFTNL_EXPR_DYNSET_SET_NAME, e.set.c_str());
+    nftnl_expr_set_u64(add, NFTNL_EXPR_DYNSET_TIMEOUT, 0);  // the set's own
   }
   void operator()(const SetMark& e) { WriteMeta(NFT_META_MARK, e.mark); }
   void operator()(const SetPriority& e) { WriteMeta(NFT_META_PRIORITY, e.priority); }
@@ -203,7 +206,11 @@ class RuleBuilder {
     nftnl_expr_set_u32(limit, NFTNL_EXPR_LIMIT_TYPE, NFT_LIMIT_PKTS);
     nftnl_expr_set_u32(limit, NFTNL_EXPR_LIMIT_FLAGS, 0);
   }
-  void operator()(const Log& e) { nftnl_expr_set_str(Add("log"), NFTNL_EXPR_LOG_PREFIX, e.prefix.c_str()); }
+  void operator()(const Log& e) {
+    nftnl_expr* log = Add("log");
+    nftnl_expr_set_str(log, NFTNL_EXPR_LOG_PREFIX, e.prefix.c_str());
+    nftnl_expr_set_u32(log, NFTNL_EXPR_LOG_LEVEL, kLogWarning);
+  }
   void operator()(const TproxyTo& e) {
     LoadPort(e.port);
     nftnl_expr* tproxy = Add("tproxy");
@@ -214,6 +221,7 @@ class RuleBuilder {
     LoadPort(e.port);
     nftnl_expr* redirect = Add("redir");
     nftnl_expr_set_u32(redirect, NFTNL_EXPR_REDIR_REG_PROTO_MIN, kRegister);
+    nftnl_expr_set_u32(redirect, NFTNL_EXPR_REDIR_REG_PROTO_MAX, kRegister);  // the kernel would add it, and list it
     nftnl_expr_set_u32(redirect, NFTNL_EXPR_REDIR_FLAGS, NF_NAT_RANGE_PROTO_SPECIFIED);
   }
   void operator()(Reject e) {
@@ -477,7 +485,8 @@ ObjectPtr<nftnl_set> Lower(const Table& table, const Set& set) {
   if (set.size != 0) nftnl_set_set_u32(object.get(), NFTNL_SET_DESC_SIZE, set.size);
   if (set.timeout.count() != 0)
     nftnl_set_set_u64(object.get(), NFTNL_SET_TIMEOUT, static_cast<uint64_t>(std::chrono::milliseconds(set.timeout).count()));
-  if (concatenated)
+  // Of a hash the kernel takes no fields, only the whole key.
+  if (concatenated && set.kind == SetKind::kInterval)
     nftnl_set_set_data(object.get(), NFTNL_SET_DESC_CONCAT, fields.data(), static_cast<uint32_t>(fields.size()));
   return object;
 }
