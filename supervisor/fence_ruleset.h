@@ -65,15 +65,18 @@ struct FenceDownlink {
   std::vector<IpAddress> addresses;
 };
 
+/// 169.254.169.254 and fd00:ec2::254, where clouds hand out credentials.
+[[nodiscard]] std::vector<Cidr> MetadataAddresses();
+
 struct FencePlan {
   SocketSeal seal;     ///< of Sluice's sockets
   SocketSeal passage;  ///< of packets between the output chain and a device
-  uint16_t proxy_port = 0;
-  uint16_t dns_port = 0;
+  uint16_t proxy_port = 0;  ///< 0: TCP is reset
+  uint16_t dns_port = 0;    ///< 0: lookups are refused
   std::vector<FenceCidr> allow{};
-  std::vector<Cidr> deny{};  ///< ahead of every accept, Sluice's own traffic included
+  std::vector<Cidr> deny = MetadataAddresses();  ///< ahead of every accept, Sluice's own traffic included
   FenceInbound inbound = FenceInbound::kAccept;
-  uint32_t generation = 0;        ///< raised by whoever narrows; flows of an older one are judged anew
+  uint32_t generation = 0;          ///< raised by whoever narrows; flows of an older one are judged anew
   uint32_t mark_mask = 0xff000000;  ///< bits of the conntrack mark that hold it; others are left alone
   FenceLayout layout = FenceLayout::kShared;
   FenceDownlink downlink{};
@@ -83,9 +86,12 @@ struct FencePlan {
 /// The conntrack mark of flows that the kernel passes by itself, within mark_mask; never zero.
 [[nodiscard]] uint32_t GenerationMark(const FencePlan& plan);
 
+/// The chains of each device beside `lo`, in the order of FencePlan::devices.
+[[nodiscard]] std::vector<std::string> DeviceChains(const FencePlan& plan);
+
 /// The tables, complete with the elements of the static sets; the dynamic sets are empty. The first is the one that judges.
 [[nodiscard]] std::vector<nft::Table> FenceRuleset(const FencePlan& plan);
-/// Deny-all: the same tables without any allow, port or inbound connection, for the time before anything listens.
+/// Deny-all: the same without any allow, port or inbound connection, for the time before anything listens.
 [[nodiscard]] FencePlan ClosedPlan(const FencePlan& plan);
 
 /// Whether the static sets of `plan` pass this, as the kernel would judge it.

@@ -3,7 +3,9 @@
 // The fence in force: installs the tables of supervisor/fence_ruleset.h in this process's network namespace, keeps them there, and
 // fills the dynamic sets. Needs CAP_NET_ADMIN over the namespace and nothing else.
 //
-//   auto fence = Fence::Install(plan);              // all is dropped from here on, read back and compared
+//   auto fence = Fence::Install(ClosedPlan(plan));  // all is dropped from here on, read back and compared
+//   … listen …
+//   (*fence)->Replace(plan);
 //   (*fence)->Publish(elements, 65s);               // in the kernel when it returns: now the DNS answer may leave
 //   (*fence)->Replace(narrower);                    // flows it no longer allows are cut before it returns
 //   (*fence)->Release();                            // the rules stay in force, for the next process to adopt
@@ -41,8 +43,8 @@ struct FenceChange {
 
 class Fence {
  public:
-  /// Puts deny-all in force, reads it back, then the plan in the same way. Tables that a former process left are adopted, their
-  /// dynamic sets kept where they are of the same kind. Nothing listens yet when this is called. Blocks, under a second.
+  /// Puts the plan in force in one transaction and reads it back; before anything listens that is a ClosedPlan. Tables that a former
+  /// process left are adopted, their dynamic sets kept where they are of the same kind. Blocks, under a second.
   /// kPermission without CAP_NET_ADMIN; kUnsupported names the feature that the kernel lacks; kInternal when what was read back differs.
   static Result<std::unique_ptr<Fence>> Install(const FencePlan& plan);
   /// As Release.
