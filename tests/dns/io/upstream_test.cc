@@ -42,7 +42,9 @@ LookupPtr Look(UpstreamClient* client, asio::io_context* context, const std::str
 class UpstreamTest : public testing::Test {
  protected:
   UpstreamClient& Client(std::vector<Endpoint> servers, milliseconds timeout = milliseconds(3000)) {
-    client_ = *UpstreamClient::Create(context_, {.servers = std::move(servers), .timeout = timeout});
+    UpstreamOptions options{.timeout = timeout};
+    for (const Endpoint& server : servers) options.servers.push_back({.endpoint = server});
+    client_ = *UpstreamClient::Create(context_, std::move(options));
     return *client_;
   }
   LookupPtr Lookup(const std::string& name) { return Look(client_.get(), &context_, name); }
