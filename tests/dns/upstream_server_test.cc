@@ -23,7 +23,7 @@ TEST(UpstreamServerTest, TakesTlsWithAndWithoutAName) {
 TEST(UpstreamServerTest, RefusesNamesAndBadPorts) {
   for (const char* bad :
        {"", "dns.example", "1.1.1.1:", "1.1.1.1:0", "1.1.1.1:70000", "1.1.1.1:5x", ":53", "[2606::1", "[]:53", "1.1.1", "[1.1.1.1",
-        "1.1.1.1#a.test", "tls://", "tls://a.test", "tls://1.1.1.1#", "tls://1.1.1.1#-", "tls://1.1.1.1#a b", "https://1.1.1.1",
+        "1.1.1.1#a.test", "tls://", "tls://a.test", "tls://1.1.1.1#", "tls://1.1.1.1#a b", "https://1.1.1.1",
         "tls://1.1.1.1#1.1.1.1"})
     EXPECT_FALSE(ParseUpstreamServer(bad)) << bad;
 }

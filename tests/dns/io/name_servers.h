@@ -12,7 +12,7 @@
 namespace sluice::dns {
 
 /// What a shell command prints, both streams.
-[[nodiscard]] std::string Output(const std::string& command);
+std::string Output(const std::string& command);
 
 class NameServer {
  public:

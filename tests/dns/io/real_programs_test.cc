@@ -28,7 +28,7 @@ std::string Dig(const ResolverHarness& resolver, const std::string& words) {
 }
 
 HarnessOptions Real(const std::string& rules, std::vector<Endpoint> upstream) {
-  HarnessOptions options{.yaml = "version: 1\nsettings: { dns: real }\nrules:\n" + rules, .upstream = std::move(upstream)};
+  HarnessOptions options{.allows = {}, .yaml = "version: 1\nsettings: { dns: real }\nrules:\n" + rules, .upstream = std::move(upstream)};
   options.history = std::make_shared<NameHistory>();
   options.publish = [](std::span<const Lease>, seconds) -> Result<void> { return {}; };
   return options;

@@ -1,4 +1,5 @@
 // `dns: real`: true addresses, told only once their leases are in the kernel (here a list that a test keeps).
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -274,7 +275,7 @@ TEST_F(RealTest, TtlsAreClampedAndLeasesOutliveThemByAMinute) {
 
 TEST_F(RealTest, ALeaseEndsWithItsRule) {
   StubUpstream upstream(Zone().Addresses("db.test", {"93.184.216.34"}).Handler());
-  const auto soon = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", std::chrono::floor<seconds>(SystemClock().Wall() + seconds(20)));
+  const auto soon = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(SystemClock().Wall() + seconds(20))));
   ResolverHarness resolver(With(upstream, "  - allow: tcp db.test:5432\n    until: " + soon + "\n"));
   ASSERT_EQ(AddressesIn(resolver.Ask(AskMessage("db.test", Type::kA))).size(), 1u);
   EXPECT_LE(kernel_.batches().at(0).seconds, 20);
