@@ -1,12 +1,12 @@
 // The policy resolver with true addresses beside what one would run without it, in one run: dnsmasq, unbound, dnsdist and a bare
 // responder for names that a cache answers, and the same as forwarders for names that none does. The server has one core and the
-// load generator the other, with 64 lookups under way. Rounds are interleaved and medians compared, in lookups a second and in CPU time
-// of the server for each.
+// load generator the other, with 64 lookups under way. Rounds are interleaved and medians compared, in lookups a second and in
+// CPU time of the server for each.
 //
 //   policy_dns_bench [SECONDS_PER_ROUND] [ROUNDS]
 //
-// "withheld" is the same resolver with a Publish that keeps the core busy for as long as a batch of set elements takes (measured on
-// Linux 6.18: 5 µs, and half a microsecond for each element). The kernel's own part is in the fence's benchmark.
+// "withheld" is the same resolver with a Publish that keeps the core busy for as long as a batch of set elements takes (measured
+// on Linux 6.18: 5 µs, and half a microsecond for each element). The kernel's own part is in the fence's benchmark.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -103,7 +103,8 @@ struct Batch {
   }
 };
 
-// A responder on a thread of its own. kTurn: the query with QR set, the least that a server can do. kAnswer: one address to every A.
+// A responder on a thread of its own. kTurn: the query with QR set, the least that a server can do. kAnswer: one address to every
+// A.
 class Responder {
  public:
   enum class Kind : uint8_t { kTurn, kAnswer };
@@ -184,7 +185,10 @@ class Resolver {
     dns::ServerOptions options;
     options.udp = BoundUdp(&port);
     options.flood.reset();  // one socket asks all there is to ask
-    options.limits = {.new_names_per_minute = 1e12, .client_per_second = 1e9, .client_burst = 1e9, .upstream_per_second = 1e9,
+    options.limits = {.new_names_per_minute = 1e12,
+                      .client_per_second = 1e9,
+                      .client_burst = 1e9,
+                      .upstream_per_second = 1e9,
                       .upstream_burst = 1e9};
     options.history = std::make_shared<dns::NameHistory>();
     if (withholding == Withholding::kYes)
@@ -284,28 +288,38 @@ class Peer {
 };
 
 std::vector<std::string> DnsmasqWords(const Peer& peer, uint16_t upstream) {
-  return {"--keep-in-foreground", "--conf-file=/dev/null", "--pid-file", "--no-resolv", "--no-hosts", fmt::format("--port={}", peer.port),
-          "--listen-address=127.0.0.1", "--bind-interfaces", "--user=", "--cache-size=10000", "--dns-forward-max=1000",
+  return {"--keep-in-foreground",
+          "--conf-file=/dev/null",
+          "--pid-file",
+          "--no-resolv",
+          "--no-hosts",
+          fmt::format("--port={}", peer.port),
+          "--listen-address=127.0.0.1",
+          "--bind-interfaces",
+          "--user=",
+          "--cache-size=10000",
+          "--dns-forward-max=1000",
           fmt::format("--server=127.0.0.1#{}", upstream)};
 }
 
 std::vector<std::string> UnboundWords(const Peer& peer, uint16_t upstream) {
   const std::string conf = peer.Write(
-      "unbound.conf", fmt::format("server:\n  do-daemonize: no\n  chroot: \"\"\n  username: \"\"\n  directory: \"{0}\"\n  pidfile: \"\"\n"
-                                  "  use-syslog: no\n  logfile: \"{0}/log\"\n  num-threads: 1\n  interface: 127.0.0.1@{1}\n"
-                                  "  access-control: 127.0.0.0/8 allow\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n"
-                                  "  num-queries-per-thread: 4096\n  outgoing-range: 4096\n  so-rcvbuf: 4m\n"
-                                  "forward-zone:\n  name: \".\"\n  forward-addr: 127.0.0.1@{2}\nremote-control:\n  control-enable: no\n",
-                                  peer.folder, peer.port, upstream));
+      "unbound.conf",
+      fmt::format("server:\n  do-daemonize: no\n  chroot: \"\"\n  username: \"\"\n  directory: \"{0}\"\n  pidfile: \"\"\n"
+                  "  use-syslog: no\n  logfile: \"{0}/log\"\n  num-threads: 1\n  interface: 127.0.0.1@{1}\n"
+                  "  access-control: 127.0.0.0/8 allow\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n"
+                  "  num-queries-per-thread: 4096\n  outgoing-range: 4096\n  so-rcvbuf: 4m\n"
+                  "forward-zone:\n  name: \".\"\n  forward-addr: 127.0.0.1@{2}\nremote-control:\n  control-enable: no\n",
+                  peer.folder, peer.port, upstream));
   return {"-d", "-p", "-c", conf};
 }
 
 std::vector<std::string> DnsdistWords(const Peer& peer, uint16_t upstream) {
-  const std::string conf = peer.Write(
-      "dnsdist.conf",
-      fmt::format("setSecurityPollSuffix('')\nsetLocal('127.0.0.1:{}')\nnewServer{{address='127.0.0.1:{}', sockets=16, healthCheckMode='up'}}\n"
-                  "pc = newPacketCache(100000)\ngetPool(''):setCache(pc)\n",
-                  peer.port, upstream));
+  const std::string conf =
+      peer.Write("dnsdist.conf", fmt::format("setSecurityPollSuffix('')\nsetLocal('127.0.0.1:{}')\nnewServer{{address='127.0.0.1:"
+                                             "{}', sockets=16, healthCheckMode='up'}}\n"
+                                             "pc = newPacketCache(100000)\ngetPool(''):setCache(pc)\n",
+                                             peer.port, upstream));
   return {"--supervised", "--disable-syslog", "-C", conf};
 }
 
@@ -393,7 +407,8 @@ void Measure(const char* what, std::vector<Subject> subjects, Names names, doubl
       const auto answers = static_cast<double>(load.Drive(subject.port, names, seconds));
       subject.qps.push_back(answers / duration<double>(steady_clock::now() - start).count());
       subject.cpu_us.push_back((subject.cpu() - before) * 1e6 / std::max(answers, 1.0));
-      if (load.failed * 100 > static_cast<uint64_t>(answers)) fmt::print("{}: {} of {:.0f} answers are failures\n", subject.name, load.failed, answers);
+      if (load.failed * 100 > static_cast<uint64_t>(answers))
+        fmt::print("{}: {} of {:.0f} answers are failures\n", subject.name, load.failed, answers);
     }
   }
   fmt::print("-- {}\n", what);
@@ -420,7 +435,8 @@ int main(int argc, char** argv) {
   const Subject ours{"sluice", plain.port, [&] { return ThreadCpu(plain.thread); }};
   const Subject ours_withheld{"sluice, withheld", withheld.port, [&] { return ThreadCpu(withheld.thread); }};
   std::vector<Subject> others;
-  for (const auto& [name, peer] : {std::pair("dnsmasq", &dnsmasq), std::pair("unbound", &unbound), std::pair("dnsdist", &dnsdist)})
+  for (const auto& [name, peer] :
+       {std::pair("dnsmasq", &dnsmasq), std::pair("unbound", &unbound), std::pair("dnsdist", &dnsdist)})
     if (peer->running()) others.push_back({name, peer->port, [peer] { return peer->Cpu(); }});
   std::vector<Subject> hit = {ours, {"floor", floor.port, [&] { return ThreadCpu(floor.thread); }}};
   hit.insert(hit.end(), others.begin(), others.end());

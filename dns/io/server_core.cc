@@ -212,7 +212,8 @@ std::optional<Message> ServerCore::RefuseOtherResolver(const Query& query, const
                                                        const policy::NameDecision& decision) {
   const OtherResolverName other = FindOtherResolver(query.name);
   if (other.kind == OtherResolver::kNone || IsSpelledUnder(*snapshot_, query.name, other.domain)) return std::nullopt;
-  const std::string why = fmt::format("{} leads past this resolver; a wildcard does not mean it, a rule must spell it", query.name);
+  const std::string why =
+      fmt::format("{} leads past this resolver; a wildcard does not mean it, a rule must spell it", query.name);
   if (!Record(query, process, {false, Reason::kDns, decision.decision.rule, false}, why)) return Unrecorded(query);
   return other.kind == OtherResolver::kDiscovery ? NoData(query, why) : DeniedForm(query, why);
 }
@@ -403,13 +404,14 @@ void ServerCore::Finish(std::unique_ptr<Work> work, Done done) {
                     });
     return;
   }
-  upstream_.LookBoth(name, [self = shared_from_this(), work = std::move(work), done = std::move(done)](const LookupPtr& found) mutable {
-    if (self->stopped_) return done({});
-    self->NoteExistence(*work, found->status != Lookup::Status::kNoSuchName);
-    auto message = self->RejudgeAfterWait(*work);
-    if (!message) message = self->FromLookup(work->query, work->process, *found);
-    done(ToWire(*message, work->query, work->transport));
-  });
+  upstream_.LookBoth(name,
+                     [self = shared_from_this(), work = std::move(work), done = std::move(done)](const LookupPtr& found) mutable {
+                       if (self->stopped_) return done({});
+                       self->NoteExistence(*work, found->status != Lookup::Status::kNoSuchName);
+                       auto message = self->RejudgeAfterWait(*work);
+                       if (!message) message = self->FromLookup(work->query, work->process, *found);
+                       done(ToWire(*message, work->query, work->transport));
+                     });
 }
 
 }  // namespace sluice::dns

@@ -111,10 +111,10 @@ TEST(AnswerTest, HttpsRecordsLoseHintsAndKeepAnAllowedTarget) {
 TEST(AnswerTest, AServicePortMustBeOneThatThePolicyAllows) {
   const std::string allowed("\x01\xbb", 2);
   const std::string other("\x20\xfb", 2);
-  const Message upstream = AnswerTo(
-      AskMessage("a.test", Type::kHttps),
-      {Https("a.test", Svcb{1, Name(), {{3, allowed}}}), Https("a.test", Svcb{1, Name(), {{3, other}}}),
-       Https("a.test", Svcb{1, *Name::FromText("ok.test"), {{3, other}}})});
+  const Message upstream =
+      AnswerTo(AskMessage("a.test", Type::kHttps),
+               {Https("a.test", Svcb{1, Name(), {{3, allowed}}}), Https("a.test", Svcb{1, Name(), {{3, other}}}),
+                Https("a.test", Svcb{1, *Name::FromText("ok.test"), {{3, other}}})});
   const Message m = Relayed(AskQuery("a.test", Type::kHttps), upstream, AllowOnly);
   ASSERT_EQ(m.answers.size(), 1u);
   EXPECT_EQ(PortOf(*ParseSvcb(Octets(m.answers[0].rdata))), 443);

@@ -56,7 +56,8 @@ TEST(LeaseTest, OnlyWhatIsOpaqueToEveryProcessIsLeased) {
       {"one with and one without", "  - allow: tcp db.test:5432\n    by: [/usr/bin/psql]\n  - allow: tcp db.test:5432-5433\n",
        "tcp 93.184.216.34:5432, tcp 93.184.216.34:5433"},
       {"a deny of the port", "  - allow: tcp db.test:5432-5433\n  - deny: tcp db.test:5432\n", "tcp 93.184.216.34:5433"},
-      {"a deny for one process holds for all", "  - allow: tcp db.test:5432\n  - deny: tcp db.test:5432\n    by: [/bin/evil]\n", ""},
+      {"a deny for one process holds for all", "  - allow: tcp db.test:5432\n  - deny: tcp db.test:5432\n    by: [/bin/evil]\n",
+       ""},
       {"a deny by address", "  - allow: tcp db.test:5432\n  - deny: tcp 93.184.216.0/24:5432\n", ""},
       {"a deny of lookups", "  - allow: tcp db.test:5432\n  - deny: dns db.test\n", ""},
       {"a deny inside", "  - allow: tcp db.test:443,5432\n  - deny: POST db.test\n", "tcp 93.184.216.34:5432"},
@@ -180,18 +181,16 @@ TEST(LeaseTest, LeasesAreWhatDecideSaysOfEveryPortAndProcess) {
         for (const uint16_t port : kPorts) {
           for (const Transport transport : {Transport::kTcp, Transport::kUdp}) {
             bool every = true;
-            for (const policy::Process* process : {static_cast<const policy::Process*>(nullptr), static_cast<const policy::Process*>(&one),
-                                                   static_cast<const policy::Process*>(&two)}) {
-              const auto decided = snapshot.DecideConnect({.process = process,
-                                                           .host = name,
-                                                           .address = address,
-                                                           .port = port,
-                                                           .transport = transport,
-                                                           .now = kNow});
+            for (const policy::Process* process :
+                 {static_cast<const policy::Process*>(nullptr), static_cast<const policy::Process*>(&one),
+                  static_cast<const policy::Process*>(&two)}) {
+              const auto decided = snapshot.DecideConnect(
+                  {.process = process, .host = name, .address = address, .port = port, .transport = transport, .now = kNow});
               every = every && decided.verdict == policy::ConnectVerdict::kOpaqueTcp;
             }
             EXPECT_EQ(held.contains({address, transport, port}), every)
-                << name << " " << address.ToString() << ":" << port << " under\n" << rules;
+                << name << " " << address.ToString() << ":" << port << " under\n"
+                << rules;
           }
         }
       }

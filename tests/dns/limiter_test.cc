@@ -71,7 +71,9 @@ TEST(LimiterTest, ANameCountsByWhatItMayCarry) {
   Limiter limiter({});
   int passed = 0;
   for (int i = 0; i < 100; ++i)
-    passed += limiter.JudgeNewName("k7q2zx9vb4n8m1pw5t3y6u0i2o4a" + std::to_string(1000 + i) + ".a.test", "GET *.a.test", kStart) ? 0 : 1;
+    passed += limiter.JudgeNewName("k7q2zx9vb4n8m1pw5t3y6u0i2o4a" + std::to_string(1000 + i) + ".a.test", "GET *.a.test", kStart)
+                  ? 0
+                  : 1;
   EXPECT_LT(passed, 31);
   EXPECT_GE(passed, 15) << "a score, not a verdict";
 }

@@ -83,7 +83,10 @@ NameServer::NameServer() {
 }
 
 NameServer::NameServer(NameServer&& other) noexcept
-    : folder_(std::exchange(other.folder_, {})), port_(other.port_), tls_port_(other.tls_port_), pid_(std::exchange(other.pid_, 0)) {}
+    : folder_(std::exchange(other.folder_, {})),
+      port_(other.port_),
+      tls_port_(other.tls_port_),
+      pid_(std::exchange(other.pid_, 0)) {}
 
 NameServer::~NameServer() {
   End();
@@ -94,7 +97,8 @@ void NameServer::End() {
   if (pid_ <= 0) return;
   kill(pid_, SIGCONT);
   kill(pid_, SIGTERM);
-  for (int i = 0; i < 200 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 200 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
   pid_ = 0;
@@ -130,9 +134,17 @@ bool NameServer::Start(const std::vector<std::string>& words, const std::string&
 NameServer NameServer::Dnsmasq(const std::vector<std::string>& flags, const std::string& probe) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     NameServer server;
-    std::vector<std::string> words = {Found("dnsmasq", "dnsmasq-base"), "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file",
-                                      "--no-resolv", "--no-hosts", "--port=" + std::to_string(server.port_),
-                                      "--listen-address=127.0.0.1", "--bind-interfaces", "--user=", "--log-queries",
+    std::vector<std::string> words = {Found("dnsmasq", "dnsmasq-base"),
+                                      "--keep-in-foreground",
+                                      "--conf-file=/dev/null",
+                                      "--pid-file",
+                                      "--no-resolv",
+                                      "--no-hosts",
+                                      "--port=" + std::to_string(server.port_),
+                                      "--listen-address=127.0.0.1",
+                                      "--bind-interfaces",
+                                      "--user=",
+                                      "--log-queries",
                                       "--log-facility=" + server.folder_ + "/log"};
     words.insert(words.end(), flags.begin(), flags.end());
     if (server.Start(words, probe)) return server;
@@ -150,12 +162,13 @@ NameServer NameServer::Unbound(const std::vector<std::string>& data, const std::
          << "  local-zone: \"test.\" static\n";
     for (const std::string& line : data) conf << "  local-data: '" << line << "'\n";
     if (tls == Tls::kYes) {
-      const std::string made = Output(
-          "cd " + server.folder_ +
-          " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=root -keyout ca.key -out ca.pem"
-          " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=dns -keyout key.pem -out csr.pem"
-          " && printf 'subjectAltName=DNS:dns.test,IP:127.0.0.1' > ext"
-          " && openssl x509 -req -in csr.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out cert.pem");
+      const std::string made =
+          Output("cd " + server.folder_ +
+                 " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=root -keyout ca.key "
+                 "-out ca.pem"
+                 " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=dns -keyout key.pem -out csr.pem"
+                 " && printf 'subjectAltName=DNS:dns.test,IP:127.0.0.1' > ext"
+                 " && openssl x509 -req -in csr.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out cert.pem");
       if (!std::filesystem::exists(server.folder_ + "/cert.pem")) Die("openssl: " + made);
       conf << "  interface: 127.0.0.1@" << server.tls_port_ << "\n  tls-port: " << server.tls_port_ << "\n  tls-service-key: \""
            << server.folder_ << "/key.pem\"\n  tls-service-pem: \"" << server.folder_ << "/cert.pem\"\n";
@@ -171,12 +184,14 @@ NameServer NameServer::Knot(const std::string& zone, const std::string& probe) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     NameServer server;
     std::ofstream(server.folder_ + "/test.zone")
-        << "$ORIGIN test.\n$TTL 120\n@ IN SOA ns.test. admin.test. 1 3600 600 86400 60\n@ IN NS ns.test.\nns IN A 93.184.216.1\n" << zone;
+        << "$ORIGIN test.\n$TTL 120\n@ IN SOA ns.test. admin.test. 1 3600 600 86400 60\n@ IN NS ns.test.\nns IN A 93.184.216.1\n"
+        << zone;
     std::ofstream(server.folder_ + "/knot.conf")
-        << "server:\n  rundir: \"" << server.folder_ << "\"\n  listen: 127.0.0.1@" << server.port_ << "\n  listen: ::1@" << server.port_
-        << "\n  udp-workers: 1\n  tcp-workers: 1\n  background-workers: 1\nlog:\n  - target: \"" << server.folder_
-        << "/log\"\n    any: info\ndatabase:\n  storage: \"" << server.folder_ << "\"\ntemplate:\n  - id: default\n    storage: \""
-        << server.folder_ << "\"\n    file: \"%s.zone\"\n    zonefile-load: whole\n    journal-content: none\nzone:\n  - domain: test\n";
+        << "server:\n  rundir: \"" << server.folder_ << "\"\n  listen: 127.0.0.1@" << server.port_ << "\n  listen: ::1@"
+        << server.port_ << "\n  udp-workers: 1\n  tcp-workers: 1\n  background-workers: 1\nlog:\n  - target: \"" << server.folder_
+        << "/log\"\n    any: info\ndatabase:\n  storage: \"" << server.folder_
+        << "\"\ntemplate:\n  - id: default\n    storage: \"" << server.folder_
+        << "\"\n    file: \"%s.zone\"\n    zonefile-load: whole\n    journal-content: none\nzone:\n  - domain: test\n";
     if (server.Start({Found("knotd", "knot"), "-c", server.folder_ + "/knot.conf"}, probe)) return server;
   }
   Die("knot does not answer");

@@ -36,7 +36,7 @@ enum class Bind : uint8_t { kV4, kDualStack };
 
 struct HarnessOptions {
   std::vector<std::string> allows;
-  std::string yaml{};  ///< a policy file's text, for what an allow text cannot say; then `allows` is not used
+  std::string yaml{};                ///< a policy file's text, for what an allow text cannot say; then `allows` is not used
   std::vector<Endpoint> upstream{};  ///< plain servers
   Bind bind = Bind::kV4;
   size_t pool = 0;

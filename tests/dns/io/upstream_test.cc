@@ -390,8 +390,8 @@ TEST_F(UpstreamTest, BadOptionsAreRefused) {
   EXPECT_FALSE(create({.servers = {server}, .timeout = milliseconds(0)}));
   EXPECT_FALSE(create({.servers = {server}, .stubs = {{"a.test", {}}}}));
   EXPECT_FALSE(create({.servers = {server}, .stubs = {{"a.test", {server}}, {"a.test", {server}}}}));
-  EXPECT_FALSE(create({.servers = {{.endpoint = server.endpoint, .kind = UpstreamServer::Kind::kTls}},
-                       .tls_roots = {"/nonexistent/roots.pem"}}));
+  EXPECT_FALSE(create(
+      {.servers = {{.endpoint = server.endpoint, .kind = UpstreamServer::Kind::kTls}}, .tls_roots = {"/nonexistent/roots.pem"}}));
 }
 
 }  // namespace

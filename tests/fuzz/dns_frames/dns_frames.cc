@@ -1,5 +1,5 @@
-// Any bytes as a stream of messages behind their lengths. However it is cut, the same messages come out, and no more is held than one
-// that is not yet whole; what is cut out is what was framed.
+// Any bytes as a stream of messages behind their lengths. However it is cut, the same messages come out, and no more is held than
+// one that is not yet whole; what is cut out is what was framed.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
