@@ -46,11 +46,12 @@ Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view co
   }
   const policy::Settings& settings = snapshot.settings();
   if (settings.dns == policy::DnsMode::kReal && where != ServedIn::kSidecar)
-    return std::unexpected(Error{Code::kInvalid,
-                                 fmt::format("`dns: real` is for `sluice sidecar` alone: `{}` knows each connection by an address "
-                                             "that stands for its name; remove it",
-                                             command),
-                                 0, settings.dns_at});
+    return std::unexpected(
+        Error{Code::kInvalid,
+              fmt::format("`dns: real` is for `sluice sidecar` alone: `{}` knows each connection by an address "
+                          "that stands for its name; remove it",
+                          command),
+              0, settings.dns_at});
   return {};
 }
 

@@ -17,10 +17,10 @@
 namespace sluice::app {
 
 struct ServedOptions {
-  std::string policy;                  ///< file; may be empty when there are allows or presets
-  std::vector<std::string> allows;     ///< --allow
-  std::vector<std::string> presets;    ///< --preset
-  std::string audit;                   ///< file; empty: none
+  std::string policy;                     ///< file; may be empty when there are allows or presets
+  std::vector<std::string> allows;        ///< --allow
+  std::vector<std::string> presets;       ///< --preset
+  std::string audit;                      ///< file; empty: none
   std::vector<std::string> resolvers;     ///< as dns::ParseUpstreamServer reads them
   std::vector<std::string> stub_domains;  ///< "DOMAIN=SERVER[,SERVER...]"
   std::vector<std::string> upstream_ca;

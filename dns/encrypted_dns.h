@@ -1,8 +1,8 @@
 #pragma once
 
 // Names by which a program leaves the policy's resolver for another one: the canaries by which browsers ask whether they may,
-// the discovery of RFC 9462, and public resolvers that speak DNS over HTTPS or TLS. A wildcard does not mean them: a rule must spell
-// them. A list is never whole: what is not on it is closed by having no rule, not by this.
+// the discovery of RFC 9462, and public resolvers that speak DNS over HTTPS or TLS. A wildcard does not mean them: a rule must
+// spell them. A list is never whole: what is not on it is closed by having no rule, not by this.
 
 #include <cstdint>
 #include <string_view>

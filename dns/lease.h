@@ -24,8 +24,8 @@
 
 namespace sluice::dns {
 
-inline constexpr size_t kMaxLeasePorts = 64;   ///< of one name and transport
-inline constexpr unsigned kMaxLeaseRange = 64;  ///< ports of one range in a rule; a wider one makes no lease
+inline constexpr size_t kMaxLeasePorts = 64;            ///< of one name and transport
+inline constexpr unsigned kMaxLeaseRange = 64;          ///< ports of one range in a rule; a wider one makes no lease
 inline constexpr std::chrono::seconds kLeaseGrace{60};  ///< that a lease outlives the answer's TTL by
 
 struct Lease {
@@ -36,12 +36,12 @@ struct Lease {
   auto operator<=>(const Lease&) const = default;
 };
 
-/// Has the kernel take these for that long; a lease it holds for longer already is left as it is. Returns when it has taken all of
-/// them, or none: within 50 ms. On the resolver's thread.
+/// Has the kernel take these for that long; a lease it holds for longer already is left as it is. Returns when it has taken all
+/// of them, or none: within 50 ms. On the resolver's thread.
 using Publish = std::function<Result<void>(std::span<const Lease>, std::chrono::seconds)>;
 
 struct Leases {
-  std::vector<Lease> leases;               ///< sorted, each once
+  std::vector<Lease> leases;        ///< sorted, each once
   std::optional<WallTime> until{};  ///< when the first of the rules behind them ends
 };
 

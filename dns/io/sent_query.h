@@ -36,10 +36,10 @@ class RandomOctets {
 
 /// What an answer by UDP comes to.
 enum class Reception : uint8_t {
-  kAnswer,     ///< exactly this question's
-  kStranger,   ///< no answer to it: forged, late or broken
-  kAskByTcp,   ///< truncated, or in another case
-  kAskPlainly, ///< the server knows no EDNS (RFC 6891 section 7)
+  kAnswer,      ///< exactly this question's
+  kStranger,    ///< no answer to it: forged, late or broken
+  kAskByTcp,    ///< truncated, or in another case
+  kAskPlainly,  ///< the server knows no EDNS (RFC 6891 section 7)
 };
 /// `message` is filled for kAnswer.
 [[nodiscard]] Reception ReadAnswer(const SentQuery& sent, std::span<const uint8_t> datagram, Message* message);

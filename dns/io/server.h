@@ -50,9 +50,9 @@ struct ServerOptions {
   // For a policy with `dns: real`. Which kind of answer is given is asked of the policy in force each time.
   /// Told of every address before it is answered. Null: such a policy gets SERVFAIL for every address.
   std::shared_ptr<NameHistory> history{};
-  /// Called with the leases of all answers that became ready in one turn of the loop, under CurrentPolicy::Hold, before any of them
-  /// is sent. What it refuses, or takes longer than kPublishLimit over, is answered with SERVFAIL and no address.
-  /// Absent: no leases, every connection goes through the proxy.
+  /// Called with the leases of all answers that became ready in one turn of the loop, under CurrentPolicy::Hold, before any of
+  /// them is sent. What it refuses, or takes longer than kPublishLimit over, is answered with SERVFAIL and no address. Absent: no
+  /// leases, every connection goes through the proxy.
   Publish publish{};
 };
 

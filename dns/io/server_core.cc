@@ -9,6 +9,7 @@
 #include "dns/chain.h"
 #include "dns/encrypted_dns.h"
 #include "dns/local_names.h"
+#include "dns/spelled.h"
 
 namespace sluice::dns {
 namespace {
@@ -124,9 +125,11 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
   const policy::RuleInfo* rule = snapshot_->rule(decision.decision.rule);
   const std::string_view rule_text = rule != nullptr ? std::string_view(rule->text) : std::string_view();
   const bool audit_only = decision.decision.audit_only;
-  const bool is_new = !audit_only && limiter_.IsNew(query.name, rule_text);
+  const bool bounded = !audit_only && !IsSpelled(*snapshot_, query.name);
+  const bool is_new = bounded && limiter_.IsNew(query.name, rule_text);
   const SteadyTime now = SystemClock().Steady();
-  if (auto message = RefuseByLimit(query, process, decision, rule_text, now)) return std::move(*message);
+  if (bounded)
+    if (auto message = RefuseByLimit(query, process, decision, rule_text, now)) return std::move(*message);
   const Type type = query.question.type;
   // Not granted for itself, yet the name is: no such record, rather than a denial for every browser's HTTPS question.
   const bool other = judged.as != type;
@@ -196,8 +199,7 @@ ServerCore::Judged ServerCore::Judge(const Query& query, const policy::Process* 
 std::optional<Message> ServerCore::RefuseByLimit(const Query& query, const policy::ProcessPtr& process,
                                                  const policy::NameDecision& decision, std::string_view rule_text,
                                                  SteadyTime now) {
-  if (decision.decision.audit_only || IsSpelledOut(query.name, rule_text)) return std::nullopt;
-  if (auto message = RefuseOtherResolver(query, process, decision, rule_text)) return message;
+  if (auto message = RefuseOtherResolver(query, process, decision)) return message;
   if (auto why = limiter_.JudgeShape(query.name, rule_text)) return DenyByLimit(query, process, decision, *why, Rcode::kNxDomain);
   if (auto why = limiter_.JudgeAbsence(query.name, rule_text, now))
     return DenyByLimit(query, process, decision, *why, Rcode::kNxDomain);
@@ -207,10 +209,11 @@ std::optional<Message> ServerCore::RefuseByLimit(const Query& query, const polic
 }
 
 std::optional<Message> ServerCore::RefuseOtherResolver(const Query& query, const policy::ProcessPtr& process,
-                                                       const policy::NameDecision& decision, std::string_view rule_text) {
+                                                       const policy::NameDecision& decision) {
   const OtherResolverName other = FindOtherResolver(query.name);
-  if (other.kind == OtherResolver::kNone || IsSpelledOut(other.domain, rule_text)) return std::nullopt;
-  const std::string why = fmt::format("{} leads past this resolver; a wildcard does not mean it, a rule must spell it", query.name);
+  if (other.kind == OtherResolver::kNone || IsSpelledUnder(*snapshot_, query.name, other.domain)) return std::nullopt;
+  const std::string why =
+      fmt::format("{} leads past this resolver; a wildcard does not mean it, a rule must spell it", query.name);
   if (!Record(query, process, {false, Reason::kDns, decision.decision.rule, false}, why)) return Unrecorded(query);
   return other.kind == OtherResolver::kDiscovery ? NoData(query, why) : DeniedForm(query, why);
 }
@@ -401,13 +404,14 @@ void ServerCore::Finish(std::unique_ptr<Work> work, Done done) {
                     });
     return;
   }
-  upstream_.LookBoth(name, [self = shared_from_this(), work = std::move(work), done = std::move(done)](const LookupPtr& found) mutable {
-    if (self->stopped_) return done({});
-    self->NoteExistence(*work, found->status != Lookup::Status::kNoSuchName);
-    auto message = self->RejudgeAfterWait(*work);
-    if (!message) message = self->FromLookup(work->query, work->process, *found);
-    done(ToWire(*message, work->query, work->transport));
-  });
+  upstream_.LookBoth(name,
+                     [self = shared_from_this(), work = std::move(work), done = std::move(done)](const LookupPtr& found) mutable {
+                       if (self->stopped_) return done({});
+                       self->NoteExistence(*work, found->status != Lookup::Status::kNoSuchName);
+                       auto message = self->RejudgeAfterWait(*work);
+                       if (!message) message = self->FromLookup(work->query, work->process, *found);
+                       done(ToWire(*message, work->query, work->transport));
+                     });
 }
 
 }  // namespace sluice::dns

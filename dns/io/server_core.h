@@ -93,7 +93,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
                                                      const policy::NameDecision& decision, std::string_view rule_text,
                                                      SteadyTime now);
   [[nodiscard]] std::optional<Message> RefuseOtherResolver(const Query& query, const policy::ProcessPtr& process,
-                                                           const policy::NameDecision& decision, std::string_view rule_text);
+                                                           const policy::NameDecision& decision);
   [[nodiscard]] Message Deny(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision, Type as,
                              std::string detail);
   [[nodiscard]] Message DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,

@@ -37,10 +37,10 @@ struct Connection {
   Connection(asio::io_context& context, ssl::context& tls) : stream(context, tls) {}
   ssl::stream<tcp::socket> stream;
   std::deque<std::vector<uint8_t>> outgoing{};
-  bool open = false;     // the handshake is done
+  bool open = false;  // the handshake is done
   bool closed = false;
   bool writing = false;
-  bool proven = false;   // it has answered something
+  bool proven = false;  // it has answered something
   void Close() {
     closed = true;
     error_code ignored;
@@ -107,7 +107,8 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
     auto& socket = connection->stream.next_layer();
     const tcp::endpoint peer(ToAsio(server_.endpoint.address), server_.endpoint.port);
     socket.open(peer.protocol(), error);
-    if (error || !ApplySeal(socket.native_handle(), seal_)) return FailErrno("a socket for lookups", error ? error.value() : errno);
+    if (error || !ApplySeal(socket.native_handle(), seal_))
+      return FailErrno("a socket for lookups", error ? error.value() : errno);
     socket.set_option(tcp::no_delay(true), error);
     SSL* const handle = connection->stream.native_handle();
     X509_VERIFY_PARAM* const checks = SSL_get0_param(handle);
@@ -121,7 +122,8 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
   }
   bool SetServerName(SSL* handle) const {
     // SSL_set_tlsext_host_name, without its cast.
-    return SSL_ctrl(handle, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(server_.name.c_str())) == 1;
+    return SSL_ctrl(handle, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(server_.name.c_str())) ==
+           1;
   }
 
   static asio::awaitable<void> Connect(std::shared_ptr<Running> self, ConnectionPtr connection) {
@@ -156,7 +158,8 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
       reader.Feed(std::span(buffer).first(octets));
       while (const auto message = reader.Next())
         if (!self->Take(connection, *message))
-          co_return self->End(connection, {Code::kProtocol, self->Name() + " answered something that was not asked", 0, std::nullopt});
+          co_return self->End(connection,
+                              {Code::kProtocol, self->Name() + " answered something that was not asked", 0, std::nullopt});
     }
   }
 

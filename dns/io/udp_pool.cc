@@ -14,7 +14,7 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
-constexpr int kMaxStrangers = 64;     ///< datagrams that do not match before the question goes by TCP: someone is guessing
+constexpr int kMaxStrangers = 64;       ///< datagrams that do not match before the question goes by TCP: someone is guessing
 constexpr size_t kMaxIdleSockets = 64;  ///< kept open for the next questions, of each family
 constexpr size_t kMaxDatagram = 4096;
 constexpr int kEvents = 64;
@@ -42,11 +42,12 @@ Result<std::shared_ptr<UdpPool>> UdpPool::Create(asio::io_context& context, Sock
 }
 
 void UdpPool::Watch() {
-  epoll_.async_wait(asio::posix::stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    if (error || self->stopped_) return;
-    self->ReceiveReady();
-    if (!self->stopped_) self->Watch();
-  });
+  epoll_.async_wait(asio::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (error || self->stopped_) return;
+                      self->ReceiveReady();
+                      if (!self->stopped_) self->Watch();
+                    });
 }
 
 void UdpPool::Stop() {
@@ -75,8 +76,8 @@ Result<uint32_t> UdpPool::Open(int family) {
   slot.family = family;
   slot.fd.Reset(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   epoll_event event{.events = EPOLLIN, .data = {.u32 = index}};
-  const bool good = slot.fd && ApplySeal(slot.fd.get(), seal_) &&
-                    epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event) == 0;
+  const bool good =
+      slot.fd && ApplySeal(slot.fd.get(), seal_) && epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event) == 0;
   if (good) return index;
   const int error = errno;
   slot.fd.Reset();

@@ -69,9 +69,9 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
   boost::asio::posix::stream_descriptor epoll_;
   boost::asio::steady_timer tick_;
   RandomOctets random_;
-  std::deque<Slot> slots_;            // never moves
-  std::vector<uint32_t> empty_;       // without a socket
-  std::vector<uint32_t> idle_[2];     // with one: IPv4, IPv6
+  std::deque<Slot> slots_;         // never moves
+  std::vector<uint32_t> empty_;    // without a socket
+  std::vector<uint32_t> idle_[2];  // with one: IPv4, IPv6
   std::vector<uint8_t> buffer_;
   size_t active_ = 0;
   enum class Ticking : uint8_t { kNo, kForDeadlines, kForIdle };

@@ -30,8 +30,8 @@ class Client final : public UpstreamClient {
     asio::co_spawn(core_->context(), UpstreamCore::Look(core_, canonical_name),
                    [done = std::move(done)](const std::exception_ptr& failed, LookupPtr found) mutable {
                      if (failed || found == nullptr)
-                       found = std::make_shared<Lookup>(
-                           Lookup{Lookup::Status::kFailed, {}, {Code::kInternal, "the lookup ended in an exception", 0, std::nullopt}});
+                       found = std::make_shared<Lookup>(Lookup{
+                           Lookup::Status::kFailed, {}, {Code::kInternal, "the lookup ended in an exception", 0, std::nullopt}});
                      done(std::move(found));
                    });
   }

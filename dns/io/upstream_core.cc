@@ -237,8 +237,8 @@ UpstreamCore::Group& UpstreamCore::GroupFor(std::string_view name) {
   Group* best = &groups_.front();
   for (Group& group : groups_) {
     const std::string_view domain = group.domain;
-    const bool holds = name == domain || (name.size() > domain.size() && name.ends_with(domain) &&
-                                          name[name.size() - domain.size() - 1] == '.');
+    const bool holds =
+        name == domain || (name.size() > domain.size() && name.ends_with(domain) && name[name.size() - domain.size() - 1] == '.');
     if (!domain.empty() && holds && domain.size() > best->domain.size()) best = &group;
   }
   return *best;
@@ -278,10 +278,9 @@ void UpstreamCore::AskNext(std::shared_ptr<Asking> asking) {
     if (asking->refused[server]) continue;
     ++asking->next;
     const auto deadline = SystemClock().Steady() + asking->share;
-    exchange_->Ask(asking->group->servers[server], asking->question, deadline,
-                   [self = shared_from_this(), asking, server](Result<UpstreamAnswer> got) {
-                     self->Take(asking, server, std::move(got));
-                   });
+    exchange_->Ask(
+        asking->group->servers[server], asking->question, deadline,
+        [self = shared_from_this(), asking, server](Result<UpstreamAnswer> got) { self->Take(asking, server, std::move(got)); });
     if (asking->next == 1) Try(asking->group, asking->question, asking->share);
     return;
   }
@@ -300,10 +299,10 @@ void UpstreamCore::Take(std::shared_ptr<Asking> asking, size_t server, Result<Up
   const Rcode rcode = got->message.header.rcode;
   if (rcode == Rcode::kNoError || rcode == Rcode::kNxDomain)
     return Finish(asking->key, std::make_shared<const UpstreamAnswer>(std::move(*got)));
-  asking->last = {Code::kProtocol,
-                  fmt::format("the resolver {} answered with code {}", asking->group->servers[server].ToString(),
-                              static_cast<int>(rcode)),
-                  0, std::nullopt};
+  asking->last = {
+      Code::kProtocol,
+      fmt::format("the resolver {} answered with code {}", asking->group->servers[server].ToString(), static_cast<int>(rcode)), 0,
+      std::nullopt};
   asking->refused[server] = true;
   AskNext(std::move(asking));
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What UpstreamClient is made of: caches, coalescing, and which server to ask. It outlives the client while something is still to be
-// resumed.
+// What UpstreamClient is made of: caches, coalescing, and which server to ask. It outlives the client while something is still to
+// be resumed.
 
 #include <boost/asio/awaitable.hpp>
 #include <functional>
