@@ -38,6 +38,8 @@ struct AdminApiOptions {
   std::function<Result<PolicyText>()> own_text;
   std::optional<PolicyState> state{};
   std::string version{};
+  policy::SnapshotPtr own{};                  ///< the operator's, whose credentials and proxies other policies may use
+  std::optional<PolicyText> in_force{};       ///< what is in force at the start, where that is not the operator's
 };
 
 class AdminApi {
@@ -52,31 +54,33 @@ class AdminApi {
 
   /// For bundles and compatible fronts: compiled, checked, put in force and stored, or an error and the old one stays.
   [[nodiscard]] Result<void> Apply(StoredPolicy next);
-  /// What was stored, put in force where it still counts: not where the operator's own policy has changed since. True: it is.
-  [[nodiscard]] Result<bool> Restore();
+  /// The operator's own policy was loaded again and is in force: what was stored over it no longer counts.
+  void OwnPolicyLoaded(policy::SnapshotPtr own);
 
  private:
-  struct Change;
   [[nodiscard]] AdminResponse Route(const AdminRequest& request);
   [[nodiscard]] AdminResponse RoutePolicy(const AdminRequest& request);
   [[nodiscard]] AdminResponse GetPolicy(const AdminRequest& request);
-  [[nodiscard]] AdminResponse GetRules(std::string_view id);
-  [[nodiscard]] AdminResponse Put(const AdminRequest& request, PolicyText next);
+  [[nodiscard]] AdminResponse GetRules(std::string_view id) const;
+  [[nodiscard]] AdminResponse Put(const AdminRequest& request);
+  /// `rule_id`: PUT or DELETE of that rule; empty: PATCH of the whole.
   [[nodiscard]] AdminResponse Edit(const AdminRequest& request, const std::string& rule_id);
   [[nodiscard]] AdminResponse Explain(const AdminRequest& request) const;
-  [[nodiscard]] AdminResponse Sets() const;
+  [[nodiscard]] AdminResponse Sets(const AdminRequest& request) const;
   [[nodiscard]] AdminResponse Names(std::string_view address) const;
   [[nodiscard]] AdminResponse Status() const;
   [[nodiscard]] Result<PolicyText> TextInForce();
   [[nodiscard]] Result<void> CheckSecrets(const policy::Snapshot& next) const;
-  [[nodiscard]] std::optional<AdminResponse> CheckMatch(const AdminRequest& request, uint64_t revision) const;
+  [[nodiscard]] std::optional<AdminResponse> CheckMayChange(const AdminRequest& request, uint64_t revision) const;
+  [[nodiscard]] AdminResponse PutInForce(const AdminRequest& request, const ServedPolicy& served, PolicyText next);
+  [[nodiscard]] Result<void> Store(StoredPolicy next) const;
 
   const AdminApiOptions options_;
   SidecarControl& control_;
   DecisionStream& stream_;
-  const policy::SnapshotPtr own_;  ///< at the start: whose credentials and proxies others may use
   std::mutex changes_;
-  // With changes_ held: the text of `set_`, where that is still in force.
+  // With changes_ held. The text of `set_`, where that is still in force.
+  policy::SnapshotPtr own_;
   std::optional<PolicyText> text_;
   policy::SnapshotPtr set_;
 };

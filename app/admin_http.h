@@ -25,7 +25,7 @@ struct AdminRequest {
   std::string body;
   bool from_here = false;  ///< over TCP from an address of this host: in a shared namespace that may be the workload
 
-  /// Null where it is absent. A field or parameter that comes twice is refused by ReadTarget and FieldsAreSingle.
+  /// Null where it is absent. A parameter that comes twice is refused by ReadTarget, a field by the server.
   [[nodiscard]] const std::string* Field(std::string_view name) const;
   [[nodiscard]] const std::string* Parameter(std::string_view name) const;
   /// "1", "true" and an empty value say yes; "0" and "false" no; kInvalid else.

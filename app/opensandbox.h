@@ -31,7 +31,7 @@ struct EgressPolicy {
   bool operator==(const EgressPolicy&) const = default;
 };
 
-/// Empty, `null` and `{}` are deny-all. Duplicate keys are refused, unknown ones are not looked at, as there.
+/// Empty, `null` and `{}` are deny-all. Duplicate and unknown keys are refused: what they were to restrict would be open.
 [[nodiscard]] Result<EgressPolicy> ParseEgressPolicy(std::string_view json);
 /// An array of rules (PATCH), an array of targets (DELETE).
 [[nodiscard]] Result<std::vector<EgressRule>> ParseEgressRules(std::string_view json);
