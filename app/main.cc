@@ -118,7 +118,10 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
       ->allow_extra_args(false);
   sub->add_option("--audit", served->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
   sub->add_option("--resolver", served->resolvers, "Upstream DNS server; repeatable (default: the host's)")
-      ->type_name("IP[:PORT]")
+      ->type_name("[tls://]IP[:PORT][#NAME]")
+      ->allow_extra_args(false);
+  sub->add_option("--stub-domain", served->stub_domains, "Servers of its own for a domain and all below it; repeatable")
+      ->type_name("DOMAIN=SERVER[,SERVER...]")
       ->allow_extra_args(false);
   sub->add_option("--upstream-ca", served->upstream_ca, "Trust these roots (PEM) for upstreams, beside the system's; repeatable")
       ->type_name("FILE")

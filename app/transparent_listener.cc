@@ -34,6 +34,14 @@ struct TransparentListener::Arrival {
   [[nodiscard]] std::string host() const { return names.empty() ? "" : names.front(); }
 };
 
+policy::EventTarget TransparentListener::TargetOf(const Arrival& arrival) {
+  policy::EventTarget target;
+  target.host = arrival.host();
+  if (!arrival.synthetic && arrival.destination.port != 0) target.address = arrival.destination.address;
+  target.port = arrival.destination.port;
+  return target;
+}
+
 Result<std::unique_ptr<TransparentListener>> TransparentListener::Start(TransparentSetup setup, UniqueFd listener,
                                                                         std::unique_ptr<supervisor::ClientProcesses> processes,
                                                                         std::vector<IpAddress> host_addresses) {
@@ -120,27 +128,25 @@ bool TransparentListener::Judge(Arrival& arrival) {
     return false;
   }
   supervisor::Judged judged{.layer = policy::EventLayer::kConnect,
-                            .target = {.host = host, .address = {}, .port = arrival.destination.port},
+                            .target = TargetOf(arrival),
                             .process = arrival.process,
                             .decision = decision.decision,
                             .advice = std::move(advice),
                             .snapshot = arrival.snapshot,
                             .detail = {},
                             .connection = arrival.id};
-  if (!arrival.synthetic) judged.target.address = arrival.destination.address;
   return journal_.Allowed(std::move(judged));
 }
 
 void TransparentListener::Refuse(const Arrival& arrival, policy::Decision decision, policy::Advice advice, std::string detail) {
   supervisor::Judged judged{.layer = policy::EventLayer::kConnect,
-                            .target = {.host = arrival.host(), .address = {}, .port = arrival.destination.port},
+                            .target = TargetOf(arrival),
                             .process = arrival.process,
                             .decision = decision,
                             .advice = std::move(advice),
                             .snapshot = arrival.snapshot,
                             .detail = std::move(detail),
                             .connection = arrival.id};
-  if (!arrival.synthetic && arrival.destination.port != 0) judged.target.address = arrival.destination.address;
   journal_.Denied(std::move(judged));
 }
 

@@ -50,6 +50,7 @@ class TransparentListener {
       : setup_(setup), processes_(std::move(processes)), host_addresses_(std::move(host_addresses)), journal_(setup.sink) {}
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size);
   struct Arrival;
+  [[nodiscard]] static policy::EventTarget TargetOf(const Arrival& arrival);
   /// The names that the address stands for, if any; nothing where it is a synthetic one that was never given.
   [[nodiscard]] std::optional<std::vector<std::string>> NamesOf(const IpAddress& address) const;
   [[nodiscard]] policy::ConnectQuery QueryFor(const Arrival& arrival, const std::string& host) const;

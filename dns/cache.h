@@ -38,6 +38,15 @@ class TtlCache {
     index_.emplace(entries_.front().key, entries_.begin());
   }
 
+  /// Forgets the entries that `gone` says, whatever their time.
+  template <class F>
+  void EraseIf(F gone) {
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const auto entry = it++;
+      if (gone(std::as_const(entry->value))) Erase(index_.find(entry->key));
+    }
+  }
+
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
  private:

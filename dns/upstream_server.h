@@ -3,6 +3,7 @@
 // Upstream resolvers as people write them: "1.1.1.1", "[2606:4700::1111]:53", "tls://1.1.1.1#one.one.one.one", and domains that
 // have resolvers of their own: "cluster.local=10.96.0.10".
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "base/ip.h"
 #include "base/result.h"
+#include "base/socket_seal.h"
 
 namespace sluice::dns {
 
@@ -36,6 +38,14 @@ struct StubDomain {
   std::string domain;  ///< canonical
   std::vector<UpstreamServer> servers;
   bool operator==(const StubDomain&) const = default;
+};
+
+struct UpstreamOptions {
+  std::vector<UpstreamServer> servers{};    ///< asked in order; empty: the host's resolv.conf (kNotFound when it names none)
+  std::chrono::milliseconds timeout{5000};  ///< for one lookup, retries included
+  std::vector<StubDomain> stubs{};
+  std::vector<std::string> tls_roots{};  ///< PEM files beside the system's roots, for `tls://` servers
+  SocketSeal seal{};                     ///< put on every socket before it is connected; empty: on none
 };
 
 /// "[tls://]ADDRESS[:PORT][#NAME]"; an IPv6 address with a port stands in brackets. Names are never addresses' stand-ins here:

@@ -65,6 +65,9 @@ class Server {
   static Result<std::unique_ptr<Server>> Start(boost::asio::io_context& context, ServerOptions options, UpstreamClient& upstream,
                                                SyntheticPool& pool, const policy::CurrentPolicy& policy, policy::EventSink& sink);
   virtual ~Server() = default;
+  /// The kernel may have lost leases (somebody else changed its sets): each is published again before the next answer that counts
+  /// on it. Any thread.
+  virtual void ForgetLeases() = 0;
 };
 
 }  // namespace sluice::dns

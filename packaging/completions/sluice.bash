@@ -53,16 +53,16 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "required" -- "$cur")
       return
       ;;
-    --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
+    --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
     "") mapfile -t COMPREPLY < <(compgen -W "run proxy lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --ca-out --bundle-out --print-env \
         --tokens --listen-tls-cert --listen-tls-key --client-ca --proxy-protocol --proxy-protocol-from --allow-open --drain --name --label --quiet \
         --verbose --help" -- "$cur")

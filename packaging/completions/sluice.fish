@@ -17,6 +17,7 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l allow -x -d 'One more
 complete -c sluice -n '__fish_seen_subcommand_from run' -l preset -x -d 'Rules of a preset'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l audit -r -F -d 'Write records here, as JSON Lines'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l resolver -x -d 'Upstream resolver'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l stub-domain -x -d 'Servers of its own for a domain'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l upstream-ca -r -F -d 'Trust this authority upstream'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-cert -r -F -d 'Inspect with this authority'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-key -r -F -d 'Key of that authority'
@@ -40,6 +41,7 @@ complete -c sluice -n '__fish_seen_subcommand_from proxy' -l allow -x -d "One mo
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l preset -x -d "Rules of a preset"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l audit -r -F -d "Write records here, as JSON Lines"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l resolver -x -d "Upstream resolver"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l stub-domain -x -d 'Servers of its own for a domain'
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l upstream-ca -r -F -d "Trust this authority upstream"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-cert -r -F -d "Inspect with this authority"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-key -r -F -d "Key of that authority"

@@ -27,6 +27,7 @@ _sluice() {
             '*--preset[rules of a preset]:preset:' \
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
+            '*--stub-domain[servers of its own for a domain]:domain=server:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
@@ -56,6 +57,7 @@ _sluice() {
             '*--preset[rules of a preset]:preset:' \
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
+            '*--stub-domain[servers of its own for a domain]:domain=server:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \

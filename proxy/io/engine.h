@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "base/socket_seal.h"
+#include "dns/upstream_server.h"
 #include "policy/event.h"
 #include "proxy/client.h"
 #include "proxy/flow.h"
@@ -45,7 +46,7 @@ struct EngineOptions {
   std::shared_ptr<TlsAuthority> authority;     ///< the sandbox's; null: the engine makes one
   unsigned workers = 0;                        ///< 0: one per core this process may use
   std::shared_ptr<SecretStore> secrets;        ///< what credentials are made of; null: none is known, and rules with one answer 502
-  std::vector<Endpoint> resolvers;             ///< empty: the host's
+  dns::UpstreamOptions lookups;                ///< which resolvers are asked, and how
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
   std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit

@@ -88,7 +88,7 @@ Result<std::unique_ptr<Worker>> Worker::Start(Shared& shared) {
   std::unique_ptr<Worker> worker(new Worker(shared));
   if (worker->reactor_.fd() < 0) return FailErrno("cannot make an epoll descriptor", errno);
   Loop& loop = *worker->loop_;
-  auto dns = dns::UpstreamClient::Create(loop.context, {.servers = shared.options().resolvers, .seal = shared.options().seal});
+  auto dns = dns::UpstreamClient::Create(loop.context, shared.options().lookups);
   if (!dns) return std::unexpected(dns.error());
   loop.dns = std::move(*dns);
   loop.epoll.assign(worker->reactor_.fd());

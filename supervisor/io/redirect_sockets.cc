@@ -1,7 +1,6 @@
 #include "supervisor/io/redirect_sockets.h"
 
 #include <fmt/format.h>
-#include <linux/in6.h>
 #include <netinet/in.h>
 // netinet/in.h comes before the kernel's headers: they define the same names.
 #include <linux/netfilter_ipv4.h>

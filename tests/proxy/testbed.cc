@@ -396,7 +396,7 @@ Testbed::Testbed(const std::string& rules, EngineOptions options) {
   process->ancestors = {{"/usr/bin/npm", true, {}}};
   process_ = process;
   policy_ = std::make_unique<policy::CurrentPolicy>(Load(rules));
-  options.resolvers = {resolver_.endpoint()};
+  options.lookups.servers = {{.endpoint = resolver_.endpoint()}};
   options.upstream_ca_files = {SharedAuthority().file()};
   if (options.workers == 0) options.workers = 2;
   auto engine = Engine::Start(std::move(options), *policy_, sink_);
