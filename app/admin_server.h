@@ -3,7 +3,8 @@
 // The administration over HTTP/1.1: a UNIX socket for whoever has this process's user id, loopback TCP with a bearer token, a port that
 // tells health alone, and a compatible front's own port. One thread for the sockets, one for changes, one for looking.
 
-#include <functional>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>

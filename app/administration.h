@@ -3,15 +3,21 @@
 // What stands around a running sidecar, put together: the API and its server, where its policy comes from, what is kept on disk, and who is
 // told that it is ready.
 //
-//   DecisionStream stream;                       // into audit::Options::tap
-//   auto plan = PlanAdministration(options);     // before privileges go: reads keys and tokens
+//   DecisionStream stream;                     // into audit::Options::tap
+//   auto plan = PlanAdministration(options);   // before privileges go: reads keys and tokens
+//   auto first = FirstPolicy(*plan, digest);   // what begins, where that is not the operator's own
 //   auto admin = Administration::Start(*std::move(plan), parts, **server, stream);
-//   … NotifyService("READY=1") …
+//   NotifyService("READY=1");
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "app/admin_api.h"
@@ -57,15 +63,19 @@ struct AdminPlan {
 };
 [[nodiscard]] Result<AdminPlan> PlanAdministration(const AdminOptions& options);
 
-/// The policy to begin with where the command line names none: the last good bundle, or the compatible front's. Nothing: the command
-/// line's counts.
-[[nodiscard]] Result<std::optional<PolicyText>> FirstPolicy(const AdminPlan& plan);
+/// Whose policy counts.
+[[nodiscard]] PolicyOwner OwnerOf(const AdminPlan& plan);
+/// The policy to begin with: the last good bundle, the compatible front's, or what the API put over the operator's own, where that is still
+/// the one of `own_digest` (empty: there is none). Nothing: the operator's counts. A bundle that was never seen is deny-all.
+[[nodiscard]] Result<std::optional<PolicyText>> FirstPolicy(const AdminPlan& plan, const std::string& own_digest);
 
 /// How texts are read, and bundles fetched.
 struct AdminParts {
   std::function<Result<policy::SnapshotPtr>(const PolicyText&)> compile;
   std::function<Result<PolicyText>()> own_text;
-  FetchUrl fetch{};  ///< for --policy-url
+  FetchUrl fetch{};                      ///< for --policy-url
+  policy::SnapshotPtr own{};             ///< the operator's policy; null: there is none
+  std::optional<PolicyText> in_force{};  ///< of FirstPolicy, where that is what began
 };
 
 class Administration {

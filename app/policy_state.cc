@@ -45,7 +45,7 @@ Result<void> SyncFolder(const std::string& folder) {
 std::string StoredText(const StoredPolicy& policy) {
   const auto digest = policy::TextDigest(policy.text);
   const nlohmann::json out{{"format", kFormat},       {"source", policy.source}, {"name", policy.name},   {"etag", policy.entity_tag},
-                           {"serial", policy.serial}, {"over", policy.over},     {"front", policy.front}, {"text", policy.text},
+                           {"serial", policy.serial}, {"over", policy.over},     {"text", policy.text},
                            {"sha256", digest ? *digest : ""}};
   return out.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -59,7 +59,7 @@ Result<StoredPolicy> ParseStored(std::string_view text) {
   std::string digest;
   for (const auto& [key, slot] : {std::pair("source", &policy.source), std::pair("name", &policy.name),
                                   std::pair("etag", &policy.entity_tag), std::pair("over", &policy.over),
-                                  std::pair("front", &policy.front), std::pair("text", &policy.text), std::pair("sha256", &digest)}) {
+                                  std::pair("text", &policy.text), std::pair("sha256", &digest)}) {
     const auto value = in.find(key);
     if (value == in.end() || !value->is_string()) return Damaged(fmt::format("`{}` is missing", key));
     *slot = value->get<std::string>();
