@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <future>
@@ -37,6 +38,7 @@ namespace {
 
 constexpr std::string_view kCommand = "sluice sidecar";
 constexpr std::chrono::seconds kFetchDeadline{25};  // longer than the exchange's own
+constexpr std::chrono::milliseconds kEndLook{100};
 
 bool HasCapability(cap_value_t capability) {
   const std::unique_ptr<std::remove_pointer_t<cap_t>, int (*)(void*)> held(cap_get_proc(), cap_free);
@@ -118,16 +120,23 @@ Result<PolicyText> OwnText(const SidecarOptions& options) {
   return PolicyText{*std::move(text), std::filesystem::path(options.policy).filename().string()};
 }
 
-// A bundle, through the engine: sealed, resolved and verified as upstreams are.
-Result<FetchedBundle> FetchBundle(proxy::Engine& engine, const std::string& url, const std::string& tag, size_t most) {
+// A bundle, through the engine: sealed, resolved and verified as upstreams are. Given up where `ending` comes first.
+Result<FetchedBundle> FetchBundle(proxy::Engine& engine, const std::atomic<bool>& ending, const std::string& url,
+                                  const std::string& tag, size_t most) {
   auto promise = std::make_shared<std::promise<Result<FetchedBundle>>>();
   auto answer = promise->get_future();
   engine.Fetch({url, tag, most}, [promise](Result<proxy::FetchAnswer> fetched) {
     if (!fetched) return promise->set_value(std::unexpected(fetched.error()));
     promise->set_value(FetchedBundle{fetched->status, std::move(fetched->entity_tag), std::move(fetched->body)});
   });
-  if (answer.wait_for(kFetchDeadline) != std::future_status::ready) return Fail(Code::kTimeout, url + " did not answer in time");
-  return answer.get();
+  const auto deadline = std::chrono::steady_clock::now() + kFetchDeadline;
+  while (answer.wait_for(kEndLook) != std::future_status::ready)
+    if (ending || std::chrono::steady_clock::now() > deadline) return Fail(Code::kTimeout, url + " did not answer in time");
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return Fail(Code::kInternal, "the sidecar is ending");
+  }
 }
 
 // The policy that is in force first.
@@ -218,8 +227,9 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   AdminParts parts;
   parts.compile = [&](const PolicyText& text) { return Compile(options, *start.secrets, text); };
   parts.own_text = [&] { return OwnText(options); };
-  parts.fetch = [&engine = (*server)->engine()](const std::string& url, const std::string& tag, size_t most) {
-    return FetchBundle(engine, url, tag, most);
+  std::atomic<bool> ending{false};
+  parts.fetch = [&engine = (*server)->engine(), &ending](const std::string& url, const std::string& tag, size_t most) {
+    return FetchBundle(engine, ending, url, tag, most);
   };
   parts.own = start.own;
   parts.in_force = start.first;
@@ -238,6 +248,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   NotifyService("READY=1");
   (void)WaitForEnd(std::nullopt);
   NotifyService("STOPPING=1");
+  ending = true;
   (*server)->BeginDrain();
   DrainEngine((*server)->engine(), start.drain, options.quiet);
   return {};

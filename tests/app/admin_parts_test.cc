@@ -80,7 +80,7 @@ TEST(AdminHttp, KnowsItsTokenAndNoOther) {
 TEST(PolicyEdit, KeepsCommentsAndOrder) {
   const std::string text = "version: 1\n# top\nrules:\n  - allow: GET a.test   # a\n    id: a\n  # of b\n  - deny: POST b.test\n    id: b\n\n  # of c\n  - allow: GET c.test\n    id: c\n";
   EXPECT_EQ(*EditPolicy(text, "p", *ReadPolicyEdit(R"({"remove":["b"]})")),
-            "version: 1\n# top\nrules:\n  - allow: GET a.test # a\n    id: a\n\n  # of c\n  - allow: GET c.test\n    id: c\n");
+            "version: 1\n# top\nrules:\n  - allow: GET a.test  # a\n    id: a\n\n  # of c\n  - allow: GET c.test\n    id: c\n");
   const auto replaced = EditPolicy(text, "p", *ReadPolicyEdit(R"({"replace":{"c":{"allow":"GET d.test","note":"it's new"}}})"));
   ASSERT_TRUE(replaced);
   EXPECT_THAT(*replaced, HasSubstr("  # of c\n  - allow: GET d.test\n"));

@@ -196,12 +196,13 @@ TEST(OpenSandbox, HoldsItsAlwaysRulesOverThePolicy) {
                 .status,
             200);
   const auto denies_lookup = [&](const char* name) {
-    return bed.snapshot->DecideName({nullptr, name, policy::kDnsA, {}}).verdict == policy::NameVerdict::kDeny;
+    return bed.snapshot->DecideName({nullptr, name, policy::kDnsA, {}}).verdict != policy::NameVerdict::kAllow;
   };
   EXPECT_TRUE(denies_lookup("bad.test"));
   EXPECT_TRUE(denies_lookup("x.bad.test"));
   EXPECT_FALSE(denies_lookup("good.test"));
   EXPECT_FALSE(denies_lookup("fine.test"));
+  EXPECT_FALSE(bed.snapshot->DecideName({nullptr, "bad.test", policy::kDnsA, {}}).decision.allowed);
   EXPECT_EQ(bed.Policy()["egress"].size(), 4u) << "the overlay is not the user's policy";
   EXPECT_FALSE(ParseAlwaysRules("two words\n", "deny", "deny.always"));
 }
