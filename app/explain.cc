@@ -94,7 +94,9 @@ nlohmann::json RuleJson(const policy::RuleInfo& rule) {
   return out;
 }
 
-void PrintJson(const Asker& asker, const Answer& answer) {
+}  // namespace
+
+nlohmann::json AnswerJson(const Asker& asker, const Answer& answer) {
   nlohmann::json out{{"question", answer.asked},
                      {"allowed", answer.decision.allowed},
                      {"code", policy::ReasonText(answer.decision.reason)},
@@ -106,10 +108,8 @@ void PrintJson(const Asker& asker, const Answer& answer) {
   if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) out["nearest_rule"] = RuleJson(*rule);
   if (!answer.advice.suggest.empty()) out["suggest"] = answer.advice.suggest;
   if (!answer.note.empty()) out["note"] = answer.note;
-  fmt::print("{}\n", out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
+  return out;
 }
-
-}  // namespace
 
 int RunExplain(const ExplainOptions& options) {
   const auto asker = ReadAsker(options);
@@ -123,7 +123,7 @@ int RunExplain(const ExplainOptions& options) {
     return 2;
   }
   if (options.format == OutputFormat::kJson) {
-    PrintJson(*asker, *answer);
+    fmt::print("{}\n", AnswerJson(*asker, *answer).dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("{}", AnswerText(*asker, *answer));
   }

@@ -2,12 +2,14 @@
 
 // `sluice explain FILE QUESTION`: what the policy says of one request, connection, lookup or socket, and why.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/lint.h"
 #include "app/operation_question.h"
+#include "app/question.h"
 
 namespace sluice::app {
 
@@ -24,6 +26,9 @@ struct ExplainOptions {
   std::vector<std::string> json{};  ///< "/pointer=value"
   OutputFormat format = OutputFormat::kText;
 };
+
+/// As `--format json` and the admin API give it.
+[[nodiscard]] nlohmann::json AnswerJson(const Asker& asker, const Answer& answer);
 
 /// 0: allowed. 1: denied. 2: the file or the question is not understood, said on stderr.
 [[nodiscard]] int RunExplain(const ExplainOptions& options);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/administration.h"
 #include "app/commands.h"
 #include "app/completion.h"
 #include "app/exit_code.h"
@@ -198,6 +199,7 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
   CLI::App* sub = app.add_subcommand("sidecar", "Fence every other process of this network namespace");
   sub->footer(kSidecarExamples);
   AddServed(sub, sidecar, "sidecar");
+  sluice::app::AddAdmin(sub, &sidecar->admin);
   sub->add_option("--ca-out", sidecar->ca_out, "Write the authority's certificate (PEM), which the workload is to trust, to FILE")
       ->type_name("FILE");
   sub->add_option("--bundle-out", sidecar->bundle_out, "Write the system's roots with that certificate behind them to FILE")
@@ -257,6 +259,7 @@ int Main(std::vector<std::string> arguments) {
   const CLI::App* proxy_command = AddProxy(app, &proxy, &verbose);
   SidecarOptions sidecar;
   const CLI::App* sidecar_command = AddSidecar(app, &sidecar, &verbose);
+  const auto [health_command, ask_health] = sluice::app::AddHealth(app);
   const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
@@ -286,6 +289,7 @@ int Main(std::vector<std::string> arguments) {
   if (run_command->parsed()) return sluice::app::Run(run);
   if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
   if (sidecar_command->parsed()) return sluice::app::RunSidecar(sidecar);
+  if (health_command->parsed()) return ask_health();
   for (const auto& [sub, act] : commands)
     if (sub->parsed()) return act();
   return sluice::app::PrintCompletion(shell);

@@ -15,6 +15,7 @@
 #include "app/own_authority.h"
 #include "app/proxy_listener.h"
 #include "app/reload.h"
+#include "app/sd_notify.h"
 #include "app/service.h"
 #include "app/trust.h"
 #include "base/log.h"
@@ -249,7 +250,9 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
     std::fflush(stdout);
   }
   Announce(options, listener, *plan.snapshot);
+  NotifyService("READY=1");
   (void)WaitForEnd(std::nullopt);
+  NotifyService("STOPPING=1");
   listener.Stop();
   DrainEngine(**engine, plan.drain, options.quiet);
   return {};

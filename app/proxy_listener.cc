@@ -108,11 +108,15 @@ Result<ListenAddress> ParseListen(const std::string& text) {
   return address;
 }
 
+Result<UniqueFd> ListenAt(ListenAddress* address) {
+  return address->unix_path.empty() ? ListenTcp(&address->endpoint) : ListenUnix(address->unix_path);
+}
+
 Result<std::unique_ptr<ProxyListener>> ProxyListener::Open(const std::vector<ListenAddress>& addresses) {
   std::unique_ptr<ProxyListener> listener(new ProxyListener);
   std::vector<UniqueFd> sockets;
   for (ListenAddress address : addresses) {
-    auto socket = address.unix_path.empty() ? ListenTcp(&address.endpoint) : ListenUnix(address.unix_path);
+    auto socket = ListenAt(&address);
     if (!socket) return std::unexpected(socket.error());
     sockets.push_back(*std::move(socket));
     listener->addresses_.push_back(std::move(address));

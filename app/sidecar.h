@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/administration.h"
 #include "app/served_policy.h"
 
 namespace sluice::app {
@@ -14,7 +15,7 @@ namespace sluice::app {
 struct SidecarOptions : ServedOptions {
   std::string ca_out;               ///< where the authority's certificate goes; empty: nowhere
   std::string bundle_out;           ///< the same with the system's roots before it
-  std::string health;               ///< "ADDRESS:PORT" of /healthz, /readyz and /metrics; empty: none
+  AdminOptions admin;               ///< its API, health and other sources of the policy
   std::string drain;                ///< duration; empty: 10 s
   std::string processes = "auto";   ///< auto, seen or unseen: whether other processes can be told apart
   uint16_t proxy_port = 0;          ///< 0: the kernel's choice

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ip.h"
 #include "base/result.h"
 #include "policy/snapshot.h"
 #include "supervisor/io/fence.h"
@@ -52,6 +53,9 @@ class SidecarControl {
                                                 std::optional<uint64_t> if_revision) = 0;
   [[nodiscard]] virtual supervisor::Fence& fence() = 0;
   [[nodiscard]] virtual size_t OpenConnections() const = 0;
+  /// The names that lookups were told this address for, newest first, and how many addresses are remembered.
+  [[nodiscard]] virtual std::vector<std::string> NamesOf(const IpAddress& address) const = 0;
+  [[nodiscard]] virtual size_t ToldAddresses() const = 0;
   [[nodiscard]] virtual std::chrono::seconds Uptime() const = 0;
 };
 

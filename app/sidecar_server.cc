@@ -282,6 +282,11 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
   return checks;
 }
 
+std::vector<std::string> SidecarServer::NamesOf(const IpAddress& address) const {
+  if (auto name = pool_.NameOf(address)) return {*std::move(name)};
+  return history_->NamesOf(address, SystemClock().Steady());
+}
+
 std::chrono::seconds SidecarServer::Uptime() const {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_);
 }

@@ -66,6 +66,8 @@ class SidecarServer final : public SidecarControl {
   [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) override;
   [[nodiscard]] supervisor::Fence& fence() override { return *fence_; }
   [[nodiscard]] size_t OpenConnections() const override { return engine_->Open(); }
+  [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override;
+  [[nodiscard]] size_t ToldAddresses() const override { return history_->size() + pool_.size(); }
   [[nodiscard]] std::chrono::seconds Uptime() const override;
 
  private:

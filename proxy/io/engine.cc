@@ -73,6 +73,10 @@ class WorkerEngine final : public Engine {
     worker->Accept(std::move(flow));
   }
 
+  void Fetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) override {
+    LeastLoaded().FetchSoon(std::move(request), std::move(done));
+  }
+
   void AcceptClient(Client client) override {
     std::string why = Enter(client.socket);
     if (why.empty()) return LeastLoaded().AcceptClient(std::move(client));

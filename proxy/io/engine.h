@@ -57,6 +57,17 @@ struct EngineOptions {
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
 
+struct FetchRequest {
+  std::string url;
+  std::string entity_tag{};  ///< for If-None-Match; empty: none
+  size_t most = 0;           ///< bytes of the answer's body
+};
+struct FetchAnswer {
+  int status = 0;
+  std::string entity_tag{};
+  std::string body{};
+};
+
 class Engine {
  public:
   /// References outlive the engine.
@@ -85,6 +96,10 @@ class Engine {
 
   /// Flows that have not ended. Any thread.
   [[nodiscard]] virtual size_t Open() const = 0;
+
+  /// One GET of an https URL of the operator's own, past the policy: sealed, resolved and verified as an upstream is. `done` runs once, on
+  /// a worker, unless the engine ends before. Any thread.
+  virtual void Fetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) = 0;
 
   /// Closes, within 100 ms, what the policy now in force no longer allows. Any thread, after CurrentPolicy::Set.
   virtual void PolicyChanged() = 0;

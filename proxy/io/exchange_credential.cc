@@ -11,7 +11,7 @@
 #include "policy/credential.h"
 #include "proxy/credential/encoding.h"
 #include "proxy/credential/sigv4.h"
-#include "proxy/io/token_fetch.h"
+#include "proxy/io/own_exchange.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
@@ -129,7 +129,7 @@ Task<std::optional<CredentialFailure>> ExchangeCredential::Apply(Worker& worker,
   if (credential->from.kind != policy::SecretSource::Kind::kOauth) {
     found = store->Find(*credential);
   } else {
-    const SteadyTime deadline = worker.reactor().now() + kTokenDeadline + std::chrono::seconds(5);
+    const SteadyTime deadline = worker.reactor().now() + kOwnDeadline + std::chrono::seconds(5);
     for (;;) {
       const TokenStep step = store->TokenFor(credential->from, worker.reactor().now(), &found);
       if (step == TokenStep::kFetch || step == TokenStep::kUseAndFetch) worker.FetchTokenSoon(credential->from);

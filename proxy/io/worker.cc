@@ -1,5 +1,6 @@
 #include "proxy/io/worker.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <boost/asio/awaitable.hpp>
@@ -22,6 +23,7 @@
 #include "proxy/io/explicit_client.h"
 #include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
+#include "proxy/io/own_exchange.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/route.h"
 #include "proxy/io/secret_store.h"
@@ -321,6 +323,45 @@ detail::Detached Worker::RunFetch(policy::SecretSource source) {
     LogWarn("{}", answer.error().message);
     store.TokenFailed(source, answer.error().message, reactor_.now());
   }
+}
+
+void Worker::FetchSoon(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) {
+  asio::post(loop_->context, [this, moved = std::move(request), told = std::move(done)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing) return;
+    RunOwnFetch(std::move(moved), std::move(told));
+  });
+}
+
+detail::Detached Worker::RunOwnFetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) {
+  constexpr size_t kHeadRoom = 32 * 1024;
+  Waiter waiter(reactor_);
+  const uint64_t key = ++next_key_;
+  fetching_[key] = &waiter;
+  loop_->Tick(this);
+  Result<FetchAnswer> answer = Fail(Code::kInternal, "nothing was fetched");
+  try {
+    const auto endpoint = ParseTokenEndpoint(request.url);
+    if (!endpoint) {
+      answer = std::unexpected(endpoint.error());
+    } else {
+      TokenEndpoint to = *endpoint;
+      std::string text = fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nConnection: close\r\n{}\r\n", to.target, to.authority,
+                                     request.entity_tag.empty() ? "" : fmt::format("If-None-Match: {}\r\n", request.entity_tag));
+      auto whole = co_await ExchangeOwn(*this, waiter, std::move(to), std::move(text), request.most + kHeadRoom);
+      if (!whole) {
+        answer = Fail(whole.error().code, fmt::format("nothing from {}: {}", request.url, whole.error().message));
+      } else if (whole->body.size() > request.most) {
+        answer = Fail(Code::kExhausted, fmt::format("{} is longer than {} KiB", request.url, request.most / 1024));
+      } else {
+        answer = FetchAnswer{whole->status, std::move(whole->entity_tag), std::move(whole->body)};
+      }
+    }
+  } catch (const std::exception& fault) {
+    LogError("fetch: {}", fault.what());
+  }
+  fetching_.erase(key);
+  done(std::move(answer));
 }
 
 void Worker::GiveBackSpare() {

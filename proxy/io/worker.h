@@ -71,6 +71,7 @@ class Worker {
   void AcceptClient(Client client);
   void PolicyChanged();
   void Drain();
+  void FetchSoon(FetchRequest request, std::function<void(Result<FetchAnswer>)> done);
   [[nodiscard]] size_t load() const { return load_.load(std::memory_order_relaxed); }
   [[nodiscard]] boost::asio::io_context& context();
   [[nodiscard]] dns::UpstreamClient& dns();
@@ -116,6 +117,7 @@ class Worker {
   };
   detail::Detached RunConnection(std::unique_ptr<Connection> connection);
   detail::Detached RunFetch(policy::SecretSource source);
+  detail::Detached RunOwnFetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done);
   detail::Detached RunClient(std::unique_ptr<ExplicitClient> client);
   /// `act` on each client, which may end it.
   template <class Act>
