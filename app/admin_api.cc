@@ -48,12 +48,16 @@ std::string EntityTag(uint64_t revision) { return fmt::format("\"{}\"", revision
 AdminResponse ErrorAnswer(const Error& error, std::string_view code) {
   const bool theirs = error.code == Code::kInvalid || error.code == Code::kExhausted || error.code == Code::kNotFound;
   std::string detail;
-  if (error.span && error.span->line != 0) detail = fmt::format("{}:{}:{}", error.span->file, error.span->line, error.span->column);
+  if (error.span && error.span->line != 0)
+    detail = fmt::format("{}:{}:{}", error.span->file, error.span->line, error.span->column);
   return Problem(error.code == Code::kNotFound ? 404 : theirs ? 422 : 500, theirs ? code : "internal", error.message, detail);
 }
 
 json RuleJson(const policy::RuleInfo& rule) {
-  json out{{"id", rule.id}, {"effect", rule.allow ? "allow" : "deny"}, {"text", rule.text}, {"file", rule.span.file},
+  json out{{"id", rule.id},
+           {"effect", rule.allow ? "allow" : "deny"},
+           {"text", rule.text},
+           {"file", rule.span.file},
            {"line", rule.span.line}};
   if (!rule.note.empty()) out["note"] = rule.note;
   if (rule.origin.line != 0) out["origin"] = {{"file", rule.origin.file}, {"line", rule.origin.line}};
@@ -87,8 +91,11 @@ json ProofJson(const policy::SnapshotPtr& base, const policy::SnapshotPtr& head,
 
 json PolicyJson(const ServedPolicy& served) {
   const policy::Snapshot& policy = *served.snapshot;
-  return {{"revision", served.revision}, {"digest", policy.digest()},  {"source", served.source},
-          {"name", policy.name()},       {"rules", policy.rules().size()},
+  return {{"revision", served.revision},
+          {"digest", policy.digest()},
+          {"source", served.source},
+          {"name", policy.name()},
+          {"rules", policy.rules().size()},
           {"mode", policy.mode() == policy::Mode::kAudit ? "audit" : "enforce"},
           {"dns", policy.settings().dns == policy::DnsMode::kReal ? "real" : "synthetic"}};
 }
@@ -101,7 +108,8 @@ json ElementJson(const supervisor::Fence::Held& held) {
 }
 
 // A text of the given keys from a JSON object; others are refused.
-Result<std::vector<std::pair<std::string, std::string>>> TextFields(std::string_view body, const std::set<std::string_view>& keys) {
+Result<std::vector<std::pair<std::string, std::string>>> TextFields(std::string_view body,
+                                                                    const std::set<std::string_view>& keys) {
   const auto root = policy::ParseJson(body, "the request");
   if (!root) return std::unexpected(root.error());
   if (root->kind != policy::Node::Kind::kMapping) return Fail(Code::kInvalid, "the body is a JSON object");
@@ -226,7 +234,8 @@ AdminResponse AdminApi::GetPolicy(const AdminRequest& request) {
   }
   auto text = TextInForce();
   if (!text)
-    return Problem(409, "no_single_text", text.error().message, {}, "GET /v1/policy/rules lists its rules; PUT /v1/policy replaces it");
+    return Problem(409, "no_single_text", text.error().message, {},
+                   "GET /v1/policy/rules lists its rules; PUT /v1/policy replaces it");
   response.content_type = "application/yaml";
   response.body = std::move(text->text);
   return response;
@@ -237,7 +246,8 @@ AdminResponse AdminApi::GetRules(std::string_view id) const {
   json rules = json::array();
   for (const policy::RuleInfo& rule : served.snapshot->rules())
     if (id.empty() || rule.id == id) rules.push_back(RuleJson(rule));
-  if (!id.empty() && rules.empty()) return Problem(404, "no_rule_of_that_id", "no rule has this id", {}, "GET /v1/policy/rules lists them");
+  if (!id.empty() && rules.empty())
+    return Problem(404, "no_rule_of_that_id", "no rule has this id", {}, "GET /v1/policy/rules lists them");
   AdminResponse response = Json(id.empty() ? json{{"policy", PolicyJson(served)}, {"rules", std::move(rules)}} : rules.front());
   response.fields.emplace_back("ETag", EntityTag(served.revision));
   return response;
@@ -266,7 +276,8 @@ AdminResponse AdminApi::Put(const AdminRequest& request) {
   const auto tree = policy::ParsePolicyTree(request.body, kApiName);
   if (!tree) return ErrorAnswer(tree.error(), "invalid_policy");
   if (const auto kind = policy::DetectKind(*tree))
-    return Problem(422, "foreign_policy", fmt::format("this is {}", policy::ImportTitle(*kind)), {}, "sluice import FILE prints the native policy");
+    return Problem(422, "foreign_policy", fmt::format("this is {}", policy::ImportTitle(*kind)), {},
+                   "sluice import FILE prints the native policy");
   return PutInForce(request, served, {request.body, kApiName});
 }
 
@@ -293,7 +304,8 @@ AdminResponse AdminApi::Edit(const AdminRequest& request, const std::string& rul
   auto text = TextInForce();
   if (!text) return Problem(409, "no_single_text", text.error().message, {}, "edit the files, or PUT /v1/policy");
   auto edited = EditPolicy(text->text, text->name, *edit);
-  if (!edited) return ErrorAnswer(edited.error(), edited.error().code == Code::kNotFound ? "no_rule_of_that_id" : "invalid_policy");
+  if (!edited)
+    return ErrorAnswer(edited.error(), edited.error().code == Code::kNotFound ? "no_rule_of_that_id" : "invalid_policy");
   return PutInForce(request, served, {*std::move(edited), text->name});
 }
 
@@ -330,7 +342,8 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
   for (const auto* flag : {&prove, &apply, &widen})
     if (!*flag) return BadRequest(flag->error());
   if (!*prove && (*apply || *widen))
-    return Problem(400, "bad_request", "`apply` and `widen` go with `prove=1`", {}, "without `prove` a policy is put in force as it is");
+    return Problem(400, "bad_request", "`apply` and `widen` go with `prove=1`", {},
+                   "without `prove` a policy is put in force as it is");
   const auto compiled = options_.compile(next);
   if (!compiled) return ErrorAnswer(compiled.error(), "invalid_policy");
   if (auto allowed = CheckSecrets(**compiled); !allowed) return Problem(403, "secrets", allowed.error().message);
@@ -368,7 +381,10 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
     LogError("the policy is in force, but not kept over a restart: {}", stored.error().message);
     return Problem(500, "not_stored", "the policy is in force, but would not outlive a restart", stored.error().message);
   }
-  answer.update({{"applied", true}, {"revision", outcome.revision}, {"digest", (*compiled)->digest()}, {"rules", (*compiled)->rules().size()}});
+  answer.update({{"applied", true},
+                 {"revision", outcome.revision},
+                 {"digest", (*compiled)->digest()},
+                 {"rules", (*compiled)->rules().size()}});
   AdminResponse response = Json(answer);
   response.fields.emplace_back("ETag", EntityTag(outcome.revision));
   return response;

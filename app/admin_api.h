@@ -1,7 +1,7 @@
 #pragma once
 
-// The administration of a running sidecar, request by request: policy, explain, sets, names, status, health and metrics. Talks to a
-// SidecarControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
+// The administration of a running sidecar, request by request: policy, explain, sets, names, status, health and metrics. Talks to
+// a SidecarControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
 
 #include <functional>
 #include <memory>
@@ -34,12 +34,13 @@ struct AdminApiOptions {
   PolicyOwner owner = PolicyOwner::kFileOrApi;
   /// Compiles a text under the command line's other options (--via). It cannot include other files.
   std::function<Result<policy::SnapshotPtr>(const PolicyText&)> compile;
-  /// The text of the policy that the command line gives, where it is one file and nothing else; kUnsupported says why there is none.
+  /// The text of the policy that the command line gives, where it is one file and nothing else; kUnsupported says why there is
+  /// none.
   std::function<Result<PolicyText>()> own_text;
   std::optional<PolicyState> state{};
   std::string version{};
-  policy::SnapshotPtr own{};                  ///< the operator's, whose credentials and proxies other policies may use
-  std::optional<PolicyText> in_force{};       ///< what is in force at the start, where that is not the operator's
+  policy::SnapshotPtr own{};             ///< the operator's, whose credentials and proxies other policies may use
+  std::optional<PolicyText> in_force{};  ///< what is in force at the start, where that is not the operator's
 };
 
 class AdminApi {

@@ -21,19 +21,29 @@ void AddAdmin(CLI::App* sidecar, AdminOptions* options) {
   sidecar->add_option("--admin", options->admin, "Serve the admin API here: to this user alone, or with a token; repeatable")
       ->type_name("unix:/PATH|ADDRESS:PORT")
       ->allow_extra_args(false);
-  sidecar->add_option("--admin-token", options->admin_token, "The bearer token for --admin ADDRESS:PORT, one line that others cannot read")
+  sidecar
+      ->add_option("--admin-token", options->admin_token,
+                   "The bearer token for --admin ADDRESS:PORT, one line that others cannot read")
       ->type_name("FILE");
-  sidecar->add_flag("--admin-open", options->admin_open, "Let --admin listen beyond loopback, where the token crosses in the clear");
+  sidecar->add_flag("--admin-open", options->admin_open,
+                    "Let --admin listen beyond loopback, where the token crosses in the clear");
   sidecar->add_option("--health", options->health, "Serve /healthz, /readyz and /metrics here")->type_name("ADDRESS:PORT");
-  sidecar->add_option("--state", options->state, "Keep the last policy of the API or of a bundle here, over restarts")->type_name("DIR");
-  CLI::Option* url = sidecar->add_option("--policy-url", options->policy_url, "Fetch the policy here, and its Ed25519 signature at URL.sig")
-                         ->type_name("URL");
-  CLI::Option* key = sidecar->add_option("--policy-key", options->policy_key, "Public keys (PEM), one of which must have signed it")
-                         ->type_name("FILE");
+  sidecar->add_option("--state", options->state, "Keep the last policy of the API or of a bundle here, over restarts")
+      ->type_name("DIR");
+  CLI::Option* url =
+      sidecar->add_option("--policy-url", options->policy_url, "Fetch the policy here, and its Ed25519 signature at URL.sig")
+          ->type_name("URL");
+  CLI::Option* key =
+      sidecar->add_option("--policy-key", options->policy_key, "Public keys (PEM), one of which must have signed it")
+          ->type_name("FILE");
   url->needs(key);
   key->needs(url);
-  sidecar->add_option("--policy-poll", options->policy_poll, "How often it is asked for (default: 30s)")->type_name("DURATION")->needs(url);
-  sidecar->add_option("--compat", options->compat, "Take the policy as another sidecar does: opensandbox (its variables, port and calls)")
+  sidecar->add_option("--policy-poll", options->policy_poll, "How often it is asked for (default: 30s)")
+      ->type_name("DURATION")
+      ->needs(url);
+  sidecar
+      ->add_option("--compat", options->compat,
+                   "Take the policy as another sidecar does: opensandbox (its variables, port and calls)")
       ->check(CLI::IsMember({"opensandbox"}))
       ->type_name("opensandbox")
       ->excludes(url);

@@ -56,7 +56,8 @@ Result<void> ReadQuery(std::string_view text, Pairs* out) {
     if (!name) return std::unexpected(name.error());
     auto value = Decode(part.substr(std::min(equals + 1, part.size())));
     if (!value) return std::unexpected(value.error());
-    if (Find(*out, *name) != nullptr) return Fail(Code::kInvalid, fmt::format("the parameter `{}` comes twice", Printable(*name)));
+    if (Find(*out, *name) != nullptr)
+      return Fail(Code::kInvalid, fmt::format("the parameter `{}` comes twice", Printable(*name)));
     if (out->size() >= kMaxAdminParameters) return Fail(Code::kInvalid, "too many parameters");
     out->emplace_back(*std::move(name), *std::move(value));
   }

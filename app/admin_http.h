@@ -1,7 +1,7 @@
 #pragma once
 
-// One request to the administration and its answer, as values: what routes, authorises and answers needs no socket. Errors are JSON
-// for programs and sentences for people: {"error", "code", "detail", "suggest"}.
+// One request to the administration and its answer, as values: what routes, authorises and answers needs no socket. Errors are
+// JSON for programs and sentences for people: {"error", "code", "detail", "suggest"}.
 
 #include <cstddef>
 #include <optional>
@@ -39,8 +39,8 @@ struct AdminResponse {
   std::string body{};
 };
 
-/// Fills path and query from a request target in origin form. kInvalid: another form, bad percent encoding, NUL or control characters,
-/// dot segments, a parameter twice.
+/// Fills path and query from a request target in origin form. kInvalid: another form, bad percent encoding, NUL or control
+/// characters, dot segments, a parameter twice.
 [[nodiscard]] Result<void> ReadTarget(std::string_view target, AdminRequest* out);
 
 [[nodiscard]] AdminResponse Problem(int status, std::string_view code, std::string_view error, std::string_view detail = {},

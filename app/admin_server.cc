@@ -240,7 +240,8 @@ class Serving final : public AdminServer {
       LogError("{}", token.error().message);
       return Problem(503, "no_token", "the token file cannot be read");
     }
-    if (!HasBearer(*out, *token)) return Problem(401, "unauthorized", "the token is missing or wrong", {}, "Authorization: Bearer TOKEN");
+    if (!HasBearer(*out, *token))
+      return Problem(401, "unauthorized", "the token is missing or wrong", {}, "Authorization: Bearer TOKEN");
     return std::nullopt;
   }
 
@@ -395,8 +396,9 @@ Result<std::string> ReadAdminToken(const std::string& file) {
   if (!text) return Fail(text.error().code, fmt::format("--admin-token: {}", text.error().message));
   while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
   if (text->size() < kLeastToken || text->find_first_of(" \t\r\n") != std::string::npos)
-    return Fail(Code::kInvalid, fmt::format("--admin-token {}: one line of {} bytes at least, without blanks (openssl rand -hex 32)", file,
-                                            kLeastToken));
+    return Fail(
+        Code::kInvalid,
+        fmt::format("--admin-token {}: one line of {} bytes at least, without blanks (openssl rand -hex 32)", file, kLeastToken));
   return *std::move(text);
 }
 
@@ -405,14 +407,16 @@ Result<void> CheckAdminAddresses(const AdminAddresses& addresses) {
     if (!address.unix_path.empty()) continue;
     const std::string text = address.endpoint.ToString();
     if (addresses.token_file.empty())
-      return Fail(Code::kInvalid,
-                  fmt::format("--admin {}: whoever reaches it, the workload too, could change the policy; give --admin-token FILE, or "
-                              "unix:/PATH",
-                              text));
+      return Fail(
+          Code::kInvalid,
+          fmt::format("--admin {}: whoever reaches it, the workload too, could change the policy; give --admin-token FILE, or "
+                      "unix:/PATH",
+                      text));
     if (!addresses.beyond_loopback && !IsLoopback(address.endpoint.address))
-      return Fail(Code::kInvalid, fmt::format("--admin {}: the token would cross the network in the clear; listen on 127.0.0.1, or say "
-                                              "--admin-open",
-                                              text));
+      return Fail(Code::kInvalid,
+                  fmt::format("--admin {}: the token would cross the network in the clear; listen on 127.0.0.1, or say "
+                              "--admin-open",
+                              text));
   }
   if (!addresses.token_file.empty())
     if (auto token = ReadAdminToken(addresses.token_file); !token) return std::unexpected(token.error());

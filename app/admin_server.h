@@ -1,7 +1,7 @@
 #pragma once
 
-// The administration over HTTP/1.1: a UNIX socket for whoever has this process's user id, loopback TCP with a bearer token, a port that
-// tells health alone, and a compatible front's own port. One thread for the sockets, one for changes, one for looking.
+// The administration over HTTP/1.1: a UNIX socket for whoever has this process's user id, loopback TCP with a bearer token, a
+// port that tells health alone, and a compatible front's own port. One thread for the sockets, one for changes, one for looking.
 
 #include <chrono>
 #include <cstddef>
@@ -25,8 +25,8 @@ inline constexpr std::chrono::seconds kAdminWriteDeadline{30};  ///< of one answ
 
 struct AdminAddresses {
   std::vector<ListenAddress> admin{};
-  std::string token_file{};        ///< for TCP; read again for each request
-  bool beyond_loopback = false;    ///< said so by the operator
+  std::string token_file{};      ///< for TCP; read again for each request
+  bool beyond_loopback = false;  ///< said so by the operator
   std::optional<ListenAddress> health{};
   std::optional<ListenAddress> front{};
 };

@@ -60,7 +60,8 @@ Result<void> PlanBundle(const AdminOptions& options, AdminPlan* plan) {
   if (options.policy_poll.empty()) return {};
   const auto poll = ParseDuration(options.policy_poll);
   if (!poll || *poll < kLeastPoll)
-    return Fail(Code::kInvalid, fmt::format("--policy-poll {}: write a duration of 1s at least, such as 30s or 5m", options.policy_poll));
+    return Fail(Code::kInvalid,
+                fmt::format("--policy-poll {}: write a duration of 1s at least, such as 30s or 5m", options.policy_poll));
   plan->poll = *poll;
   return {};
 }
@@ -81,8 +82,10 @@ Result<void> PlanFront(AdminPlan* plan) {
   if (!overlay) return std::unexpected(overlay.error());
   plan->front_overlay = *std::move(overlay);
   if (options->token.empty())
-    LogWarn("OPENSANDBOX_EGRESS_TOKEN is not set: whoever reaches port {} from another host may change the policy, and nobody on this one",
-            plan->addresses.front->endpoint.port);
+    LogWarn(
+        "OPENSANDBOX_EGRESS_TOKEN is not set: whoever reaches port {} from another host may change the policy, and nobody on "
+        "this one",
+        plan->addresses.front->endpoint.port);
   plan->front = *std::move(options);
   return {};
 }
@@ -153,8 +156,8 @@ Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, Ad
       next.source = kFrontSource;
       return api.Apply(std::move(next));
     };
-    admin->front_ =
-        std::make_unique<OpenSandboxFront>(*std::move(plan.front), std::move(plan.front_first), std::move(plan.front_overlay), apply);
+    admin->front_ = std::make_unique<OpenSandboxFront>(*std::move(plan.front), std::move(plan.front_first),
+                                                       std::move(plan.front_overlay), apply);
     admin->overlay_ = std::thread([self = admin.get()] { self->WatchOverlay(); });
   }
   const AdminAddresses& wanted = plan.addresses;
@@ -166,10 +169,10 @@ Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, Ad
   if (plan.policy_url.empty()) return admin;
   StoredPolicy last;
   if (plan.stored && plan.stored->source == plan.policy_url) last = *std::move(plan.stored);
-  admin->poll_ = std::make_unique<PolicyPoll>(
-      PolicyPollOptions{plan.policy_url, std::move(plan.keys), plan.poll, std::move(parts.fetch),
-                        [&api](StoredPolicy next) { return api.Apply(std::move(next)); }},
-      std::move(last));
+  admin->poll_ =
+      std::make_unique<PolicyPoll>(PolicyPollOptions{plan.policy_url, std::move(plan.keys), plan.poll, std::move(parts.fetch),
+                                                     [&api](StoredPolicy next) { return api.Apply(std::move(next)); }},
+                                   std::move(last));
   return admin;
 }
 

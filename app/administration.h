@@ -1,7 +1,7 @@
 #pragma once
 
-// What stands around a running sidecar, put together: the API and its server, where its policy comes from, what is kept on disk, and who is
-// told that it is ready.
+// What stands around a running sidecar, put together: the API and its server, where its policy comes from, what is kept on disk,
+// and who is told that it is ready.
 //
 //   DecisionStream stream;                     // into audit::Options::tap
 //   auto plan = PlanAdministration(options);   // before privileges go: reads keys and tokens
@@ -65,8 +65,9 @@ struct AdminPlan {
 
 /// Whose policy counts.
 [[nodiscard]] PolicyOwner OwnerOf(const AdminPlan& plan);
-/// The policy to begin with: the last good bundle, the compatible front's, or what the API put over the operator's own, where that is still
-/// the one of `own_digest` (empty: there is none). Nothing: the operator's counts. A bundle that was never seen is deny-all.
+/// The policy to begin with: the last good bundle, the compatible front's, or what the API put over the operator's own, where
+/// that is still the one of `own_digest` (empty: there is none). Nothing: the operator's counts. A bundle that was never seen is
+/// deny-all.
 [[nodiscard]] Result<std::optional<PolicyText>> FirstPolicy(const AdminPlan& plan, const std::string& own_digest);
 
 /// How texts are read, and bundles fetched.

@@ -15,8 +15,9 @@ std::string DecisionStream::Reader::Take(bool* ended) {
   std::string taken = std::exchange(waiting_, {});
   *ended = missed_ != 0;
   if (*ended)
-    taken += fmt::format("{{\"event\":\"note\",\"note\":\"this reader was too slow: {} record{} could not wait for it; connect again\"}}\n",
-                         missed_, missed_ == 1 ? "" : "s");
+    taken += fmt::format(
+        "{{\"event\":\"note\",\"note\":\"this reader was too slow: {} record{} could not wait for it; connect again\"}}\n",
+        missed_, missed_ == 1 ? "" : "s");
   return taken;
 }
 

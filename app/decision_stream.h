@@ -1,7 +1,7 @@
 #pragma once
 
-// Live readers of the decisions, each with a queue that has a bound: who reads too slowly is cut off with a note, and nobody else notices.
-// Counts every decision besides, for the metrics.
+// Live readers of the decisions, each with a queue that has a bound: who reads too slowly is cut off with a note, and nobody else
+// notices. Counts every decision besides, for the metrics.
 
 #include <array>
 #include <atomic>
@@ -23,8 +23,8 @@ inline constexpr size_t kMaxStreamBytes = 1u << 20;  ///< that wait for one read
 
 /// What a reader wants to see. Empty fields: everything.
 struct StreamFilter {
-  std::string verdict{};  ///< "allowed" or "denied"
-  std::string layer{};    ///< as records name it
+  std::string verdict{};   ///< "allowed" or "denied"
+  std::string layer{};     ///< as records name it
   bool exchanges = false;  ///< finished exchanges too
 };
 
@@ -54,8 +54,8 @@ class DecisionStream final : public audit::Tap {
   DecisionStream(const DecisionStream&) = delete;
   DecisionStream& operator=(const DecisionStream&) = delete;
 
-  /// Null: kMaxStreamReaders read already. `wake` is called, on the audit writer's thread, when something waits where nothing did; it must
-  /// not block. The stream outlives its readers.
+  /// Null: kMaxStreamReaders read already. `wake` is called, on the audit writer's thread, when something waits where nothing
+  /// did; it must not block. The stream outlives its readers.
   [[nodiscard]] std::unique_ptr<Reader> Open(StreamFilter filter, std::function<void()> wake);
 
   void Saw(const policy::DecisionEvent& event, uint64_t times) noexcept override;

@@ -7,8 +7,8 @@
 namespace sluice::app {
 
 struct HealthOptions {
-  std::string address;             ///< "127.0.0.1:9090" or "unix:/run/sluice/admin.sock"
-  std::string path = "/readyz";    ///< or /healthz
+  std::string address;           ///< "127.0.0.1:9090" or "unix:/run/sluice/admin.sock"
+  std::string path = "/readyz";  ///< or /healthz
   std::string timeout = "2s";
 };
 

@@ -290,8 +290,8 @@ Result<EgressPolicy> InitialEgressPolicy(const OpenSandboxOptions& options, cons
 
 Result<EgressOverlay> ReadOverlay(const std::string& folder) {
   EgressOverlay overlay;
-  for (const auto& [name, action, rules] : {std::tuple("deny.always", "deny", &overlay.deny),
-                                            std::tuple("allow.always", "allow", &overlay.allow)}) {
+  for (const auto& [name, action, rules] :
+       {std::tuple("deny.always", "deny", &overlay.deny), std::tuple("allow.always", "allow", &overlay.allow)}) {
     const std::string path = fmt::format("{}/{}", folder, name);
     if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) continue;
     auto text = ReadFile(path, kMaxAlwaysBytes);
@@ -311,15 +311,15 @@ AdminResponse OpenSandboxFront::Handle(const AdminRequest& request) {
   const std::string* shown = request.Field(kAuthField);
   const bool looks = request.method == "GET";
   // The workload shares the namespace: without a token, whoever calls from here may be the one that is fenced.
-  const bool known = options_.token.empty() ? looks || !request.from_here : shown != nullptr && SameSecret(*shown, options_.token);
-  if (!known) return PlainError(401, options_.token.empty() ? "unauthorized: from inside the sandbox OPENSANDBOX_EGRESS_TOKEN is needed"
-                                                            : "unauthorized");
+  const bool known =
+      options_.token.empty() ? looks || !request.from_here : shown != nullptr && SameSecret(*shown, options_.token);
+  if (!known)
+    return PlainError(401, options_.token.empty() ? "unauthorized: from inside the sandbox OPENSANDBOX_EGRESS_TOKEN is needed"
+                                                  : "unauthorized");
   const std::lock_guard lock(mutex_);
   if (looks)
-    return JsonAnswer({{"status", "ok"},
-                       {"mode", EgressMode(policy_)},
-                       {"enforcementMode", kEnforcement},
-                       {"policy", PolicyJson(policy_)}});
+    return JsonAnswer(
+        {{"status", "ok"}, {"mode", EgressMode(policy_)}, {"enforcementMode", kEnforcement}, {"policy", PolicyJson(policy_)}});
   if (request.method == "POST" || request.method == "PUT") return Replace(request);
   if (request.method == "PATCH") return Patch(request);
   if (request.method == "DELETE") return Remove(request);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The egress policy calls of OpenSandbox (GET, POST, PUT, PATCH and DELETE /policy) over a Sluice policy: its JSON, its header, its status
-// codes, its text/plain errors. docs/admin-api.md says what differs: enforcement is always on, and a caller from inside the sandbox needs
-// the token.
+// The egress policy calls of OpenSandbox (GET, POST, PUT, PATCH and DELETE /policy) over a Sluice policy: its JSON, its header,
+// its status codes, its text/plain errors. docs/admin-api.md says what differs: enforcement is always on, and a caller from
+// inside the sandbox needs the token.
 
 #include <functional>
 #include <mutex>
@@ -16,7 +16,7 @@
 
 namespace sluice::app {
 
-inline constexpr size_t kMaxEgressRules = 4096;   ///< OPENSANDBOX_EGRESS_MAX_RULES where it is not set
+inline constexpr size_t kMaxEgressRules = 4096;  ///< OPENSANDBOX_EGRESS_MAX_RULES where it is not set
 inline constexpr size_t kMaxEgressPolicyBytes = 1024 * 1024;
 
 struct EgressRule {
@@ -43,7 +43,8 @@ struct EgressPolicy {
 /// "deny_all", "allow_all", "enforcing".
 [[nodiscard]] std::string_view EgressMode(const EgressPolicy& policy);
 /// `deny.always`, `allow.always`: a target a line, `#` comments.
-[[nodiscard]] Result<std::vector<EgressRule>> ParseAlwaysRules(std::string_view text, std::string_view action, std::string_view file);
+[[nodiscard]] Result<std::vector<EgressRule>> ParseAlwaysRules(std::string_view text, std::string_view action,
+                                                               std::string_view file);
 
 struct EgressOverlay {
   std::vector<EgressRule> deny{};   ///< over everything
@@ -53,9 +54,9 @@ struct EgressOverlay {
 [[nodiscard]] Result<std::string> NativeText(const EgressPolicy& policy, const EgressOverlay& overlay);
 
 struct OpenSandboxOptions {
-  std::string token;                 ///< empty: callers from this host may only look
+  std::string token;                   ///< empty: callers from this host may only look
   size_t max_rules = kMaxEgressRules;  ///< 0: as many as a policy may have
-  std::string policy_file;           ///< kept up to date with the user's policy; empty: none
+  std::string policy_file;             ///< kept up to date with the user's policy; empty: none
   std::string rules_folder = "/var/egress/rules";
 };
 /// From OPENSANDBOX_EGRESS_TOKEN and its like, asked by name.

@@ -39,10 +39,11 @@ Result<BundleKeys> ReadBundleKeys(std::string_view pem, const std::string& file)
     keys.push_back(raw);
   }
   if (keys.empty())
-    return Fail(Code::kInvalid,
-                fmt::format("{}: no public key in PEM; make one with `openssl genpkey -algorithm ed25519 -out key.pem` and `openssl pkey "
-                            "-in key.pem -pubout`",
-                            file));
+    return Fail(
+        Code::kInvalid,
+        fmt::format("{}: no public key in PEM; make one with `openssl genpkey -algorithm ed25519 -out key.pem` and `openssl pkey "
+                    "-in key.pem -pubout`",
+                    file));
   return keys;
 }
 

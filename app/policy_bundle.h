@@ -1,7 +1,9 @@
 #pragma once
 
-// A policy fetched by URL: the native text, and beside it at URL.sig a detached Ed25519 signature (RFC 8032) over its bytes. A first line
-// `# sluice-bundle serial=N` stops an older signed policy from being served again: the serial never goes back. Pure but for OpenSSL.
+// A policy fetched by URL: the native text, and beside it at URL.sig a detached Ed25519 signature (RFC 8032) over its bytes. A
+// first line
+// `# sluice-bundle serial=N` stops an older signed policy from being served again: the serial never goes back. Pure but for
+// OpenSSL.
 
 #include <array>
 #include <cstdint>

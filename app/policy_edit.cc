@@ -27,7 +27,8 @@ Result<std::string> Flow(const Node& node) {
       }
       std::string out = "'";
       for (const char c : node.text) {
-        if (static_cast<unsigned char>(c) < 0x20) return Fail(Code::kInvalid, "a text of a rule is one line without control characters");
+        if (static_cast<unsigned char>(c) < 0x20)
+          return Fail(Code::kInvalid, "a text of a rule is one line without control characters");
         out += c == '\'' ? std::string("''") : std::string(1, c);
       }
       return out + "'";
@@ -64,7 +65,8 @@ const Node* Get(const Node& map, std::string_view key) {
 }
 
 Result<std::string> RuleFlow(const Node& rule, std::string_view id) {
-  if (rule.kind != Node::Kind::kMapping) return Fail(Code::kInvalid, "a rule is a JSON object, as in {\"allow\": \"GET a.test/**\"}");
+  if (rule.kind != Node::Kind::kMapping)
+    return Fail(Code::kInvalid, "a rule is a JSON object, as in {\"allow\": \"GET a.test/**\"}");
   auto flow = Flow(rule);
   if (!flow || id.empty() || IsPositionalId(id) || Get(rule, "id") != nullptr) return flow;
   Node name;
@@ -168,7 +170,8 @@ Result<std::string> ReadRuleJson(std::string_view json, std::string_view id) {
 Result<PolicyEdit> ReadPolicyEdit(std::string_view json) {
   const auto root = policy::ParseJson(json, std::string(kJsonName));
   if (!root) return std::unexpected(root.error());
-  if (root->kind != Node::Kind::kMapping) return Fail(Code::kInvalid, "an edit is a JSON object with `remove`, `replace` and `add`");
+  if (root->kind != Node::Kind::kMapping)
+    return Fail(Code::kInvalid, "an edit is a JSON object with `remove`, `replace` and `add`");
   PolicyEdit edit;
   for (const policy::Member& member : root->members) {
     const std::string& key = member.key.text;
@@ -209,7 +212,8 @@ Result<std::string> EditPolicy(std::string_view text, const std::string& name, c
   if (!root) return std::unexpected(root.error());
   const std::vector<std::string> lines = Lines(*canonical);
   const Node* rules = Get(*root, "rules");
-  if (rules != nullptr && rules->items.size() != ids->size()) return Fail(Code::kInternal, "the policy's rules could not be counted");
+  if (rules != nullptr && rules->items.size() != ids->size())
+    return Fail(Code::kInternal, "the policy's rules could not be counted");
 
   std::string block;
   for (const std::string& rule : edit.add) block += fmt::format("  - {}\n", rule);

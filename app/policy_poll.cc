@@ -50,8 +50,9 @@ Result<PollOutcome> PollOnce(const PolicyPollOptions& options, StoredPolicy* las
     return PollOutcome::kSame;
   }
   if (*serial < last->serial || (*serial == last->serial && *serial != 0))
-    return Fail(Code::kPermission, fmt::format("{}: its serial {} is not newer than {}, which is in force; an older policy was served again",
-                                               options.url, *serial, last->serial));
+    return Fail(Code::kPermission,
+                fmt::format("{}: its serial {} is not newer than {}, which is in force; an older policy was served again",
+                            options.url, *serial, last->serial));
   StoredPolicy next;
   next.text = std::move(bundle->body);
   next.name = options.url;

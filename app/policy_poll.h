@@ -1,7 +1,7 @@
 #pragma once
 
-// --policy-url: asks for the bundle again and again, and puts in force what is signed, whole and newer. A bad bundle never replaces a good
-// one; failures are told once each and wait longer each time.
+// --policy-url: asks for the bundle again and again, and puts in force what is signed, whole and newer. A bad bundle never
+// replaces a good one; failures are told once each and wait longer each time.
 
 #include <chrono>
 #include <condition_variable>

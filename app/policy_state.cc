@@ -44,9 +44,9 @@ Result<void> SyncFolder(const std::string& folder) {
 
 std::string StoredText(const StoredPolicy& policy) {
   const auto digest = policy::TextDigest(policy.text);
-  const nlohmann::json out{{"format", kFormat},       {"source", policy.source}, {"name", policy.name},   {"etag", policy.entity_tag},
-                           {"serial", policy.serial}, {"over", policy.over},     {"text", policy.text},
-                           {"sha256", digest ? *digest : ""}};
+  const nlohmann::json out{{"format", kFormat},         {"source", policy.source},        {"name", policy.name},
+                           {"etag", policy.entity_tag}, {"serial", policy.serial},        {"over", policy.over},
+                           {"text", policy.text},       {"sha256", digest ? *digest : ""}};
   return out.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -57,9 +57,9 @@ Result<StoredPolicy> ParseStored(std::string_view text) {
   if (const auto format = in.find("format"); format == in.end() || *format != kFormat) return Damaged("it is of another format");
   StoredPolicy policy;
   std::string digest;
-  for (const auto& [key, slot] : {std::pair("source", &policy.source), std::pair("name", &policy.name),
-                                  std::pair("etag", &policy.entity_tag), std::pair("over", &policy.over),
-                                  std::pair("text", &policy.text), std::pair("sha256", &digest)}) {
+  for (const auto& [key, slot] :
+       {std::pair("source", &policy.source), std::pair("name", &policy.name), std::pair("etag", &policy.entity_tag),
+        std::pair("over", &policy.over), std::pair("text", &policy.text), std::pair("sha256", &digest)}) {
     const auto value = in.find(key);
     if (value == in.end() || !value->is_string()) return Damaged(fmt::format("`{}` is missing", key));
     *slot = value->get<std::string>();

@@ -12,11 +12,11 @@ namespace sluice::app {
 
 struct StoredPolicy {
   std::string text{};
-  std::string name{};           ///< as errors and ids call it
-  std::string source{};         ///< "the admin API", "https://…"
-  std::string entity_tag{};     ///< of a bundle
-  uint64_t serial = 0;        ///< of a bundle: never goes back
-  std::string over{};           ///< digest of the operator's own policy at the time; empty where there was none
+  std::string name{};        ///< as errors and ids call it
+  std::string source{};      ///< "the admin API", "https://…"
+  std::string entity_tag{};  ///< of a bundle
+  uint64_t serial = 0;       ///< of a bundle: never goes back
+  std::string over{};        ///< digest of the operator's own policy at the time; empty where there was none
   bool operator==(const StoredPolicy&) const = default;
 };
 

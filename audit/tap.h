@@ -1,7 +1,7 @@
 #pragma once
 
-// Who looks on while records are written: counters and live readers. Runs on the writer's own thread, after the decision was answered, so
-// that nothing waits for it; what it misses is never missing in the file.
+// Who looks on while records are written: counters and live readers. Runs on the writer's own thread, after the decision was
+// answered, so that nothing waits for it; what it misses is never missing in the file.
 
 #include <cstdint>
 #include <string_view>

@@ -1,7 +1,7 @@
 #pragma once
 
-// One HTTP/1.1 exchange of Sluice's own, from a worker: a connection of its own, sealed as every other and verified as any upstream is. The
-// policy has no say in it, since the operator names where it goes; nothing of the workload's is in the request.
+// One HTTP/1.1 exchange of Sluice's own, from a worker: a connection of its own, sealed as every other and verified as any
+// upstream is. The policy has no say in it, since the operator names where it goes; nothing of the workload's is in the request.
 
 #include <chrono>
 #include <cstddef>

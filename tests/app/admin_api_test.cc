@@ -109,7 +109,8 @@ TEST(AdminApi, AppliesWhatIsProvedNotToWiden) {
 }
 
 TEST(AdminApi, ChangesSingleRulesAllOrNothing) {
-  AdminBed bed("version: 1\nrules:\n  # of the build\n  - allow: GET a.test\n    id: first\n  - allow: GET b.test\n    id: second\n");
+  AdminBed bed(
+      "version: 1\nrules:\n  # of the build\n  - allow: GET a.test\n    id: first\n  - allow: GET b.test\n    id: second\n");
   AdminResponse edited = bed.Ask("PATCH", "/v1/policy", R"({"remove":["first"],"add":[{"allow":"GET c.test","id":"third"}]})");
   ASSERT_EQ(edited.status, 200) << edited.body;
   const std::string text = bed.Ask("GET", "/v1/policy").body;

@@ -44,8 +44,9 @@ struct Signer {
 
 std::string Base64(const std::string& bytes) {
   std::string out(4 * ((bytes.size() + 2) / 3) + 1, '\0');
-  out.resize(static_cast<size_t>(EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                                                 reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()))));
+  out.resize(
+      static_cast<size_t>(EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                          reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()))));
   return out;
 }
 
@@ -56,7 +57,8 @@ TEST(AdminHttp, ReadsTargets) {
   EXPECT_EQ(*request.Parameter("x"), " ");
   EXPECT_EQ(request.Says("prove"), true);
   EXPECT_EQ(request.Says("apply"), false);
-  for (const char* bad : {"", "policy", "http://a/", "//x", "/a//b", "/a/../b", "/./a", "/a%", "/a%zz", "/a%00", "/a?x=1&x=2", "/a#b", "/a/"})
+  for (const char* bad :
+       {"", "policy", "http://a/", "//x", "/a//b", "/a/../b", "/./a", "/a%", "/a%zz", "/a%00", "/a?x=1&x=2", "/a#b", "/a/"})
     EXPECT_FALSE(ReadTarget(bad, &request)) << bad;
 }
 
@@ -78,7 +80,9 @@ TEST(AdminHttp, KnowsItsTokenAndNoOther) {
 }
 
 TEST(PolicyEdit, KeepsCommentsAndOrder) {
-  const std::string text = "version: 1\n# top\nrules:\n  - allow: GET a.test   # a\n    id: a\n  # of b\n  - deny: POST b.test\n    id: b\n\n  # of c\n  - allow: GET c.test\n    id: c\n";
+  const std::string text =
+      "version: 1\n# top\nrules:\n  - allow: GET a.test   # a\n    id: a\n  # of b\n  - deny: POST b.test\n    id: b\n\n  # of "
+      "c\n  - allow: GET c.test\n    id: c\n";
   EXPECT_EQ(*EditPolicy(text, "p", *ReadPolicyEdit(R"({"remove":["b"]})")),
             "version: 1\n# top\nrules:\n  - allow: GET a.test  # a\n    id: a\n\n  # of c\n  - allow: GET c.test\n    id: c\n");
   const auto replaced = EditPolicy(text, "p", *ReadPolicyEdit(R"({"replace":{"c":{"allow":"GET d.test","note":"it's new"}}})"));
@@ -90,7 +94,8 @@ TEST(PolicyEdit, KeepsCommentsAndOrder) {
 TEST(PolicyEdit, AddsToAPolicyWithoutRulesAndEmptiesOne) {
   EXPECT_EQ(*EditPolicy("version: 1\n", "p", *ReadPolicyEdit(R"({"add":[{"allow":"GET a.test","by":["/usr/bin/a"]}]})")),
             "version: 1\nrules:\n  - allow: GET a.test\n    by: [/usr/bin/a]\n");
-  const auto empty = EditPolicy("version: 1\nrules:\n  - allow: GET a.test\n    id: x\n", "p", *ReadPolicyEdit(R"({"remove":["x"]})"));
+  const auto empty =
+      EditPolicy("version: 1\nrules:\n  - allow: GET a.test\n    id: x\n", "p", *ReadPolicyEdit(R"({"remove":["x"]})"));
   ASSERT_TRUE(empty) << empty.error().message;
   EXPECT_EQ(*empty, "version: 1\n");
 }
@@ -103,7 +108,8 @@ TEST(PolicyEdit, RefusesWhatIsNoEdit) {
   EXPECT_FALSE(EditPolicy(text, "p", *ReadPolicyEdit(R"({"remove":["x","x"]})")));
   EXPECT_FALSE(EditPolicy(text, "p", *ReadPolicyEdit(R"({"add":[{"allow":"gti a.test"}]})")));
   // A text that tries to end its scalar and begin keys of its own stays a text.
-  const auto tried = EditPolicy(text, "p", *ReadPolicyEdit(R"({"add":[{"allow":"GET b.test","note":"' }, { 'allow': 'GET **"}]})"));
+  const auto tried =
+      EditPolicy(text, "p", *ReadPolicyEdit(R"({"add":[{"allow":"GET b.test","note":"' }, { 'allow': 'GET **"}]})"));
   ASSERT_TRUE(tried);
   EXPECT_EQ(tried->find("- allow: GET **"), std::string::npos);
 }
@@ -192,7 +198,8 @@ TEST(Bundle, WaitsLongerAfterEachFailure) {
 
 TEST(Bundle, IsNamedByAnHttpsUrlAlone) {
   EXPECT_TRUE(CheckPolicyUrl("https://p.test:8443/a/policy.yaml"));
-  for (const char* bad : {"http://p.test/x", "https://p.test", "https://", "https://u@p.test/x", "https://p.test/x?y", "file:///x"})
+  for (const char* bad :
+       {"http://p.test/x", "https://p.test", "https://", "https://u@p.test/x", "https://p.test/x?y", "file:///x"})
     EXPECT_FALSE(CheckPolicyUrl(bad)) << bad;
 }
 
@@ -243,7 +250,8 @@ TEST(SdNotify, TellsWhoeverWaits) {
 TEST(Metrics, AreWhatPrometheusReads) {
   MetricsView view;
   view.version = "1\"2";
-  view.decisions = {{policy::EventLayer::kDns, false, policy::Reason::kDns, 4}, {policy::EventLayer::kRequest, true, policy::Reason::kAllowed, 2}};
+  view.decisions = {{policy::EventLayer::kDns, false, policy::Reason::kDns, 4},
+                    {policy::EventLayer::kRequest, true, policy::Reason::kAllowed, 2}};
   view.fence = {{"dropped", 3, 180}};
   const std::string text = PrometheusText(view);
   EXPECT_THAT(text, HasSubstr("sluice_build_info{version=\"1\\\"2\"} 1\n"));

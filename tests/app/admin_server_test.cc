@@ -1,4 +1,6 @@
 // The server with real curl: its doors, who may come in, streams, and what does not take a request at its word.
+#include "app/admin_server.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -15,7 +17,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "app/admin_server.h"
 #include "app/administration.h"
 #include "app/health_probe.h"
 #include "audit/audit.h"
@@ -138,7 +139,8 @@ TEST(AdminServer, TellsHealthAloneAtItsHealthPort) {
   EXPECT_THAT(bed.Tcp("-i " + at + "/healthz"), HasSubstr("200 OK"));
   EXPECT_THAT(bed.Tcp("-i " + at + "/readyz"), HasSubstr("\"ready\":true"));
   EXPECT_THAT(bed.Tcp(at + "/metrics"), HasSubstr("sluice_ready 1\n"));
-  for (const char* path : {"/v1/policy", "/v1/status", "/v1/decisions", "/"}) EXPECT_THAT(bed.Tcp("-i " + at + path), HasSubstr("404"));
+  for (const char* path : {"/v1/policy", "/v1/status", "/v1/decisions", "/"})
+    EXPECT_THAT(bed.Tcp("-i " + at + path), HasSubstr("404"));
   EXPECT_THAT(bed.Tcp("-i -X PUT " + at + "/metrics"), HasSubstr("405"));
   EXPECT_EQ(RunHealth({bed.server->health_address()}), 0);
   bed.control.SetChecks({{"fence", false, "its table is gone"}});
@@ -178,7 +180,8 @@ TEST(AdminServer, EndsWhileReadersRead) {
   std::thread reader;
   {
     Bed bed;
-    const std::string command = "curl -sS -N --max-time 20 --unix-socket " + bed.folder + "/admin.sock http://x/v1/decisions 2>/dev/null";
+    const std::string command =
+        "curl -sS -N --max-time 20 --unix-socket " + bed.folder + "/admin.sock http://x/v1/decisions 2>/dev/null";
     reader = std::thread([command] { (void)Run(command); });
     for (int i = 0; i < 200 && !bed.stream.wants_lines(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_TRUE(bed.stream.wants_lines());
@@ -192,7 +195,8 @@ TEST(AdminServer, RefusesWhatIsTooLongOrNotHttp) {
                   "/admin.sock -X PUT --data-binary @- http://x/v1/policy 2>&1"),
               HasSubstr("413"));
   EXPECT_THAT(bed.Curl("-i -H \"X: $(head -c 20000 /dev/zero | tr '\\0' x)\" http://x/v1/policy"), HasSubstr("431"));
-  EXPECT_THAT(bed.Curl("-i -H 'If-Match: \"1\"' -H 'If-Match: \"2\"' -X PUT -d 'version: 1' http://x/v1/policy"), HasSubstr("400"));
+  EXPECT_THAT(bed.Curl("-i -H 'If-Match: \"1\"' -H 'If-Match: \"2\"' -X PUT -d 'version: 1' http://x/v1/policy"),
+              HasSubstr("400"));
   EXPECT_THAT(bed.Curl("-i --path-as-is http://x/v1/../v1/policy"), HasSubstr("400"));
   EXPECT_EQ(bed.control.Policy().revision, 1u);
 }

@@ -43,11 +43,13 @@ class ListControl final : public SidecarControl {
     const std::lock_guard lock(mutex_);
     return {snapshot_, revision_, source_};
   }
-  [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) override {
+  [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source,
+                                        std::optional<uint64_t> if_revision) override {
     const std::lock_guard lock(mutex_);
     if (if_revision && *if_revision != revision_) return {PolicyOutcome::Kind::kConflict, revision_, {}};
     if (!next->UdpRules().empty())
-      return {PolicyOutcome::Kind::kRefused, revision_, Error{Code::kInvalid, "no UDP here", 0, next->rule(next->UdpRules().front())->span}};
+      return {PolicyOutcome::Kind::kRefused, revision_,
+              Error{Code::kInvalid, "no UDP here", 0, next->rule(next->UdpRules().front())->span}};
     snapshot_ = std::move(next);
     source_ = std::move(source);
     return {PolicyOutcome::Kind::kSet, ++revision_, {}};

@@ -1,4 +1,6 @@
 // Requests as OpenSandbox's own clients send them.
+#include "app/opensandbox.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
-#include "app/opensandbox.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -26,7 +27,8 @@ struct Bed {
           return {};
         }) {}
 
-  AdminResponse Ask(const std::string& method, const std::string& body = "", const std::string& token = "", bool from_here = false) {
+  AdminResponse Ask(const std::string& method, const std::string& body = "", const std::string& token = "",
+                    bool from_here = false) {
     AdminRequest request;
     request.method = method;
     request.path = "/policy";
@@ -97,16 +99,19 @@ TEST(OpenSandbox, MergesAPatchAheadOfWhatStands) {
                             R"({"action":"deny","target":"*.example.com"}]})")
                 .status,
             200);
-  const AdminResponse answer =
-      bed.Ask("PATCH", R"([{"action":"deny","target":"blocked.com"},{"action":"allow","target":"Example.com"},{"action":"deny","target":"example.com"}])");
+  const AdminResponse answer = bed.Ask(
+      "PATCH",
+      R"([{"action":"deny","target":"blocked.com"},{"action":"allow","target":"Example.com"},{"action":"deny","target":"example.com"}])");
   ASSERT_EQ(answer.status, 200) << answer.body;
-  EXPECT_EQ(bed.Policy()["egress"], json::parse(R"([{"action":"deny","target":"blocked.com"},{"action":"allow","target":"Example.com"},)"
-                                                R"({"action":"deny","target":"*.example.com"}])"));
+  EXPECT_EQ(bed.Policy()["egress"],
+            json::parse(R"([{"action":"deny","target":"blocked.com"},{"action":"allow","target":"Example.com"},)"
+                        R"({"action":"deny","target":"*.example.com"}])"));
 }
 
 TEST(OpenSandbox, RemovesByTargetAndSaysSoWhereThereIsNone) {
   Bed bed;
-  ASSERT_EQ(bed.Ask("POST", R"({"egress":[{"action":"allow","target":"a.test"},{"action":"allow","target":"*.b.test"}]})").status, 200);
+  ASSERT_EQ(bed.Ask("POST", R"({"egress":[{"action":"allow","target":"a.test"},{"action":"allow","target":"*.b.test"}]})").status,
+            200);
   EXPECT_EQ(bed.Ask("DELETE", R"(["*.B.test"])").status, 200);
   EXPECT_EQ(bed.Policy()["egress"], json::parse(R"([{"action":"allow","target":"a.test"}])"));
   EXPECT_EQ(json::parse(bed.Ask("DELETE", R"(["nobody.test"])").body)["reason"], "no matching targets found");

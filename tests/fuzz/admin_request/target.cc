@@ -1,5 +1,5 @@
-// Admin requests: "METHOD TARGET\nBODY". Whatever is asked, the answer is one, its body is JSON or a policy, and a policy that is not one, or
-// that proves to widen where that was to be refused, is never in force.
+// Admin requests: "METHOD TARGET\nBODY". Whatever is asked, the answer is one, its body is JSON or a policy, and a policy that is
+// not one, or that proves to widen where that was to be refused, is never in force.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
