@@ -186,8 +186,8 @@ void Xdp(const char* device, const Bytes& frame, uint32_t mark = 0) {
   ::sendto(socket.get(), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
 }
 
-Bytes Ethernet(uint16_t type, const Bytes& packet) {
-  Bytes frame(6, 0xff);
+Bytes Ethernet(uint16_t type, const Bytes& packet, uint8_t destination = 0xff) {
+  Bytes frame(6, destination);
   frame.insert(frame.end(), {2, 2, 2, 2, 2, 2});
   Put16(frame, type);
   frame.insert(frame.end(), packet.begin(), packet.end());
@@ -299,7 +299,7 @@ std::vector<Attack> Attacks() {
       {"a connection faked on lo", [] { FakedInbound([](const Bytes& packet) { Send("lo", ETH_P_IP, packet); }); }},
       {"AF_XDP", [=] { Xdp("eth0", Ethernet(ETH_P_IP, udp4)); }},
       {"a connection faked on lo by AF_XDP",
-       [] { FakedInbound([](const Bytes& packet) { Xdp("lo", Ethernet(ETH_P_IP, packet), 0x51ce); }); }},
+       [] { FakedInbound([](const Bytes& packet) { Xdp("lo", Ethernet(ETH_P_IP, packet, 0), 0x51ce); }); }},
   };
 }
 

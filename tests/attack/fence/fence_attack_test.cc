@@ -13,115 +13,13 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
+#include <atomic>
+#include <thread>
 
-#include "supervisor/io/fence.h"
-#include "tests/attack/fence/pod.h"
+#include "tests/attack/fence/fixture.h"
 
 namespace sluice::supervisor {
 namespace {
-
-class FenceAttack : public testing::Test {
- protected:
-  void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root: the workload here is root in a namespace that it does not own";
-    ASSERT_TRUE(pod_.ready());
-    plan_.seal = DrawSeal();
-    plan_.passage = DrawSeal();
-    plan_.proxy_port = 15001;
-    plan_.dns_port = 15053;
-  }
-  void Install() {
-    RunIn(pod_.inner(), [&] {
-      auto fence = Fence::Install(plan_);
-      ASSERT_TRUE(fence.has_value()) << fence.error().message;
-      fence_ = std::move(*fence);
-    });
-    ASSERT_NE(fence_, nullptr);
-    (void)pod_.Taken();
-  }
-  // What attempts got out of the pod, by name.
-  std::vector<std::string> Successes() {
-    std::vector<std::string> names;
-    for (const Attack& attack : Attacks()) {
-      (void)pod_.Taken();
-      EXPECT_LT(pod_.Workload([&] {
-        attack.run();
-        return 0;
-      }),
-                200)
-          << attack.name;
-      if (!Pod::Escaped(pod_.Taken()).empty()) names.emplace_back(attack.name);
-    }
-    return names;
-  }
-  uint64_t Count(const std::string& name) {
-    const auto counters = fence_->Counters();
-    EXPECT_TRUE(counters.has_value());
-    for (const FenceCounter& counter : *counters)
-      if (counter.name == name) return counter.packets;
-    return 0;
-  }
-
-  Pod pod_;
-  FencePlan plan_;
-  std::unique_ptr<Fence> fence_;
-};
-
-// The server of the world, one connection at a time; answers with what it got.
-class Echo {
- public:
-  Echo(const UniqueFd& network, uint16_t port) {
-    RunIn(network, [&] {
-      listener_ = UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const int on = 1;
-      ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      sockaddr_in6 any{};
-      any.sin6_family = AF_INET6;
-      any.sin6_port = htons(port);
-      EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
-      EXPECT_EQ(::listen(listener_.get(), 16), 0);
-    });
-    thread_ = std::thread([this] {
-      while (true) {
-        const UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        if (!client) return;
-        std::array<char, 256> text{};
-        for (ssize_t got = 0; (got = ::recv(client.get(), text.data(), text.size(), 0)) > 0;)
-          if (::send(client.get(), text.data(), static_cast<size_t>(got), MSG_NOSIGNAL) < 0) break;
-      }
-    });
-  }
-  ~Echo() {
-    ::shutdown(listener_.get(), SHUT_RDWR);
-    thread_.join();
-  }
-
- private:
-  UniqueFd listener_;
-  std::thread thread_;
-};
-
-// Connects and asks for an echo of `text`: 0, or an errno.
-int Ask(const char* address, uint16_t port, const SocketSeal& seal, const std::string& text) {
-  sockaddr_storage to{};
-  const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(address).value(), port}.ToSockaddr(&to));
-  const UniqueFd socket(::socket(to.ss_family, SOCK_STREAM, 0));
-  if (!ApplySeal(socket.get(), seal)) return errno;
-  const timeval timeout{.tv_sec = 2, .tv_usec = 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) return errno;
-  if (::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0) return errno;
-  std::array<char, 256> back{};
-  return ::recv(socket.get(), back.data(), back.size(), 0) < 0 ? errno : 0;
-}
-
-int AskIn(const UniqueFd& network, const char* address, uint16_t port, const SocketSeal& seal, const std::string& text) {
-  int error = -1;
-  RunIn(network, [&] { error = Ask(address, port, seal, text); });
-  return error;
-}
 
 TEST_F(FenceAttack, EveryAttackSucceedsWithoutAFenceAndNoneWithIt) {
   std::vector<std::string> all;

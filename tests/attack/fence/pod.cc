@@ -51,7 +51,7 @@ std::string CommandIn(const UniqueFd& network, const std::string& line) {
   std::string output = "not run";
   RunIn(network, [&] {
     output.clear();
-    FILE* pipe = ::popen(("PATH=/usr/sbin:/sbin:$PATH; " + line + " 2>&1").c_str(), "r");
+    FILE* pipe = ::popen(("exec 2>&1; PATH=/usr/sbin:/sbin:$PATH; " + line).c_str(), "r");
     std::array<char, 4096> piece{};
     for (size_t got = 0; (got = std::fread(piece.data(), 1, piece.size(), pipe)) > 0;) output.append(piece.data(), got);
     if (::pclose(pipe) != 0) output += "(failed)";
@@ -104,8 +104,13 @@ void Pod::Record() {
   }
 }
 
+void Pod::Forget() {
+  const std::lock_guard lock(mutex_);
+  frames_.clear();
+}
+
 std::vector<Frame> Pod::Taken() {
-  std::this_thread::sleep_for(150ms);
+  std::this_thread::sleep_for(120ms);
   const std::lock_guard lock(mutex_);
   return std::exchange(frames_, {});
 }

@@ -45,6 +45,7 @@ class Pod {
 
   /// What came out of the pod since the last call, a moment from now.
   [[nodiscard]] std::vector<Frame> Taken();
+  void Forget();
   /// The frames among these that carry kForbidden or go to kForbiddenPort, as text; empty where none does.
   [[nodiscard]] static std::string Escaped(const std::vector<Frame>& frames);
   [[nodiscard]] static bool Carries(const std::vector<Frame>& frames, const std::string& text);
