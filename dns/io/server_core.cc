@@ -62,6 +62,7 @@ ServerCore::ServerCore(boost::asio::io_context& context, ServerOptions& options,
       host_addresses_(std::move(options.host_addresses)),
       denial_(options.denial),
       ipv6_(options.ipv6),
+      canary_(std::move(options.canary)),
       history_(std::move(options.history)),
       withheld_(options.publish ? std::make_shared<Withheld>(context, policy, std::move(options.publish)) : nullptr),
       upstream_(upstream),
@@ -160,11 +161,12 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
 
 std::optional<Message> ServerCore::AnswerLocally(const Query& query, const policy::ProcessPtr& process) {
   const policy::Decision allowed{true, Reason::kAllowed, policy::RuleRef::kNone, false};
+  static const IpAddress kLoopback[] = {*IpAddress::Parse("127.0.0.1"), *IpAddress::Parse("::1")};
+  if (!canary_.empty() && query.name == canary_) return WithAddresses(query, kLoopback, kLocalTtl);
   std::optional<Message> message;
   if (query.question.name.is_root()) {
     message = NoData(query, {});
   } else if (IsLocalhost(query.name)) {
-    static const IpAddress kLoopback[] = {*IpAddress::Parse("127.0.0.1"), *IpAddress::Parse("::1")};
     message = IsAddress(query.question.type) ? WithAddresses(query, kLoopback, kLocalTtl) : NoData(query, {});
   } else if (const auto address = ReverseName(query.name)) {
     const bool loopback = *address == *IpAddress::Parse("127.0.0.1") || *address == *IpAddress::Parse("::1");

@@ -130,6 +130,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   const std::vector<IpAddress> host_addresses_;
   const DenialForm denial_;
   const Ipv6Egress ipv6_;
+  const std::string canary_;
   const std::shared_ptr<NameHistory> history_;
   const std::shared_ptr<Withheld> withheld_;  // null: no leases
   UpstreamClient& upstream_;
