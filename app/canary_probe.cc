@@ -121,6 +121,7 @@ CanaryReport Round(const std::vector<uint8_t>& query) {
   report.udp4 = TryUdp(kCanary);
   report.udp6 = TryUdp(kCanary6);
   report.lookup = TryLookup({kCanary.address, kDnsPort}, query);
+  report.lookup_error = report.lookup == Sight::kRefused ? errno : 0;
   if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({kCanary6.address, kDnsPort}, query);
   // Without a route to anywhere the resolver is still asked for by whoever names the loopback.
   if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({IpAddress::FromV4(0x7f000001), kDnsPort}, query);
@@ -166,8 +167,8 @@ bool CanaryReport::Refused() const {
 }
 
 std::string CanaryReport::Text() const {
-  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}", SightText(tcp4), SightText(tcp6), SightText(udp4),
-                     SightText(udp6), SightText(lookup));
+  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}{}", SightText(tcp4), SightText(tcp6), SightText(udp4),
+                     SightText(udp6), SightText(lookup), lookup_error != 0 ? fmt::format(" ({})", std::strerror(lookup_error)) : "");
 }
 
 Result<CanaryProbe> CanaryProbe::Begin() {

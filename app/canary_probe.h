@@ -31,6 +31,7 @@ struct CanaryReport {
   Sight udp4 = Sight::kUnanswered;
   Sight udp6 = Sight::kUnanswered;
   Sight lookup = Sight::kUnanswered;
+  int lookup_error = 0;  ///< the errno of a lookup that was refused
 
   /// What must be refused was, over every family that has a route.
   [[nodiscard]] bool Refused() const;

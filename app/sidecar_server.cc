@@ -19,6 +19,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::chrono::seconds kLookAgain{5};
+constexpr int kLooks = 3;  // before a start fails
 
 std::unexpected<Error> RefuseRule(const policy::Snapshot& snapshot, policy::RuleRef ref, std::string_view why) {
   const policy::RuleInfo* rule = snapshot.rule(ref);
@@ -258,10 +259,12 @@ void SidecarServer::LookAgain() {
 }
 
 Result<void> SidecarServer::Prove() {
-  LookAgain();
-  {
+  for (int attempt = 1;; ++attempt) {
+    LookAgain();
     const std::lock_guard lock(acts_);
-    if (!canary_fault_.empty()) return Fail(Code::kInternal, canary_fault_);
+    if (canary_fault_.empty()) break;
+    // What got out is a fault at once; a lookup may be lost.
+    if ((seen_ && !seen_->Refused()) || attempt == kLooks) return Fail(Code::kInternal, canary_fault_);
   }
   if (auto held = fence_->Check(); !held) return held;
   tender_ = std::thread([this] { Tend(); });
