@@ -299,9 +299,12 @@ bool Connection::StillOpaque() {
   return (remote ? flow_.JudgeRemote() : flow_.JudgeConnect(flow_.dialled)).verdict == verdict_;
 }
 
-void Connection::Recheck() {
-  const bool allowed = h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque();
-  if (!allowed) Cancel();
+bool Connection::StillAllowed() { return h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque(); }
+
+void Connection::CutOff() {
+  if (h2_) return;
+  if (session_) return session_->CutOff();
+  flow_.down.Close(Stream::How::kReset);
 }
 
 }  // namespace sluice::proxy

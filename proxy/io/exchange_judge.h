@@ -215,6 +215,8 @@ class ExchangeJudge {
   void LetGo(size_t* counted);
   void ReleaseReadings();
   [[nodiscard]] Denial Refused(CredentialFailure failure) const;
+  /// That of decision_; none where a policy has come that counts otherwise.
+  [[nodiscard]] policy::RuleRef RuleNow() const;
   [[nodiscard]] bool RecordDecision(const policy::Decision& decision, const Denial* denial);
   [[nodiscard]] bool RefusesPush(const Denial& denial) const;
   void AnswerPush(Denial* denial) const;
@@ -244,6 +246,7 @@ class ExchangeJudge {
   policy::Decision decision_;
   std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
   uint64_t decided_generation_ = 0;
+  policy::SnapshotPtr decided_by_;  ///< what decision_ counts into
 
   // The body, where the policy needs it.
   std::optional<IpAddress> candidate_;

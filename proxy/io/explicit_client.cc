@@ -515,13 +515,14 @@ void ExplicitClient::Note(policy::Reason reason, std::string detail) {
   (void)Deny(nowhere, std::move(refusal), "");
 }
 
-void ExplicitClient::Recheck() {
-  // Either may free this object.
-  if (connection_ != nullptr) {
-    connection_->Recheck();
-  } else if (forward_ != nullptr) {
-    forward_->Recheck();
-  }
+bool ExplicitClient::StillAllowed() {
+  if (connection_ != nullptr) return connection_->StillAllowed();
+  return forward_ == nullptr || forward_->StillAllowed();
+}
+
+void ExplicitClient::CutOff() {
+  if (connection_ != nullptr) connection_->CutOff();
+  if (forward_ != nullptr) forward_->CutOff();
 }
 
 void ExplicitClient::Trim(SteadyTime now) {

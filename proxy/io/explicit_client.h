@@ -32,7 +32,8 @@ class ExplicitClient {
 
   [[nodiscard]] Task<> Run();
   /// As Connection's.
-  void Recheck();
+  [[nodiscard]] bool StillAllowed();
+  void CutOff();
   void Trim(SteadyTime now);
   void Cancel();
   /// The proxy is about to stop: ends the client if nothing of it is under way. May free this object.

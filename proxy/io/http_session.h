@@ -37,6 +37,9 @@ class HttpSession {
   /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
   [[nodiscard]] bool StillAllowed();
 
+  /// Closes the client's socket, but for a WebSocket, which has a close frame to send. What waits on it must be cancelled next.
+  void CutOff();
+
   /// Waiting for a request of which nothing has come.
   [[nodiscard]] bool idle() const { return between_; }
 

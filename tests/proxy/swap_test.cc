@@ -23,12 +23,8 @@ namespace sluice::proxy::testing {
 namespace {
 
 constexpr size_t kExchanges = 10000;
-// 100 ms are promised for one; here ten thousand are judged again, on a machine that may do other things too.
-#ifdef SLUICE_SANITIZED
-constexpr auto kCutLimit = std::chrono::milliseconds(5000);
-#else
-constexpr auto kCutLimit = std::chrono::milliseconds(1000);
-#endif
+constexpr size_t kPlaces = 10;
+constexpr unsigned kWorkers = 2;
 
 /// Answers every request with the beginning of a body, and with its end when told to. One thread, however many connections.
 class HoldingOrigin {
@@ -136,31 +132,37 @@ bool Eventually(const std::function<bool()>& condition) {
 }
 
 TEST(Swap, UnderTenThousandOpenExchangesRevokesExactlyWhatItShould) {
-  const size_t count = RaiseDescriptorLimit() / 2 * 2;
+  const size_t count = RaiseDescriptorLimit() / kPlaces * kPlaces;
   ASSERT_GT(count, 200u);
   if (count < kExchanges) std::printf("%zu exchanges: the hard limit of open files allows no more\n", count);
   HoldingOrigin origin;
   const std::string kept_rule = LoopbackRule(fmt::format("GET http://a.test:{}/kept/**", origin.port()));
-  Testbed bed(kept_rule + LoopbackRule(fmt::format("GET http://a.test:{}/revoked/**", origin.port())));
+  EngineOptions options;
+  options.workers = kWorkers;
+  Testbed bed(kept_rule + LoopbackRule(fmt::format("GET http://a.test:{}/revoked/**", origin.port())), std::move(options));
   const size_t descriptors = OpenDescriptors();
 
   std::vector<Peer> clients;
   clients.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     clients.push_back(bed.Connect("a.test", origin.port(), Speak::kPlain));
-    clients.back().Write(Get(fmt::format("/{}/{}", i % 2 == 0 ? "kept" : "revoked", i), origin.port()));
+    clients.back().Write(Get(fmt::format("/{}/{}", i % 2 == 0 ? "kept" : "revoked", i % kPlaces), origin.port()));
   }
   for (size_t i = 0; i < count; ++i) ASSERT_NE(clients[i].ReadUntil("begin\r\n"), "") << i;
   EXPECT_EQ(bed.engine().Open(), count);
   EXPECT_EQ(origin.open(), count);
 
-  const auto before = std::chrono::steady_clock::now();
   bed.SetPolicy(kept_rule);
   ASSERT_TRUE(Eventually([&] { return bed.engine().Open() == count / 2; })) << bed.engine().Open();
-  const auto took = std::chrono::steady_clock::now() - before;
-  EXPECT_LT(took, kCutLimit);
-  std::printf("%zu exchanges revoked within %lld ms\n", count / 2,
-              static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()));
+  ASSERT_TRUE(Eventually([&] { return bed.engine().LastRejudging().passes == kWorkers; }));
+  // 100 ms are promised, which a machine that does other things too may miss (bench/run measures it); what was done is counted.
+  // On each worker a question for each place and one for the connection.
+  const Rejudging judged = bed.engine().LastRejudging();
+  EXPECT_EQ(judged.flows, count);
+  EXPECT_EQ(judged.ended, count / 2);
+  EXPECT_LE(judged.decisions, kWorkers * (kPlaces + 1));
+  std::printf("%zu of %zu exchanges closed within %.1f ms, after %zu decisions\n", judged.ended, judged.flows,
+              static_cast<double>(judged.closing.count()) / 1000, judged.decisions);
 
   for (size_t i = 0; i < count; ++i) {
     pollfd ready{clients[i].fd(), POLLIN, 0};
@@ -177,6 +179,10 @@ TEST(Swap, UnderTenThousandOpenExchangesRevokesExactlyWhatItShould) {
   for (const auto& exchange : exchanges) {
     const bool revoked = exchange.target.path.starts_with("/revoked/");
     EXPECT_EQ(exchange.error, revoked ? "closed by a change of policy" : "") << exchange.target.path;
+    // The rule that allowed it, in the policy that had it.
+    const policy::RuleInfo* rule = exchange.snapshot->rule(exchange.rule);
+    ASSERT_NE(rule, nullptr) << exchange.target.path;
+    EXPECT_NE(rule->text.find(revoked ? "/revoked/**" : "/kept/**"), std::string::npos) << rule->text;
   }
   // What was revoked cannot be begun again on a connection that stays.
   clients[0].Write(Get("/revoked/again", origin.port()));
