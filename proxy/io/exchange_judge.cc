@@ -63,7 +63,7 @@ void ExchangeJudge::Begin(uint64_t number) {
   asked_.clear();
   upstream_address.reset();
   upgrade = policy::Upgrade::kNone;
-  text_edit = {};
+  websocket = {};
   close_code = 0;
   bytes_up = bytes_down = 0;
   decision_ = {};
@@ -300,9 +300,10 @@ Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, std::op
 }
 
 void ExchangeJudge::PrepareWebSocket(WebSocketOffer* offer) {
-  if (credential_ != nullptr) text_edit = credential_->TextEdit();
-  // Compressed text cannot be edited; an extension that is not offered cannot be agreed on.
-  if (text_edit) offer->deflate.clear();
+  if (credential_ == nullptr) return;
+  websocket = {credential_->TextEdit(), credential_->Search()};
+  // What is compressed cannot be edited or searched; an extension that is not offered cannot be agreed on.
+  if (websocket.edit || websocket.search) offer->deflate.clear();
 }
 
 void ExchangeJudge::TakeEdits() {
@@ -399,7 +400,7 @@ SteadyTime ExchangeJudge::Deadline(Awaited awaited) const {
   const bool stuck = awaited == Awaited::kRequestTaken || awaited == Awaited::kResponseTaken;
   const auto idle = stuck                              ? deadlines.write_stuck
                     : awaited == Awaited::kRequestBody ? deadlines.request_body_idle
-                                                       : std::chrono::milliseconds(kResponseIdle);
+                                                       : deadlines.response_idle;
   return std::min<SteadyTime>(flow_.worker().reactor().now() + idle, started + deadlines.exchange);
 }
 
@@ -468,6 +469,14 @@ void ExchangeJudge::RecordCut(std::string_view error, int status) {
     RecordDenial(&denial);
   }
   RecordExchange(error, status);
+}
+
+void ExchangeJudge::RecordWebSocket(const WebSocketOutcome& outcome, int status) {
+  bytes_up = outcome.bytes_up;
+  bytes_down = outcome.bytes_down;
+  close_code = outcome.close_code;
+  if (credential_ != nullptr) astray_ = credential_->TakeAstray();
+  RecordCut(outcome.error, status);
 }
 
 void ExchangeJudge::RecordExchange(std::string_view error, int status) {

@@ -3,6 +3,7 @@
 // HTTP/1.1 on one inspected connection: read a head, judge it, forward it, answer it, again. Bodies stream both ways through
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
+#include <deque>
 #include <expected>
 #include <memory>
 #include <optional>
@@ -152,6 +153,7 @@ class HttpSession {
   ChunkedDecoder request_chunks_;
   ChunkedDecoder response_chunks_;
   std::string response_trailer_;  ///< the announced names
+  std::deque<std::string> redacted_;  ///< fields of the response in which a proxy's login stood
   uint64_t request_left_ = 0;
   uint64_t response_left_ = 0;
   size_t response_resume_ = 0;
