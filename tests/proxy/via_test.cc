@@ -357,6 +357,20 @@ TEST(Via, CleartextIsForwardedInAbsoluteForm) {
   }
 }
 
+TEST(Via, WhatAProxySaysBackOfItsLoginIsTakenOut) {
+  UpstreamProxyServer server(Kind::kHttp, kLogin);
+  auto proxy = server.AsProxy();
+  proxy.basic = LoginFromEnvironment();
+  Through bed("  - allow: http http://a.test/**\n", proxy);
+  Peer client = bed.Connect("a.test", 80, Speak::kPlain);
+  client.Write("GET /back HTTP/1.1\r\nHost: a.test\r\n\r\n");
+  const auto answer = client.ReadMessage();
+  EXPECT_EQ(answer.Field("x-back"), "[redacted]");
+  EXPECT_EQ(answer.Field("x-plain"), "it was [redacted]");
+  EXPECT_EQ(answer.head.find("bWU6czNjcmV0LXdvcmQ"), std::string::npos) << answer.head;
+  EXPECT_EQ(answer.trailers, "x-sum: [redacted]\r\n");
+}
+
 TEST(Via, AProxyThatWantsALoginForCleartextIsA502) {
   UpstreamProxyServer server(Kind::kHttp, kLogin);
   Through bed("  - allow: http http://a.test/**\n", server.AsProxy());
