@@ -34,7 +34,7 @@ constexpr int kRounds = 3;                       ///< tries of each server that 
 constexpr seconds kMinLifetime{5};
 constexpr seconds kMaxLifetime{300};
 constexpr seconds kFailureLifetime{2};          ///< RFC 9520 section 3.2: 1 to 300 s
-constexpr milliseconds kOtherFamilyGrace{300};  ///< some servers never answer AAAA
+constexpr milliseconds kOtherFamilyGrace{50};  ///< "resolution delay" of RFC 8305 section 3
 
 using Answer = Result<std::shared_ptr<const UpstreamAnswer>>;
 
@@ -224,25 +224,57 @@ class Core : public std::enable_shared_from_this<Core> {
     return read;
   }
 
-  static asio::awaitable<void> RunLookup(std::shared_ptr<Core> self, std::string name,
-                                         std::shared_ptr<Pending<LookupPtr>> pending) {
-    const auto v4 = self->StartAsk(QueryKey(name, Type::kA), name, Type::kA);
-    const auto v6 = self->StartAsk(QueryKey(name, Type::kAaaa), name, Type::kAaaa);
-    Error error{Code::kTimeout, "no resolver answered", 0, std::nullopt};
-    co_await Pending<Answer>::Wait(v4);
-    const auto first = ReadFamily(v4, name, Type::kA, &error);
-    // A name that does not exist has no other family to wait for; one with addresses need not wait long.
-    if (first && !first->addresses.empty()) {
-      co_await Pending<Answer>::WaitFor(v6, kOtherFamilyGrace);
-    } else {
-      co_await Pending<Answer>::Wait(v6);
+  // The two questions about one name.
+  struct Families {
+    std::string name;
+    std::shared_ptr<Pending<Answer>> v4;
+    std::shared_ptr<Pending<Answer>> v6;
+    [[nodiscard]] bool answered() const { return v4->value() && v6->value(); }
+    [[nodiscard]] static bool Leads(const std::shared_ptr<Pending<Answer>>& family, const std::string& name, Type type) {
+      Error ignored;
+      const auto read = ReadFamily(family, name, type, &ignored);
+      return read && !read->addresses.empty();
     }
-    Merged merged = Merge(first, ReadFamily(v6, name, Type::kAaaa, &error), std::move(error));
+    [[nodiscard]] bool lead() const { return Leads(v4, name, Type::kA) || Leads(v6, name, Type::kAaaa); }
+  };
+
+  // Says `ready` once one family has addresses or both were answered.
+  static asio::awaitable<void> AwaitFamily(std::shared_ptr<const Families> families, std::shared_ptr<Pending<Answer>> one,
+                                           std::shared_ptr<Pending<bool>> ready) {
+    co_await Pending<Answer>::Wait(one);
+    if (families->answered() || families->lead()) ready->Set(true);
+  }
+
+  LookupPtr Learn(const Families& families) {
+    Error error{Code::kTimeout, "no resolver answered", 0, std::nullopt};
+    const auto v4 = ReadFamily(families.v4, families.name, Type::kA, &error);
+    Merged merged = Merge(v4, ReadFamily(families.v6, families.name, Type::kAaaa, &error), std::move(error));
     auto lookup = std::make_shared<const Lookup>(std::move(merged.lookup));
     const SteadyTime now = SystemClock().Steady();
-    if (merged.lifetime.count() > 0) self->names_.Put(name, {lookup, now + merged.lifetime}, now + merged.lifetime);
+    if (merged.lifetime.count() > 0) names_.Put(families.name, {lookup, now + merged.lifetime}, now + merged.lifetime);
+    return lookup;
+  }
+
+  // Where one family has addresses the other is waited for no longer than its grace; when it comes it is known to whoever asks then.
+  static asio::awaitable<void> RunLookup(std::shared_ptr<Core> self, std::string name,
+                                         std::shared_ptr<Pending<LookupPtr>> pending) {
+    auto families = std::make_shared<Families>();
+    families->name = name;
+    families->v4 = self->StartAsk(QueryKey(name, Type::kA), name, Type::kA);
+    families->v6 = self->StartAsk(QueryKey(name, Type::kAaaa), name, Type::kAaaa);
+    const auto ready = std::make_shared<Pending<bool>>(self->context_);
+    asio::co_spawn(self->context_, AwaitFamily(families, families->v4, ready), asio::detached);
+    asio::co_spawn(self->context_, AwaitFamily(families, families->v6, ready), asio::detached);
+    co_await Pending<bool>::Wait(ready);
+    const auto late = families->v4->value() ? families->v6 : families->v4;
+    co_await Pending<Answer>::WaitFor(late, kOtherFamilyGrace);
+    const bool whole = families->answered();
+    LookupPtr lookup = self->Learn(*families);
     self->lookups_.erase(name);
     pending->Set(std::move(lookup));
+    if (whole) co_return;
+    co_await Pending<Answer>::Wait(late);
+    if (!self->stopped_) (void)self->Learn(*families);
   }
 
   asio::io_context& context_;
