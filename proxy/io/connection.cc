@@ -229,7 +229,8 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
   const bool remote = target.via != nullptr && !target.name.empty();
   if (remote && flow_.JudgeRemote().verdict != policy::ConnectVerdict::kInspect) co_return AlpnOffer::kHttp11First;
   std::string key = PoolKey(policy::Scheme::kHttps, target);
-  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown) {
+  // A proxy would be told of a name for the sake of a request that may be refused: there the first request that goes out finds out.
+  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown && target.via == nullptr) {
     AddressJudge judge = [this](const IpAddress& address) {
       const auto decision = flow_.JudgeConnect(address);
       policy::Decision answer = decision.decision;

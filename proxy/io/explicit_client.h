@@ -96,6 +96,8 @@ class ExplicitClient {
   std::unique_ptr<ForwardSession> forward_;
 };
 
+/// A refusal that no rule is the cause of.
+[[nodiscard]] policy::ConnectDecision DeniedFor(policy::Reason reason);
 /// 407 (RFC 9110 section 15.5.8).
 void AppendChallenge(Buffer* out, Keep keep);
 

@@ -442,6 +442,19 @@ TEST(Via, ConnectionsOfDifferentProxiesAreKeptApart) {
   EXPECT_EQ(two.accepted(), 1);
 }
 
+TEST(Via, ARefusedRequestAsksNothingOfTheProxy) {
+  UpstreamProxyServer server(Kind::kHttp, "");
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
+  Through bed(fmt::format("  - allow: GET a.test:{}/ok\n", origin.port()), server.AsProxy());
+  bed.OfferAlpn({"h2", "http/1.1"});
+  const std::string authority = fmt::format("a.test:{}", origin.port());
+  H2Client client(bed.Connect("a.test", origin.port()));
+  EXPECT_EQ(client.Do(GetFields(authority, "/refused")).status(), "403");
+  EXPECT_EQ(server.accepted(), 0);
+  EXPECT_EQ(client.Do(GetFields(authority, "/ok")).status(), "200");
+  EXPECT_EQ(server.accepted(), 1);
+}
+
 TEST(Via, Http2IsAskedForAndSpokenThroughTheProxyAlone) {
   UpstreamProxyServer server(Kind::kHttp, "");
   Origin origin(SharedAuthority().ServerContext("DNS:a.test", "h2"), [](Peer peer) { ServeH2(std::move(peer), EchoH2); });
