@@ -306,6 +306,20 @@ InnerId InnerRules::Intern(const Rule& rule) {
   return at->second;
 }
 
+uint32_t InnerRules::PathsNumber(InnerId id, Part part) {
+  if (!IsGitPart(part)) part = Part::kPlain;
+  const auto [at, fresh] = path_numbers_.try_emplace({id, part}, 0);
+  if (!fresh) return at->second;
+  // All that Paths looks at.
+  const Rule& rule = *rules_[id];
+  std::string text{static_cast<char>('0' + static_cast<int>(part)), rule.allow || id == kUniversal ? 'a' : 'd',
+                   rule.encoded_slash || id == kUniversal ? '%' : ' ', rule.path_params || id == kUniversal ? ';' : ' '};
+  if (IsGitPart(part)) text += std::string(policy::GitService(rule.verb)) + (rule.lfs ? " lfs" : "");
+  for (const Glob& glob : rule.paths) text += '\n' + glob.text();
+  at->second = path_texts_.try_emplace(std::move(text), static_cast<uint32_t>(path_texts_.size())).first->second;
+  return at->second;
+}
+
 const PathPattern& InnerRules::Paths(InnerId id, Part part) {
   auto& pattern = paths_[PathsNumber(id, part)];
   if (pattern) return *pattern;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policy/body.h"
@@ -46,14 +47,14 @@ class InnerRules {
     return part == Part::kGitRefs || part == Part::kGitService || IsLfsPart(part);
   }
   [[nodiscard]] const PathPattern& Paths(InnerId id, Part part);
-  /// A stable number for the same.
-  [[nodiscard]] uint32_t PathsNumber(InnerId id, Part part) const {
-    return id * 16 + (IsGitPart(part) ? static_cast<uint32_t>(part) : 0);
-  }
+  /// A stable number for the same: rules with the same paths share it.
+  [[nodiscard]] uint32_t PathsNumber(InnerId id, Part part);
 
  private:
   std::vector<std::unique_ptr<policy::Rule>> rules_;
   std::map<std::string, InnerId> numbers_;
+  std::map<std::pair<InnerId, Part>, uint32_t> path_numbers_;
+  std::map<std::string, uint32_t> path_texts_;
   std::map<uint32_t, std::unique_ptr<PathPattern>> paths_;
 };
 

@@ -388,6 +388,21 @@ TEST(Cases, OfLfs) {
     Check(c);
 }
 
+// As many as people write, with a number to spare.
+TEST(Cases, OfLfsInManyRepositories) {
+  std::string many;
+  for (int i = 0; i < 20; ++i)
+    for (const char* service : {"fetch-pack", "receive-pack"})
+      many += Allow("git " + std::string(service) + " github.com/o/r" + std::to_string(i)) + Key("lfs: true");
+  many += Deny("git receive-pack github.com/o/r3") + Key("lfs: true");
+  const Proof same = Compare(*Loaded(many), *Loaded(many), {.at = kNow});
+  EXPECT_EQ(same.verdict, Verdict::kEqual);
+  const Proof more =
+      Compare(*Loaded(many), *Loaded(many + Allow("git receive-pack github.com/o/new") + Key("lfs: true")), {.at = kNow});
+  EXPECT_EQ(more.verdict, Verdict::kWidened) << Shown(more);
+  EXPECT_LT(more.steps, 5'000'000U);
+}
+
 // What could be read in a body that is a batch of LFS too is not compared.
 TEST(Cases, OfLfsBesideWhatReadsTheSameBody) {
   const std::string lfs = Allow("git fetch-pack a.ex/o/r") + Key("lfs: true");

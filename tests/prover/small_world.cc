@@ -372,7 +372,7 @@ World Batches() {
                     "git receive-pack", "tls"},
           .hosts = {"a.t"}};
   w.lfs = true;
-  w.paths = {"", "/o/r", "/o/*", "/**", "/o/r/info/lfs/**", "/o/r/info/lfs/x"};
+  w.paths = {"", "/o/r", "/o/*", "/**", "/o/r/info/lfs/x"};
   w.headers = {"", "", "", "content-type=application/vnd.git-lfs*"};
   w.json = {"", "", "", "/x=1|b*"};
   w.names = {"a.t"};
@@ -430,7 +430,7 @@ policy::PolicySource WithWays() {
     credential.from.text = std::string("VARIABLE_") + name;
     policy::CredentialScope scope;
     scope.host = Value(policy::ParseCompact(policy::Effect::kAllow, "http *.t")).host;
-    scope.ports = {{443, 443}};
+    scope.ports = {{443, 443}, {8443, 8443}};
     credential.to = {scope};
     source.credentials.push_back(std::move(credential));
     policy::UpstreamProxy proxy;
