@@ -155,7 +155,7 @@ TEST(WebSocketLane, SearchesWhatIsNotHeldAndStopsAtAFind) {
   Put(&in, WebSocketOpcode::kContinuation, "c,");
   Put(&in, WebSocketOpcode::kBinary, "x");
   ASSERT_FALSE(lane.Move(&in, &out, kRoom));
-  EXPECT_EQ(AtServer(std::string(out.view())), "1:a se+ 9:secret 0:c, 2:x ");
+  EXPECT_EQ(AtServer(std::string(out.view())), "1+:a se 9:secret 0:c, 2:x ");
   out.Clear();
   Put(&in, WebSocketOpcode::kBinary, "se", false);
   Put(&in, WebSocketOpcode::kContinuation, "cret");
