@@ -167,7 +167,7 @@ class Serving final : public AdminServer {
       return;
     }
     const int family = from.ss_family == 0 ? AF_UNIX : from.ss_family;
-    asio::post(context_, [this, fd = socket.release(), family, door, from_here, &open] {
+    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &open] {
       Socket accepted(context_);
       error_code error;
       accepted.assign(asio::generic::stream_protocol(family, 0), fd, error);
