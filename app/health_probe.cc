@@ -1,3 +1,4 @@
+#include "app/run.h"
 #include "app/health_probe.h"
 
 #include <fmt/format.h>

@@ -59,6 +59,12 @@ enum class FenceLayout : uint8_t {
 /// New TCP connections from outside into the shared namespace, and their answers.
 enum class FenceInbound : uint8_t { kAccept, kDrop };
 
+/// How the kernel holds the tables.
+enum class FenceHold : uint8_t {
+  kOwnedPersistent,  ///< Linux 6.9: nobody else can change them, and they outlive this process
+  kPlain,            ///< others with CAP_NET_ADMIN can; the watcher puts them back
+};
+
 /// For FenceLayout::kBehind: the device toward the workload and the addresses assigned to it.
 struct FenceDownlink {
   std::string device;
@@ -80,7 +86,8 @@ struct FencePlan {
   uint32_t mark_mask = 0xff000000;  ///< bits of the conntrack mark that hold it; others are left alone
   FenceLayout layout = FenceLayout::kShared;
   FenceDownlink downlink{};
-  std::vector<std::string> devices{};  ///< with an egress chain, beside `lo`; the fence fills it in from the kernel
+  FenceHold hold = FenceHold::kOwnedPersistent;  ///< the most to ask of the kernel
+  std::vector<std::string> devices{};            ///< with an egress chain, beside `lo`; the fence fills it in from the kernel
 };
 
 /// The conntrack mark of flows that the kernel passes by itself, within mark_mask; never zero.

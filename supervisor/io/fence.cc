@@ -68,6 +68,7 @@ class KernelFence final : public Fence {
     const auto traits = session_->Probe();
     if (!traits) return std::unexpected(traits.error());
     traits_ = *traits;
+    traits_.owned_persistent = traits_.owned_persistent && plan.hold == FenceHold::kOwnedPersistent;
     plan_ = plan;
     if (auto adopted = Adopt(); !adopted) return adopted;
     if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);

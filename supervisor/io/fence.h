@@ -23,12 +23,6 @@
 
 namespace sluice::supervisor {
 
-/// How the kernel holds the tables.
-enum class FenceHold : uint8_t {
-  kOwnedPersistent,  ///< Linux 6.9: nobody else can change them, and they outlive this process
-  kPlain,            ///< others with CAP_NET_ADMIN can; the watcher puts them back
-};
-
 struct FenceCounter {
   std::string name;  ///< of the rule: "dropped", "sealed", "dns-redirected"
   uint64_t packets = 0;
