@@ -22,10 +22,12 @@ class AdminTest(sidecar_test.SidecarTest):
     def admin(self, method, path, body=None, *headers, timeout=20):
         command = ["curl", "-sS", "-m", str(timeout), "--unix-socket", self.socket, "-X", method, f"http://sluice{path}", "-w", "\n%{http_code}"]
         if body is not None:
-            command += ["--data-binary", "@-"]
+            sent = self.folder / "sent"
+            sent.write_text(body)
+            command += ["--data-binary", f"@{sent}"]
         for header in headers:
             command += ["-H", header]
-        done = self.lab.run(command, input=body, timeout=timeout * 2)
+        done = self.lab.run(command, timeout=timeout * 2)
         self.assertEqual(done.returncode, 0, done.stderr)
         text, _, code = done.stdout.rpartition("\n")
         return int(code), text
