@@ -84,7 +84,7 @@ Result<void> CheckPolicyNamedOnce(const SidecarOptions& options) {
 }
 
 Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
-  auto snapshot = LoadPolicy(options, kCommand);
+  auto snapshot = LoadPolicy(options, kCommand, ServedIn::kSidecar);
   if (!snapshot) return snapshot;
   if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
   if (auto read = start.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());

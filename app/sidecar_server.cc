@@ -80,16 +80,17 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
   if (!engine) return std::unexpected(engine.error());
   self.engine_ = *std::move(engine);
   if (auto listening = self.plan_.sockets.Listen(); !listening) return std::unexpected(listening.error());
-  if (auto started = self.StartResolver(); !started) return std::unexpected(started.error());
+  if (auto started = self.StartResolvers(); !started) return std::unexpected(started.error());
   std::unique_ptr<supervisor::ClientProcesses> processes;
   if (self.plan_.processes == ProcessSight::kSeen) {
     auto opened = supervisor::ClientProcesses::Open();
     if (!opened) return std::unexpected(opened.error());
     processes = *std::move(opened);
   }
-  auto listener = TransparentListener::Start({self.pool_, *self.history_, *self.engine_, policy, writer},
-                                             std::move(self.plan_.sockets.listener), std::move(processes),
-                                             self.plan_.engine.host_addresses);
+  std::vector<UniqueFd> listeners;
+  for (supervisor::RedirectFamily& family : self.plan_.sockets.families) listeners.push_back(std::move(family.listener));
+  auto listener = TransparentListener::Start({self.pool_, *self.history_, *self.engine_, policy, writer}, std::move(listeners),
+                                             std::move(processes), self.plan_.engine.host_addresses);
   if (!listener) return std::unexpected(listener.error());
   self.listener_ = *std::move(listener);
   {
@@ -118,7 +119,7 @@ SidecarServer::~SidecarServer() {
   if (tender_.joinable()) tender_.join();
   BeginDrain();
   if (auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence)); !shut) LogError("fence: {}", shut.error().message);
-  if (resolver_) OnResolverThread([this] { resolver_.reset(); });
+  if (engine_) OnResolverThread([this] { resolvers_.clear(); });
   engine_.reset();
   fence_->Release();
 }
@@ -132,25 +133,35 @@ void SidecarServer::OnResolverThread(const std::function<void()>& work) {
   done.get_future().wait();
 }
 
-Result<void> SidecarServer::StartResolver() {
-  Result<std::unique_ptr<dns::Server>> server = Fail(Code::kInternal, "the resolver did not start");
+dns::ServerOptions SidecarServer::ResolverOptions(supervisor::RedirectFamily& family) {
+  dns::ServerOptions options;
+  options.udp = std::move(family.dns_udp);
+  options.tcp = std::move(family.dns_tcp);
+  // Lookups are of the namespace: whose socket asked is not told by a datagram that was redirected.
+  options.attribute = [](policy::Transport, const Endpoint&, const Endpoint&) { return policy::ProcessPtr{}; };
+  options.host_addresses = plan_.engine.host_addresses;
+  options.ipv6 = plan_.ipv6;
+  options.history = history_;
+  options.publish = [this](std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+    return PublishLeases(leases, lifetime);
+  };
+  return options;
+}
+
+Result<void> SidecarServer::StartResolvers() {
+  Result<void> started;
   OnResolverThread([&] {
-    dns::ServerOptions options;
-    options.udp = std::move(plan_.sockets.dns_udp);
-    options.tcp = std::move(plan_.sockets.dns_tcp);
-    // Lookups are of the namespace: whose socket asked is not told by a datagram that was redirected.
-    options.attribute = [](policy::Transport, const Endpoint&, const Endpoint&) { return policy::ProcessPtr{}; };
-    options.host_addresses = plan_.engine.host_addresses;
-    options.ipv6 = plan_.ipv6;
-    options.history = history_;
-    options.publish = [this](std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
-      return PublishLeases(leases, lifetime);
-    };
-    server = dns::Server::Start(engine_->ResolverContext(), std::move(options), engine_->ResolverClient(), pool_, policy_, writer_);
+    for (supervisor::RedirectFamily& family : plan_.sockets.families) {
+      auto server = dns::Server::Start(engine_->ResolverContext(), ResolverOptions(family), engine_->ResolverClient(), pool_, policy_,
+                                       writer_);
+      if (!server) {
+        started = std::unexpected(server.error());
+        return;
+      }
+      resolvers_.push_back(*std::move(server));
+    }
   });
-  if (!server) return std::unexpected(server.error());
-  resolver_ = *std::move(server);
-  return {};
+  return started;
 }
 
 Result<void> SidecarServer::PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {

@@ -73,7 +73,8 @@ class SidecarServer final : public SidecarControl {
  private:
   SidecarServer(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary, policy::CurrentPolicy& policy,
                 std::string source, audit::Writer& writer);
-  Result<void> StartResolver();
+  Result<void> StartResolvers();
+  [[nodiscard]] dns::ServerOptions ResolverOptions(supervisor::RedirectFamily& family);
   void OnResolverThread(const std::function<void()>& work);
   Result<void> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
@@ -90,7 +91,7 @@ class SidecarServer final : public SidecarControl {
   std::shared_ptr<dns::NameHistory> history_ = std::make_shared<dns::NameHistory>();
   std::unique_ptr<proxy::Engine> engine_;
   std::unique_ptr<TransparentListener> listener_;
-  std::unique_ptr<dns::Server> resolver_;
+  std::vector<std::unique_ptr<dns::Server>> resolvers_;  ///< one for each family
   // One at a time, from the swap of a policy to its rules: of whoever sets one, and of the thread that tends.
   mutable std::mutex acts_;
   std::string source_;

@@ -42,11 +42,9 @@ policy::EventTarget TransparentListener::TargetOf(const Arrival& arrival) {
   return target;
 }
 
-Result<std::unique_ptr<TransparentListener>> TransparentListener::Start(TransparentSetup setup, UniqueFd listener,
+Result<std::unique_ptr<TransparentListener>> TransparentListener::Start(TransparentSetup setup, std::vector<UniqueFd> listeners,
                                                                         std::unique_ptr<supervisor::ClientProcesses> processes,
                                                                         std::vector<IpAddress> host_addresses) {
-  std::vector<UniqueFd> listeners;
-  listeners.push_back(std::move(listener));
   auto loop = AcceptLoop::Create(std::move(listeners));
   if (!loop) return std::unexpected(loop.error());
   std::unique_ptr<TransparentListener> made(new TransparentListener(setup, std::move(processes), std::move(host_addresses)));

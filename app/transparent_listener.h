@@ -33,8 +33,8 @@ struct TransparentSetup {
 
 class TransparentListener {
  public:
-  /// Takes the listening socket of supervisor::RedirectSockets. `processes` null: no other process can be seen from here.
-  static Result<std::unique_ptr<TransparentListener>> Start(TransparentSetup setup, UniqueFd listener,
+  /// Takes the listening sockets of supervisor::RedirectSockets. `processes` null: no other process can be seen from here.
+  static Result<std::unique_ptr<TransparentListener>> Start(TransparentSetup setup, std::vector<UniqueFd> listeners,
                                                             std::unique_ptr<supervisor::ClientProcesses> processes,
                                                             std::vector<IpAddress> host_addresses);
   ~TransparentListener() { Stop(); }

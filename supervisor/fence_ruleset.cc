@@ -35,6 +35,7 @@ using nft::Way;
 
 constexpr int32_t kBeforeDefragment = -450;  // NF_IP_PRI_CONNTRACK_DEFRAG is -400
 constexpr int32_t kAntiSpoof = -300;
+constexpr int32_t kTracked = -150;  // NF_IP_PRI_CONNTRACK is -200
 constexpr int32_t kCapture = -101;  // service meshes redirect at -100
 constexpr int32_t kJudge = 10;      // after what others rewrite
 constexpr int32_t kLast = 300;
@@ -208,10 +209,13 @@ nft::Chain Incoming(const FencePlan& plan) {
   return chain;
 }
 
-// A packet socket can put frames on `lo` that look as if they came from anywhere.
+// A packet socket can put frames on `lo` that look as if they came from anywhere. Asked after connection tracking, which knows the
+// answers of a redirected connection: on `lo` they come from the address that the client dialled. What is dropped here is not
+// remembered as a flow.
 nft::Chain Spoofed() {
-  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
+  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kTracked, nft::Policy::kAccept, {}};
   chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
+  chain.rules.push_back({OnLoopback{Way::kIn}, nft::DirectionIs{nft::Direction::kReply}, Rewritten{Test::kEqual}, Verdict::kAccept});
   chain.rules.push_back({OnLoopback{Way::kIn}, nft::SourceIsForeign{}, Counter{}, Verdict::kDrop, Comment{"spoofed"}});
   return chain;
 }

@@ -60,7 +60,8 @@ std::optional<FenceElement> ElementOf(const nft::Key& key) {
 
 class KernelFence final : public Fence {
  public:
-  explicit KernelFence(std::unique_ptr<nft::Session> session) : session_(std::move(session)) {}
+  KernelFence(std::unique_ptr<nft::Session> session, std::unique_ptr<FlowPurger> purger)
+      : session_(std::move(session)), purger_(std::move(purger)) {}
   ~KernelFence() override { Release(); }
 
   Result<void> Start(const FencePlan& plan) {
@@ -70,6 +71,7 @@ class KernelFence final : public Fence {
     traits_ = *traits;
     traits_.owned_persistent = traits_.owned_persistent && plan.hold == FenceHold::kOwnedPersistent;
     plan_ = plan;
+    if (plan_.layout == FenceLayout::kShared) plan_.devices = Devices();
     if (auto adopted = Adopt(); !adopted) return adopted;
     if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
     return {};
@@ -79,12 +81,13 @@ class KernelFence final : public Fence {
     const std::lock_guard lock(mutex_);
     const FencePlan before = plan_;
     plan_ = plan;
+    plan_.devices = before.devices;
     if (auto applied = ApplyAll(); !applied) {
       plan_ = before;
       return applied;
     }
     if (GenerationMark(plan_) == GenerationMark(before)) return {};
-    const auto purged = PurgeFlows(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) { return !AllowedNow(to); });
+    const auto purged = purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) { return !AllowedNow(to); });
     return Said(purged);
   }
 
@@ -132,7 +135,7 @@ class KernelFence final : public Fence {
     std::erase_if(held_, [&](const auto& held) { return gone(held.first); });
     if (withdrawn.empty()) return {};
     std::ranges::sort(withdrawn);
-    const auto purged = PurgeFlows(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) {
+    const auto purged = purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) {
       return std::ranges::binary_search(withdrawn, to) && !StaticallyAllowed(plan_, to);
     });
     return Said(purged);
@@ -251,14 +254,13 @@ class KernelFence final : public Fence {
 
   // One transaction over all tables; done again where somebody else's change came between.
   Result<void> ApplyAll() {
-    if (plan_.layout == FenceLayout::kShared) plan_.devices = Devices();
     for (int attempt = 0;; ++attempt) {
       auto applied = ApplyOnce();
       if (applied) break;
       const int error = applied.error().sys_errno;
       const bool again = error == ERESTART || error == ENOENT || error == ENODEV || error == ENOBUFS;
       if (!again || attempt == kRaceAttempts) return applied;
-      if (plan_.layout == FenceLayout::kShared) plan_.devices = Devices();
+      if (error == ENODEV || error == ENOENT) plan_.devices = Devices();
     }
     return Compare();
   }
@@ -435,6 +437,7 @@ class KernelFence final : public Fence {
       const auto held = Compare();
       if (held && !new_devices) return;
       change.what = new_devices ? "the devices of this namespace changed" : held.error().message;
+      plan_.devices = devices;
       const auto applied = ApplyAll();
       change.restored = applied.has_value();
       if (!applied) change.what += "; it cannot be put right: " + applied.error().message;
@@ -445,6 +448,7 @@ class KernelFence final : public Fence {
 
   mutable std::mutex mutex_;
   std::unique_ptr<nft::Session> session_;
+  std::unique_ptr<FlowPurger> purger_;
   nft::Session::Traits traits_;
   FencePlan plan_;
   std::map<FenceElement, SteadyClock::time_point> held_;  ///< what was published, and until when; at most 2 * kFenceElements
@@ -462,7 +466,9 @@ class KernelFence final : public Fence {
 Result<std::unique_ptr<Fence>> Fence::Install(const FencePlan& plan) {
   auto session = nft::Session::Open();
   if (!session) return std::unexpected(session.error());
-  auto fence = std::make_unique<KernelFence>(std::move(*session));
+  auto purger = FlowPurger::Open();
+  if (!purger) return std::unexpected(purger.error());
+  auto fence = std::make_unique<KernelFence>(std::move(*session), std::move(*purger));
   if (auto started = fence->Start(plan); !started) return std::unexpected(started.error());
   return fence;
 }

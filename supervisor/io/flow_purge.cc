@@ -216,9 +216,7 @@ void FillRequest(nlmsghdr* header, uint8_t family, uint8_t protocol) {
   request->idiag_states = UINT32_MAX;
 }
 
-Result<void> DestroySockets(const SocketSeal& seal, const std::set<HeldFlow>& gone, Purged* purged) {
-  Socket socket;
-  if (auto opened = socket.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket"); !opened) return opened;
+Result<void> DestroySockets(Socket& socket, const SocketSeal& seal, const std::set<HeldFlow>& gone, Purged* purged) {
   std::vector<Holder> holders;
   for (const uint8_t family : kFamilies)
     for (const uint8_t protocol : kProtocols) {
@@ -248,23 +246,38 @@ Result<void> DestroySockets(const SocketSeal& seal, const std::set<HeldFlow>& go
   return {};
 }
 
+class KernelPurger final : public FlowPurger {
+ public:
+  Result<void> OpenBoth() {
+    if (auto opened = flows_.Open(NETLINK_NETFILTER, "cannot open a conntrack netlink socket"); !opened) return opened;
+    return sockets_.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket");
+  }
+
+  Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal, const std::function<bool(const FenceElement&)>& gone) override {
+    Purged purged;
+    const auto flows = FlowsThat(flows_, mark_mask, gone);
+    if (!flows) return std::unexpected(flows.error());
+    if (flows->empty()) return purged;
+    std::set<HeldFlow> held;
+    for (const Flow& flow : *flows) held.emplace(*flow.to, flow.from_port);
+    if (auto destroyed = DestroySockets(sockets_, seal, held, &purged); !destroyed) return std::unexpected(destroyed.error());
+    const auto deleted = Delete(flows_, *flows);
+    if (!deleted) return std::unexpected(deleted.error());
+    purged.flows = *deleted;
+    return purged;
+  }
+
+ private:
+  Socket flows_;
+  Socket sockets_;
+};
+
 }  // namespace
 
-Result<Purged> PurgeFlows(uint32_t mark_mask, const SocketSeal& seal, const std::function<bool(const FenceElement&)>& gone) {
-  Purged purged;
-  Socket socket;
-  if (auto opened = socket.Open(NETLINK_NETFILTER, "cannot open a conntrack netlink socket"); !opened)
-    return std::unexpected(opened.error());
-  const auto flows = FlowsThat(socket, mark_mask, gone);
-  if (!flows) return std::unexpected(flows.error());
-  if (flows->empty()) return purged;
-  std::set<HeldFlow> held;
-  for (const Flow& flow : *flows) held.emplace(*flow.to, flow.from_port);
-  if (auto destroyed = DestroySockets(seal, held, &purged); !destroyed) return std::unexpected(destroyed.error());
-  const auto deleted = Delete(socket, *flows);
-  if (!deleted) return std::unexpected(deleted.error());
-  purged.flows = *deleted;
-  return purged;
+Result<std::unique_ptr<FlowPurger>> FlowPurger::Open() {
+  auto purger = std::make_unique<KernelPurger>();
+  if (auto opened = purger->OpenBoth(); !opened) return std::unexpected(opened.error());
+  return purger;
 }
 
 }  // namespace sluice::supervisor

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "base/result.h"
 #include "base/socket_seal.h"
@@ -18,9 +19,17 @@ struct Purged {
   bool destroys = true;  ///< false: this kernel cannot destroy sockets (CONFIG_INET_DIAG_DESTROY); they are reset by the rules
 };
 
-/// Of the flows whose conntrack mark has bits in `mark_mask`, those whose first packet went where `gone` says. Sockets with `seal` are
-/// never touched. Blocks for a dump of the table; about 7 µs a flow.
-[[nodiscard]] Result<Purged> PurgeFlows(uint32_t mark_mask, const SocketSeal& seal,
-                                        const std::function<bool(const FenceElement&)>& gone);
+/// One thread at a time.
+class FlowPurger {
+ public:
+  /// In the network namespace of the calling thread, to which it stays bound.
+  static Result<std::unique_ptr<FlowPurger>> Open();
+  virtual ~FlowPurger() = default;
+
+  /// Of the flows whose conntrack mark has bits in `mark_mask`, those whose first packet went where `gone` says. Sockets with `seal`
+  /// are never touched. Blocks for a dump of the flows; about 7 µs for each that ends.
+  [[nodiscard]] virtual Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal,
+                                             const std::function<bool(const FenceElement&)>& gone) = 0;
+};
 
 }  // namespace sluice::supervisor

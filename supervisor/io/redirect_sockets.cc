@@ -1,5 +1,6 @@
 #include "supervisor/io/redirect_sockets.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 // netinet/in.h comes before the kernel's headers: they define the same names.
@@ -8,9 +9,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <span>
-#include <string_view>
 
 namespace sluice::supervisor {
 namespace {
@@ -18,7 +17,6 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kDnsBacklog = 256;
 constexpr int kPortAttempts = 16;  // the kernel chose a port for UDP that is taken for TCP
-constexpr std::string_view kDevice = "lo";
 
 struct SocketOption {
   int level;
@@ -33,75 +31,93 @@ Result<void> TurnOn(const UniqueFd& socket, std::span<const SocketOption> option
   return {};
 }
 
-// Any address of `lo`. `port` is filled in where it is 0.
-Result<UniqueFd> OpenOnLoopback(int type, const char* what, uint16_t* port) {
+enum class Family : uint8_t { kV4, kV6 };
+
+// An IPv4 address is bound by an IPv6 socket, so that whoever reads from it sees one kind of address.
+sockaddr_in6 LoopbackAddress(Family family, uint16_t port) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(port);
+  address.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+  if (family == Family::kV4) inet_pton(AF_INET6, "::ffff:127.0.0.1", &address.sin6_addr);
+  return address;
+}
+
+// `port` is filled in where it is 0. EADDRINUSE is told by the error's sys_errno.
+Result<UniqueFd> OpenOnLoopback(Family family, int type, const char* what, uint16_t* port) {
   UniqueFd socket(::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const bool dual = static_cast<bool>(socket);
-  if (!dual) socket.Reset(::socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket && errno == EAFNOSUPPORT) return Fail(Code::kUnsupported, "this kernel has IPv6 turned off (ipv6.disable)");
   if (!socket) return FailErrno(fmt::format("cannot open the {}'s socket", what), errno);
-  const int off = 0;
-  if (dual && setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)
-    return FailErrno(fmt::format("cannot make the {}'s socket dual-stack", what), errno);
+  const int only6 = family == Family::kV6 ? 1 : 0;
+  if (setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only6, sizeof only6) != 0)
+    return FailErrno(fmt::format("cannot choose the {}'s family", what), errno);
   // One that starts again finds its port held by connections of the one before.
   constexpr SocketOption kReuse[] = {{SOL_SOCKET, SO_REUSEADDR}};
-  if (type == SOCK_STREAM)
-    if (auto set = TurnOn(socket, kReuse); !set) return std::unexpected(set.error());
-  if (setsockopt(socket.get(), SOL_SOCKET, SO_BINDTODEVICE, kDevice.data(), kDevice.size()) != 0)
-    return FailErrno(fmt::format("cannot bind the {}'s socket to the device lo", what), errno);
-  sockaddr_storage address{};
-  address.ss_family = dual ? AF_INET6 : AF_INET;
-  auto* const in6 = reinterpret_cast<sockaddr_in6*>(&address);
-  auto* const in4 = reinterpret_cast<sockaddr_in*>(&address);
-  (dual ? in6->sin6_port : in4->sin_port) = htons(*port);
-  socklen_t size = dual ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  constexpr SocketOption kInfo[] = {{IPPROTO_IP, IP_PKTINFO}, {IPPROTO_IPV6, IPV6_RECVPKTINFO}};
+  const auto set = type == SOCK_STREAM ? TurnOn(socket, kReuse) : TurnOn(socket, kInfo);
+  if (!set) return std::unexpected(set.error());
+  sockaddr_in6 address = LoopbackAddress(family, *port);
+  socklen_t size = sizeof address;
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
     const int error = errno;
-    if (error == EADDRINUSE) return Fail(Code::kInvalid, fmt::format("port {} for the {} is taken here", *port, what));
+    if (error == EADDRINUSE)
+      return std::unexpected(Error{Code::kInvalid, fmt::format("port {} for the {} is taken here", *port, what), error, {}});
     return FailErrno(fmt::format("cannot bind the {} to port {}", what, *port), error);
   }
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
     return FailErrno(fmt::format("cannot read the {}'s port", what), errno);
-  *port = ntohs(dual ? in6->sin6_port : in4->sin_port);
-  constexpr SocketOption kInfo4[] = {{IPPROTO_IP, IP_PKTINFO}};
-  constexpr SocketOption kInfo6[] = {{IPPROTO_IPV6, IPV6_RECVPKTINFO}};
-  if (type == SOCK_DGRAM) {
-    if (auto set = TurnOn(socket, kInfo4); !set) return std::unexpected(set.error());
-    if (dual)
-      if (auto set = TurnOn(socket, kInfo6); !set) return std::unexpected(set.error());
-  }
+  *port = ntohs(address.sin6_port);
   return socket;
 }
 
-Result<void> OpenResolver(uint16_t port, RedirectSockets* sockets) {
-  for (int attempt = 0;; ++attempt) {
-    sockets->dns_port = port;
-    auto udp = OpenOnLoopback(SOCK_DGRAM, "resolver", &sockets->dns_port);
-    if (!udp) return std::unexpected(udp.error());
-    auto tcp = OpenOnLoopback(SOCK_STREAM, "resolver", &sockets->dns_port);
-    if (!tcp && port == 0 && attempt < kPortAttempts) continue;
-    if (!tcp) return std::unexpected(tcp.error());
-    sockets->dns_udp = *std::move(udp);
-    sockets->dns_tcp = *std::move(tcp);
-    return {};
+Result<RedirectFamily> OpenFamily(Family family, uint16_t* proxy_port, uint16_t* dns_port) {
+  RedirectFamily opened;
+  struct Wanted {
+    UniqueFd* socket;
+    int type;
+    const char* what;
+    uint16_t* port;
+  };
+  for (const Wanted& wanted : {Wanted{&opened.listener, SOCK_STREAM, "transparent proxy", proxy_port},
+                               Wanted{&opened.dns_udp, SOCK_DGRAM, "resolver", dns_port},
+                               Wanted{&opened.dns_tcp, SOCK_STREAM, "resolver", dns_port}}) {
+    auto socket = OpenOnLoopback(family, wanted.type, wanted.what, wanted.port);
+    if (!socket) return std::unexpected(socket.error());
+    *wanted.socket = *std::move(socket);
   }
+  return opened;
+}
+
+Result<RedirectSockets> TryPorts(uint16_t proxy_port, uint16_t dns_port) {
+  RedirectSockets sockets;
+  sockets.proxy_port = proxy_port;
+  sockets.dns_port = dns_port;
+  for (const Family family : {Family::kV4, Family::kV6}) {
+    auto opened = OpenFamily(family, &sockets.proxy_port, &sockets.dns_port);
+    // A namespace without ::1 sends nothing over IPv6.
+    if (!opened && family == Family::kV6 && opened.error().sys_errno == EADDRNOTAVAIL) continue;
+    if (!opened) return std::unexpected(opened.error());
+    sockets.families.push_back(*std::move(opened));
+  }
+  return sockets;
 }
 
 }  // namespace
 
 Result<void> RedirectSockets::Listen() {
-  if (listen(listener.get(), kBacklog) != 0 || listen(dns_tcp.get(), kDnsBacklog) != 0)
-    return FailErrno("cannot listen on lo", errno);
+  for (const RedirectFamily& family : families)
+    if (listen(family.listener.get(), kBacklog) != 0 || listen(family.dns_tcp.get(), kDnsBacklog) != 0)
+      return FailErrno("cannot listen on lo", errno);
   return {};
 }
 
 Result<RedirectSockets> OpenRedirectSockets(uint16_t proxy_port, uint16_t dns_port) {
-  RedirectSockets sockets;
-  sockets.proxy_port = proxy_port;
-  auto listener = OpenOnLoopback(SOCK_STREAM, "transparent proxy", &sockets.proxy_port);
-  if (!listener) return std::unexpected(listener.error());
-  sockets.listener = *std::move(listener);
-  if (auto opened = OpenResolver(dns_port, &sockets); !opened) return std::unexpected(opened.error());
-  return sockets;
+  for (int attempt = 0;; ++attempt) {
+    auto sockets = TryPorts(proxy_port, dns_port);
+    // A port that the kernel chose for one socket may be taken for the next.
+    const bool chosen = proxy_port == 0 || dns_port == 0;
+    if (sockets || sockets.error().sys_errno != EADDRINUSE || !chosen || attempt == kPortAttempts) return sockets;
+  }
 }
 
 std::optional<Endpoint> OriginalDestination(int socket) {

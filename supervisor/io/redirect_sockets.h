@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/ip.h"
 #include "base/result.h"
@@ -11,20 +12,25 @@
 
 namespace sluice::supervisor {
 
-/// Bound to the device `lo`, dual-stack (IPv4 alone where the kernel has no IPv6): nobody reaches them from outside this network
-/// namespace, whatever rules are in force.
+/// Of one family. Bound to an address of `lo`, which nobody outside this network namespace can reach, whatever rules are in force.
+struct RedirectFamily {
+  UniqueFd listener;
+  UniqueFd dns_udp;  ///< with IP_PKTINFO and IPV6_RECVPKTINFO
+  UniqueFd dns_tcp;
+};
+
+/// At 127.0.0.1, and at ::1 where this namespace has it, on the same two ports.
 struct RedirectSockets {
-  UniqueFd listener;  ///< bound; Listen makes it accept
-  UniqueFd dns_udp;   ///< with IP_PKTINFO and IPV6_RECVPKTINFO
-  UniqueFd dns_tcp;   ///< bound, as the listener
+  std::vector<RedirectFamily> families;  ///< IPv4 first; all are IPv6 sockets, as dns::ServerOptions and Endpoint take them
   uint16_t proxy_port = 0;
-  uint16_t dns_port = 0;  ///< of both
+  uint16_t dns_port = 0;  ///< of UDP and TCP
 
   /// From here on connections are taken.
   [[nodiscard]] Result<void> Listen();
 };
 
-/// Ports are the kernel's choice where 0 is given. kInvalid names one that is taken.
+/// Ports are the kernel's choice where 0 is given. kInvalid names one that is taken; kUnsupported where the kernel has no IPv6
+/// sockets at all.
 [[nodiscard]] Result<RedirectSockets> OpenRedirectSockets(uint16_t proxy_port, uint16_t dns_port);
 
 /// Where an accepted connection was going before it was redirected (SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST of netfilter). Nothing
