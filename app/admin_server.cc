@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -152,9 +153,9 @@ class Serving final : public AdminServer {
     return {};
   }
 
-  // On an accepting thread. A full house closes at once: health has room of its own.
+  // On an accepting thread. A full house closes at once; each door has room of its own, since the workload reaches some of them.
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size, Door door) {
-    std::atomic<size_t>& open = door == Door::kHealth ? open_health_ : open_admin_;
+    std::atomic<size_t>& open = open_[static_cast<size_t>(door)];
     if (door == Door::kAdminUnix && !IsOwnUser(socket.get())) return;
     bool from_here = false;
     if (from.ss_family != AF_UNIX) {
@@ -376,8 +377,7 @@ class Serving final : public AdminServer {
   OpenSandboxFront* const front_;
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
-  std::atomic<size_t> open_admin_{0};
-  std::atomic<size_t> open_health_{0};
+  std::array<std::atomic<size_t>, 4> open_{};  // by Door
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{context_.get_executor()};
   asio::thread_pool changes_{1};

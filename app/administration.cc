@@ -17,6 +17,7 @@ constexpr std::chrono::seconds kLeastPoll{1};
 constexpr std::chrono::seconds kOverlayLook{60};  // as OpenSandbox looks
 constexpr const char* kFrontAddress = ":18080";   // its default
 constexpr const char* kFrontSource = "the OpenSandbox front";
+constexpr const char* kFrontName = "opensandbox";
 constexpr size_t kMaxKeyFile = 64 * 1024;
 
 Result<ListenAddress> ParseFor(std::string_view flag, const std::string& text) {
@@ -123,7 +124,7 @@ Result<std::optional<PolicyText>> FirstPolicy(const AdminPlan& plan, const std::
     case PolicyOwner::kOpenSandbox: {
       auto text = NativeText(plan.front_first, plan.front_overlay);
       if (!text) return std::unexpected(text.error());
-      return PolicyText{*std::move(text), kFrontSource};
+      return PolicyText{*std::move(text), kFrontName};
     }
     case PolicyOwner::kBundle:
       if (plan.stored && plan.stored->source == plan.policy_url) return PolicyText{plan.stored->text, plan.stored->name};
@@ -133,6 +134,11 @@ Result<std::optional<PolicyText>> FirstPolicy(const AdminPlan& plan, const std::
   }
   if (!plan.stored || plan.stored->source.starts_with("https://") || plan.stored->over != own_digest) return std::nullopt;
   return PolicyText{plan.stored->text, plan.stored->name};
+}
+
+std::string FirstSource(const AdminPlan& plan) {
+  if (plan.front) return kFrontSource;
+  return plan.stored ? plan.stored->source : plan.policy_url;
 }
 
 Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, AdminParts parts, SidecarControl& control,
@@ -152,7 +158,7 @@ Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, Ad
     const auto apply = [&api](const std::string& text) {
       StoredPolicy next;
       next.text = text;
-      next.name = kFrontSource;
+      next.name = kFrontName;
       next.source = kFrontSource;
       return api.Apply(std::move(next));
     };

@@ -70,6 +70,9 @@ struct AdminPlan {
 /// deny-all.
 [[nodiscard]] Result<std::optional<PolicyText>> FirstPolicy(const AdminPlan& plan, const std::string& own_digest);
 
+/// Who gave it, for people.
+[[nodiscard]] std::string FirstSource(const AdminPlan& plan);
+
 /// How texts are read, and bundles fetched.
 struct AdminParts {
   std::function<Result<policy::SnapshotPtr>(const PolicyText&)> compile;

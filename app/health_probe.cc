@@ -15,6 +15,7 @@
 #include "app/exit_code.h"
 #include "app/host.h"
 #include "app/proxy_listener.h"
+#include "app/run.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"

@@ -220,7 +220,8 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   policy::CurrentPolicy policy(start.snapshot);
   if (auto written = WriteAuthority(options.ca_out, options.bundle_out, start.plan.engine.authority->pem()); !written) return written;
   start.secrets->Watch();
-  const std::string source = start.first ? start.first->name : options.policy.empty() ? "the command line" : options.policy;
+  const std::string own = options.policy.empty() ? "the command line" : options.policy;
+  const std::string source = start.first ? FirstSource(start.admin) : own;
   auto server = SidecarServer::Start(std::move(start.plan), std::move(fence), std::move(canary), policy, source, writer);
   if (!server) return std::unexpected(server.error());
   if (auto proved = (*server)->Prove(); !proved) return proved;
@@ -240,7 +241,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
     watcher = PolicyWatcher::Start(
         policy, [&] { return Load(options, start); },
         [&] {
-          (*server)->PolicyChanged(source);
+          (*server)->PolicyChanged(own);
           (*admin)->api().OwnPolicyLoaded(policy.Get());
         });
   if (!watcher) return std::unexpected(watcher.error());

@@ -29,7 +29,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-std::string Run(const std::string& command, int* code = nullptr) {
+std::string RunShell(const std::string& command, int* code = nullptr) {
   std::string out;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;
@@ -76,9 +76,9 @@ struct Bed : AdminBed {
     std::filesystem::remove_all(folder);
   }
   std::string Curl(const std::string& rest) const {
-    return Run("curl -sS --max-time 10 --noproxy '*' --unix-socket " + folder + "/admin.sock " + rest + " 2>&1");
+    return RunShell("curl -sS --max-time 10 --noproxy '*' --unix-socket " + folder + "/admin.sock " + rest + " 2>&1");
   }
-  std::string Tcp(const std::string& rest) const { return Run("curl -sS --max-time 10 --noproxy '*' " + rest + " 2>&1"); }
+  std::string Tcp(const std::string& rest) const { return RunShell("curl -sS --max-time 10 --noproxy '*' " + rest + " 2>&1"); }
 
   std::string folder;
   std::string token_file;
@@ -94,7 +94,7 @@ TEST(AdminServer, ServesThePolicyToItsOwnUserOverAUnixSocket) {
   EXPECT_EQ(about.st_mode & 0777, 0600u);
   EXPECT_THAT(bed.Curl("-i http://x/v1/policy"), HasSubstr("ETag: \"1\""));
   EXPECT_EQ(json::parse(bed.Curl("-X PUT --data-binary 'version: 1' http://x/v1/policy"))["revision"], 2);
-  EXPECT_THAT(bed.Curl("-I http://x/v1/policy"), HasSubstr("Content-Length: 11"));
+  EXPECT_THAT(bed.Curl("-I http://x/v1/policy"), HasSubstr("Content-Length: 10"));
 }
 
 TEST(AdminServer, TurnsAnotherUserAwayFromItsSocket) {
@@ -182,7 +182,7 @@ TEST(AdminServer, EndsWhileReadersRead) {
     Bed bed;
     const std::string command =
         "curl -sS -N --max-time 20 --unix-socket " + bed.folder + "/admin.sock http://x/v1/decisions 2>/dev/null";
-    reader = std::thread([command] { (void)Run(command); });
+    reader = std::thread([command] { (void)RunShell(command); });
     for (int i = 0; i < 200 && !bed.stream.wants_lines(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_TRUE(bed.stream.wants_lines());
   }
@@ -191,8 +191,8 @@ TEST(AdminServer, EndsWhileReadersRead) {
 
 TEST(AdminServer, RefusesWhatIsTooLongOrNotHttp) {
   const Bed bed;
-  EXPECT_THAT(Run("head -c 1200000 /dev/zero | tr '\\0' x | curl -sS -i --max-time 10 -H 'Expect:' --unix-socket " + bed.folder +
-                  "/admin.sock -X PUT --data-binary @- http://x/v1/policy 2>&1"),
+  EXPECT_THAT(RunShell("head -c 1200000 /dev/zero | tr '\\0' x | curl -sS -i --max-time 10 -H 'Expect:' --unix-socket " +
+                       bed.folder + "/admin.sock -X PUT --data-binary @- http://x/v1/policy 2>&1"),
               HasSubstr("413"));
   EXPECT_THAT(bed.Curl("-i -H \"X: $(head -c 20000 /dev/zero | tr '\\0' x)\" http://x/v1/policy"), HasSubstr("431"));
   EXPECT_THAT(bed.Curl("-i -H 'If-Match: \"1\"' -H 'If-Match: \"2\"' -X PUT -d 'version: 1' http://x/v1/policy"),

@@ -22,10 +22,12 @@ class AdminTest(sidecar_test.SidecarTest):
     def admin(self, method, path, body=None, *headers, timeout=20):
         command = ["curl", "-sS", "-m", str(timeout), "--unix-socket", self.socket, "-X", method, f"http://sluice{path}", "-w", "\n%{http_code}"]
         if body is not None:
-            command += ["--data-binary", "@-"]
+            sent = self.folder / "sent"
+            sent.write_text(body)
+            command += ["--data-binary", f"@{sent}"]
         for header in headers:
             command += ["-H", header]
-        done = self.lab.run(command, input=body, timeout=timeout * 2)
+        done = self.lab.run(command, timeout=timeout * 2)
         self.assertEqual(done.returncode, 0, done.stderr)
         text, _, code = done.stdout.rpartition("\n")
         return int(code), text
@@ -194,6 +196,61 @@ class Bundle(AdminTest):
         (self.lab.folder / "site/published/policy.yaml.sig").unlink()
         with self.sidecar(None, *self.bundle_flags()):
             self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+
+
+class OpenSandbox(AdminTest):
+    """The calls of its clients, from outside and from the sandbox itself, on a sidecar that has nothing but its variables."""
+
+    RULES = {"defaultAction": "deny", "egress": [{"action": "allow", "target": "db.test"}]}
+
+    def sidecar_command(self, rules, flags):
+        command = super().sidecar_command(None, flags)
+        at = command.index("--policy")
+        return ["env", *self.variables, *command[:at], *command[at + 2:]]
+
+    def call(self, method, body=None, *headers, run=None):
+        command = ["curl", "-sS", "-m", "20", "-X", method, "http://127.0.0.1:18080/policy", "-w", "\n%{http_code}"]
+        for header in headers:
+            command += ["-H", header]
+        if body is not None:
+            command += ["-d", json.dumps(body)]
+        done = self.lab.run(command) if run is None else run(*command)
+        text, _, code = (done.stdout if run is None else done.out).rpartition("\n")
+        return int(code), text
+
+    def test_its_users_change_nothing_but_the_image(self):
+        self.variables = [f"OPENSANDBOX_EGRESS_RULES={json.dumps(self.RULES)}", "OPENSANDBOX_EGRESS_TOKEN=the-token-of-the-platform",
+                          f"OPENSANDBOX_EGRESS_POLICY_FILE={self.folder}/policy.json", "OPENSANDBOX_EGRESS_HTTP_ADDR=:18080"]
+        known = "OPENSANDBOX-EGRESS-AUTH: the-token-of-the-platform"
+        with self.sidecar(None, "--compat", "opensandbox"):
+            self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
+            self.assertNotEqual(self.echo("a.test", 5432).code, 0)
+            self.assertEqual(self.call("GET")[0], 401)
+            code, text = self.call("GET", None, known)
+            self.assertEqual((code, json.loads(text)["policy"]), (200, self.RULES))
+            code, text = self.call("PATCH", [{"action": "allow", "target": "a.test"}], known)
+            self.assertEqual((code, json.loads(text)), (200, {"status": "ok", "mode": "enforcing", "enforcementMode": "dns+nft"}))
+            self.assertEqual(self.echo("a.test", 5432).out, "hello\n")
+            self.assertEqual(self.call("DELETE", ["db.test"], known)[0], 200)
+            self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+            self.assertEqual(self.call("POST", {"defaultAction": "allow"}, run=self.workload)[0], 401)
+        with self.sidecar(None, "--compat", "opensandbox"):
+            self.assertEqual(self.echo("a.test", 5432).out, "hello\n", "what was kept begins")
+            self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+
+    def test_without_a_token_the_sandbox_cannot_free_itself(self):
+        self.variables = []
+        with self.sidecar(None, "--compat", "opensandbox"):
+            self.assertEqual(self.call("GET", run=self.workload)[0], 200)
+            for method, body in (("POST", {"defaultAction": "allow"}), ("PATCH", [{"action": "allow", "target": "db.test"}])):
+                self.assertEqual(self.call(method, body, run=self.workload)[0], 401)
+            self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+
+    def test_a_policy_beside_it_is_an_error(self):
+        self.variables = []
+        done = self.lab.run([*self.sidecar_command(None, ["--compat", "opensandbox"]), "--allow", "tcp db.test:5432"], cwd=self.work)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("would have no effect", done.stderr)
 
 
 if __name__ == "__main__":
