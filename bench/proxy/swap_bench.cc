@@ -22,7 +22,7 @@ constexpr unsigned kWorkers = 2;
 
 // `places`: how many different requests there are.
 Rejudging Swap(size_t places) {
-  const size_t count = RoomForExchanges(kExchanges) / 2 * 2;
+  const size_t count = RoomForExchanges(kExchanges) / 4 * 4;
   HoldingOrigin origin;
   const std::string kept = LoopbackRule(fmt::format("GET http://a.test:{}/kept/**", origin.port()));
   EngineOptions options;
@@ -31,7 +31,7 @@ Rejudging Swap(size_t places) {
   std::vector<Peer> clients;
   for (size_t i = 0; i < count; ++i) {
     clients.push_back(bed.Connect("a.test", origin.port(), Speak::kPlain));
-    clients.back().Write(Get(fmt::format("/{}/{}", i % 2 == 0 ? "kept" : "revoked", i % places), origin.port()));
+    clients.back().Write(Get(fmt::format("/{}/{}", i / kWorkers % 2 == 0 ? "kept" : "revoked", i % places), origin.port()));
   }
   for (Peer& client : clients) client.ReadUntil("begin\r\n");
   bed.SetPolicy(kept);

@@ -367,12 +367,12 @@ World Pushes() {
 
 World Batches() {
   World w{.name = "batches",
-          .pairs = 1'200,
+          .pairs = 500,
           .verbs = {"GET", "POST", "http", "PUT,POST", "git fetch-pack", "git fetch-pack", "git receive-pack", "git receive-pack",
                     "git receive-pack", "tls"},
           .hosts = {"a.t"}};
   w.lfs = true;
-  w.paths = {"", "/o/r", "/o/*", "/**", "/o/r/info/lfs/x"};
+  w.paths = {"", "/o/r", "/o/*", "/**"};
   w.headers = {"", "", "", "content-type=application/vnd.git-lfs*"};
   w.json = {"", "", "", "/x=1|b*"};
   w.names = {"a.t"};
