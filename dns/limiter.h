@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,7 +81,11 @@ class Limiter {
   TokenBucket upstream_;
   std::unordered_map<Client, TokenBucket> clients_;
   std::unordered_set<size_t> known_;  // hashes of names that passed
-  std::unordered_map<std::string, Domain> domains_;
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
+  };
+  std::unordered_map<std::string, Domain, TextHash, std::equal_to<>> domains_;
 };
 
 /// Whether the rule's own text spells the name: then the author did, and it carries nothing.

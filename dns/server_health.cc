@@ -4,13 +4,12 @@
 
 namespace sluice::dns {
 
-std::vector<size_t> ServerHealth::Order() const {
-  std::vector<size_t> order;
-  order.reserve(servers_.size());
+ServerOrder ServerHealth::Order() const {
+  ServerOrder order;
   for (size_t i = 0; i < servers_.size(); ++i)
-    if (!servers_[i].down) order.push_back(i);
+    if (!servers_[i].down) order.Add(i);
   for (size_t i = 0; i < servers_.size(); ++i)
-    if (servers_[i].down) order.push_back(i);
+    if (servers_[i].down) order.Add(i);
   return order;
 }
 

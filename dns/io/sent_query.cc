@@ -17,21 +17,36 @@ void RandomOctets::Take(std::span<uint8_t> out) {
   used_ += out.size();
 }
 
-SentQuery MakeQuery(const Question& question, Extension extension, RandomOctets* random) {
+// What Encode would write of the same, without a Message: this is done for every lookup that no cache answers.
+void MakeQuery(const Question& question, Extension extension, RandomOctets* random, SentQuery* sent) {
   std::array<uint8_t, 34> octets{};
   random->Take(octets);
-  SentQuery sent;
-  sent.id = static_cast<uint16_t>(octets[32] << 8 | octets[33]);
-  sent.question = question;
-  sent.question.name.RandomizeCase(std::span(octets).first(32));
-  sent.extension = extension;
-  Message message;
-  message.header.id = sent.id;
-  message.header.recursion_desired = true;
-  message.questions.push_back(sent.question);
-  if (extension == Extension::kEdns) message.edns.emplace();
-  sent.wire = Encode(message);
-  return sent;
+  sent->id = static_cast<uint16_t>(octets[32] << 8 | octets[33]);
+  sent->question = question;
+  sent->question.name.RandomizeCase(std::span(octets).first(32));
+  sent->extension = extension;
+  std::vector<uint8_t>& wire = sent->wire;
+  wire.clear();
+  const auto u16 = [&](uint16_t value) {
+    wire.push_back(static_cast<uint8_t>(value >> 8));
+    wire.push_back(static_cast<uint8_t>(value & 0xff));
+  };
+  const bool edns = extension == Extension::kEdns;
+  u16(sent->id);
+  u16(0x0100);  // recursion desired
+  u16(1);
+  u16(0);
+  u16(0);
+  u16(edns ? 1 : 0);
+  const std::string& name = sent->question.name.wire();
+  wire.insert(wire.end(), name.begin(), name.end());
+  u16(static_cast<uint16_t>(question.type));
+  u16(question.klass);
+  if (!edns) return;
+  wire.push_back(0);
+  u16(static_cast<uint16_t>(Type::kOpt));
+  u16(static_cast<uint16_t>(kUdpOctets));
+  for (int i = 0; i < 3; ++i) u16(0);
 }
 
 Reception ReadAnswer(const SentQuery& sent, std::span<const uint8_t> datagram, Message* message) {

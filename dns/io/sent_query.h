@@ -32,7 +32,13 @@ class RandomOctets {
   size_t used_ = octets_.size();
 };
 
-[[nodiscard]] SentQuery MakeQuery(const Question& question, Extension extension, RandomOctets* random);
+/// Written into `sent`, whose buffers are used again.
+void MakeQuery(const Question& question, Extension extension, RandomOctets* random, SentQuery* sent);
+[[nodiscard]] inline SentQuery MakeQuery(const Question& question, Extension extension, RandomOctets* random) {
+  SentQuery sent;
+  MakeQuery(question, extension, random, &sent);
+  return sent;
+}
 
 /// What an answer by UDP comes to.
 enum class Reception : uint8_t {

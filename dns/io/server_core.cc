@@ -72,7 +72,8 @@ ServerCore::ServerCore(boost::asio::io_context& context, ServerOptions& options,
       policy_(policy),
       sink_(sink),
       published_(kMaxPublished),
-      ready_(kMaxReady) {}
+      ready_(kMaxReady),
+      advised_(kMaxReady) {}
 
 void ServerCore::Stop() {
   stopped_ = true;
@@ -309,9 +310,7 @@ Message ServerCore::Deny(const Query& query, const policy::ProcessPtr& process, 
   event.snapshot = snapshot_;
   event.denial_id = sink_.NextDenialId();
   if (query.host_name) {
-    const policy::NameQuery asked{
-        .process = process.get(), .name = query.name, .type = static_cast<uint16_t>(as), .now = event.time};
-    event.advice = snapshot_->AdviseName(asked, decision);
+    event.advice = Advise(query, process, decision, as, event.time);
   } else {
     detail = "not a host name";
   }
@@ -323,6 +322,21 @@ Message ServerCore::Deny(const Query& query, const policy::ProcessPtr& process, 
   event.detail = std::move(detail);
   if (!sink_.Record(std::move(event))) return Unrecorded(query);
   return decision.verdict == NameVerdict::kAncestor ? NoData(query, why) : DeniedForm(query, why);
+}
+
+policy::Advice ServerCore::Advise(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
+                                  Type as, WallTime now) {
+  const auto type = static_cast<uint16_t>(as);
+  std::string key = query.name;
+  key += static_cast<char>(type >> 8);
+  key += static_cast<char>(type & 0xff);
+  const SteadyTime steady = SystemClock().Steady();
+  const Advised* known = advised_.Get(key, steady);
+  if (known != nullptr && known->generation == generation_ && known->process == process) return known->advice;
+  policy::Advice advice =
+      snapshot_->AdviseName({.process = process.get(), .name = query.name, .type = type, .now = now}, decision);
+  advised_.Put(key, {generation_, process, advice}, steady + kReadyLifetime);
+  return advice;
 }
 
 Message ServerCore::DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,

@@ -87,6 +87,12 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     SteadyTime until{};
   };
   struct Telling;
+  /// What was said of a denied name, for a second: a search list asks for the same few again and again.
+  struct Advised {
+    uint64_t generation = 0;
+    policy::ProcessPtr process{};
+    policy::Advice advice{};
+  };
   /// An answer that a cache gave, as octets; for a second, so that no time in it or in the policy is much out of date.
   struct Ready {
     Wire wire;
@@ -117,6 +123,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
                                                            const policy::NameDecision& decision);
   [[nodiscard]] Message Deny(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision, Type as,
                              std::string detail);
+  [[nodiscard]] policy::Advice Advise(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
+                                      Type as, WallTime now);
   [[nodiscard]] Message DenyByLimit(const Query& query, const policy::ProcessPtr& process, const policy::NameDecision& decision,
                                     const std::string& why, Rcode rcode);
   [[nodiscard]] std::optional<Message> DenyByAlias(const Query& query, const policy::ProcessPtr& process,
@@ -161,6 +169,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   policy::EventSink& sink_;
   TtlCache<Published> published_;
   TtlCache<Ready> ready_;
+  TtlCache<Advised> advised_;
   std::atomic<uint64_t> lease_epoch_{0};
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 constexpr int kMaxStrangers = 64;        ///< datagrams that do not match before the question goes by TCP: someone is guessing
 constexpr size_t kMaxIdleSockets = 128;  ///< kept open for the next questions, of each family
 constexpr size_t kMaxDatagram = 4096;
-constexpr size_t kMany = 32;    ///< questions under way from which on ports are used again …
+constexpr size_t kMany = 16;    ///< questions under way from which on ports are used again …
 constexpr int kUsesOfPort = 8;  ///< … and how often
 constexpr int kEvents = 64;
 constexpr int kTurns = 16;  ///< of kEvents, before others on the loop have their turn
@@ -130,7 +130,7 @@ void UdpPool::Ask(const Endpoint& server, const Question& question, Extension ex
   const auto taken = Take(server);
   if (!taken) return FailLater(taken.error(), std::move(done));
   Slot& slot = slots_[*taken];
-  slot.sent = MakeQuery(question, extension, &random_);
+  MakeQuery(question, extension, &random_, &slot.sent);
   slot.strangers = 0;
   slot.deadline = deadline;
   slot.server = server;

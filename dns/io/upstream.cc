@@ -67,6 +67,7 @@ Result<void> Check(const UpstreamOptions& options) {
   if (options.timeout <= std::chrono::milliseconds(0)) return Fail(Code::kInvalid, "the resolver's timeout must be positive");
   if (options.stubs.size() > kMaxStubDomains) return Fail(Code::kInvalid, "too many domains with resolvers of their own");
   for (const StubDomain& stub : options.stubs) {
+    if (stub.servers.size() > kMaxServers) return Fail(Code::kInvalid, stub.domain + " has too many resolvers");
     if (stub.servers.empty()) return Fail(Code::kInvalid, stub.domain + " has no resolver");
     const auto same = [&](const StubDomain& other) { return other.domain == stub.domain; };
     if (std::ranges::count_if(options.stubs, same) > 1) return Fail(Code::kInvalid, stub.domain + " is given resolvers twice");

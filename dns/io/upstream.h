@@ -58,7 +58,7 @@ class UpstreamClient {
   /// As Look. `done` is called once, maybe from within.
   virtual void LookBoth(const std::string& canonical_name, OnLookup done) = 0;
 
-  /// One family alone: `type` is kA or kAaaa. `done` is called once, maybe from within.
+  /// One family alone: `type` is kA or kAaaa. Asks, whatever PeekFamily would say. `done` is called once, maybe from within.
   virtual void LookFamily(const std::string& canonical_name, Type type, OnLookup done) = 0;
   [[nodiscard]] virtual LookupPtr PeekFamily(const std::string& canonical_name, Type type) = 0;
   /// Any other type: the answer, checked to be for this question. `done` is called once, maybe from within.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <utility>
@@ -86,13 +87,14 @@ Kept Merge(const std::optional<AddressAnswer>& v4, const std::optional<AddressAn
 }
 
 // One family by itself. An address of the other family in it (::ffff:a.b.c.d in an AAAA) is none.
-Kept OneFamily(const Answer& answer, const std::string& name, Type type) {
+Kept OneFamily(const Answer& answer, Type type) {
   Kept kept{.lookup = {}, .lifetime = kFailureLifetime};
   if (!answer) {
     kept.lookup.error = answer.error();
     return kept;
   }
-  auto read = ReadAddresses((*answer)->message, Question{*Name::FromText(name), type, kClassIn});
+  const Message& message = (*answer)->message;
+  auto read = ReadAddresses(message, message.questions.front());  // it answers exactly the question, whatever its spelling
   if (!read) {
     kept.lookup.error = {Code::kProtocol, "the answer's CNAME chain loops or is too long", 0, std::nullopt};
     return kept;
@@ -139,8 +141,8 @@ struct UpstreamCore::Asking {
   Question question;
   Group* group;
   std::chrono::steady_clock::duration share;
-  std::vector<size_t> order;
-  std::vector<bool> refused;
+  ServerOrder order;
+  std::array<bool, kMaxServers> refused{};
   size_t next = 0;  // in order, counted through all rounds
   Error last{Code::kTimeout, "no resolver answered", 0, std::nullopt};
 };
@@ -202,9 +204,8 @@ asio::awaitable<LookupPtr> UpstreamCore::Look(std::shared_ptr<UpstreamCore> self
 }
 
 void UpstreamCore::LookFamily(const std::string& name, Type type, UpstreamClient::OnLookup done) {
-  if (auto hit = PeekFamily(name, type)) return done(std::move(hit));
   Ask(name, type, [self = shared_from_this(), name, type, done = std::move(done)](const Answer& answer) mutable {
-    Kept kept = OneFamily(answer, name, type);
+    Kept kept = OneFamily(answer, type);
     auto lookup = std::make_shared<const Lookup>(std::move(kept.lookup));
     if (kept.lifetime.count() > 0 && !self->stopped_) {
       const SteadyTime expires = SystemClock().Steady() + kept.lifetime;
@@ -259,7 +260,7 @@ void UpstreamCore::Ask(const std::string& name, Type type, OnAnswer done) {
   Group& group = GroupFor(name);
   const auto share = options_.timeout / (kRounds * static_cast<int>(group.servers.size()));
   auto asking = std::make_shared<Asking>(std::move(key), Question{std::move(*wire_name), type, kClassIn}, &group, share,
-                                         group.health.Order(), std::vector<bool>(group.servers.size(), false));
+                                         group.health.Order());
   AskNext(std::move(asking));
 }
 

@@ -112,7 +112,7 @@ TEST(RealProgramsTest, AServerThatStopsIsLeftOutAndComesBack) {
   first.Signal(SIGSTOP);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(ask(), "93.184.216.2\n") << i;
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(ask(), "93.184.216.2\n") << i;
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(resolver.Ask(AskMessage(fmt::format("m{}.test", i), Type::kA))) << i;
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(1)) << "it is not waited for any more";
   first.Signal(SIGCONT);
   std::string last;

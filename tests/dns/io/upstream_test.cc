@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "dns/chain.h"
+#include "dns/io/sent_query.h"
 #include "tests/dns/io/stub_upstream.h"
 #include "tests/dns/make.h"
 
@@ -280,6 +281,23 @@ TEST_F(UpstreamTest, DestroyingTheClientEndsWhatWaits) {
   context_.restart();
   context_.run_for(milliseconds(50));
   EXPECT_TRUE(failed);
+}
+
+TEST(SentQueryTest, ItIsWhatEncodeWrites) {
+  RandomOctets random;
+  SentQuery sent;
+  for (const Extension extension : {Extension::kEdns, Extension::kPlain}) {
+    for (const char* name : {".", "a.test", "a-longer-name-than-most.of.them.example"}) {
+      MakeQuery({*Name::FromText(name), Type::kAaaa, kClassIn}, extension, &random, &sent);
+      Message message;
+      message.header.id = sent.id;
+      message.header.recursion_desired = true;
+      message.questions.push_back(sent.question);
+      if (extension == Extension::kEdns) message.edns.emplace();
+      EXPECT_EQ(sent.wire, Encode(message)) << name;
+      EXPECT_TRUE(sent.question.name.EqualsIgnoringCase(*Name::FromText(name)));
+    }
+  }
 }
 
 // What is outstanding at one time, which is what a forger has to hit (RFC 5452 section 9).
