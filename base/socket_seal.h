@@ -23,8 +23,8 @@ struct SocketSeal {
 /// Never empty: each half has bits in its upper and its lower sixteen, so that neither is a number a program would choose.
 [[nodiscard]] SocketSeal DrawSeal();
 
-/// Sets both on a socket, before it sends anything. An empty seal changes nothing and succeeds. False: errno is set (EPERM without
-/// the capability), and the socket must not be used. Any thread.
+/// Sets both on a socket, before it sends anything. An empty seal changes nothing and succeeds. False: errno is set (EPERM
+/// without the capability), and the socket must not be used. Any thread.
 [[nodiscard]] bool ApplySeal(int fd, const SocketSeal& seal) noexcept;
 
 }  // namespace sluice
