@@ -80,6 +80,20 @@ TEST_F(FenceLife, APublishedElementPassesInTheKernelAndAWithdrawnOneIsCut) {
   EXPECT_TRUE(fence_->Check().has_value());
 }
 
+TEST_F(FenceLife, WhatIsRedirectedReachesTheProxyAndItsAnswersComeBack) {
+  Install();
+  const Echo proxy(pod_.inner(), plan_.proxy_port);
+  const Echo resolver(pod_.inner(), plan_.dns_port);
+  for (const char* address : {kWorldV4, kWorldV6}) {
+    EXPECT_TRUE(Lives(Connected(pod_.inner(), address, 443))) << address;
+    EXPECT_TRUE(Lives(Connected(pod_.inner(), address, 53))) << address;
+  }
+  EXPECT_FALSE(Connected(pod_.inner(), "127.0.0.1", plan_.proxy_port)) << "nobody dials the proxy itself";
+  EXPECT_FALSE(Connected(pod_.world(), kPodV4, plan_.proxy_port)) << "nor from outside";
+  EXPECT_EQ(Count("spoofed"), 0U);
+  EXPECT_FALSE(Pod::Carries(pod_.Taken(), "alive"));
+}
+
 TEST_F(FenceLife, ANarrowerPlanCutsWhatItNoLongerAllowsAndKeepsTheRest) {
   const Echo first(pod_.world(), 8081);
   const Echo second(pod_.world(), 8082);
