@@ -21,9 +21,9 @@
 namespace sluice::nft {
 namespace {
 
-constexpr uint16_t kDestroyElement = 30;            // NFT_MSG_DESTROYSETELEM, Linux 6.3
-constexpr size_t kMaxElementList = 60 * 1024;       // an attribute's length has sixteen bits
-constexpr size_t kMaxElementBytes = 128;            // two keys of Key::kMaxBytes, a timeout, flags, and their headers
+constexpr uint16_t kDestroyElement = 30;       // NFT_MSG_DESTROYSETELEM, Linux 6.3
+constexpr size_t kMaxElementList = 60 * 1024;  // an attribute's length has sixteen bits
+constexpr size_t kMaxElementBytes = 128;       // two keys of Key::kMaxBytes, a timeout, flags, and their headers
 
 // Appends attributes to a byte vector; nesting is closed by patching the length.
 class Attributes {
@@ -158,7 +158,8 @@ void BatchBuilder::CloseObject() {
 void BatchBuilder::AddStatic(const Table& table, const Set& set) {
   const bool ends_apart = set.kind == SetKind::kInterval && set.key.size() == 1;
   ElementMessages(NFT_MSG_NEWSETELEM, NLM_F_CREATE, table, set, std::span<const Element>(set.elements),
-                  fmt::format("elements of set {} {}", table.name, set.name), [&](Attributes& attributes, const Element& element) {
+                  fmt::format("elements of set {} {}", table.name, set.name),
+                  [&](Attributes& attributes, const Element& element) {
                     size_t at = attributes.Open(NFTA_LIST_ELEM | NLA_F_NESTED);
                     attributes.PutKey(NFTA_SET_ELEM_KEY, element.first);
                     if (set.kind == SetKind::kInterval && !ends_apart) attributes.PutKey(NFTA_SET_ELEM_KEY_END, element.last);
@@ -175,7 +176,8 @@ void BatchBuilder::AddStatic(const Table& table, const Set& set) {
 
 // A deletion that lists no element is one of all.
 void BatchBuilder::FlushSet(const Table& table, const Set& set) {
-  Object(NFT_MSG_DELSETELEM, table.family, 0, fmt::format("the end of all elements of set {} {}", table.name, set.name), [](nlmsghdr*) {});
+  Object(NFT_MSG_DELSETELEM, table.family, 0, fmt::format("the end of all elements of set {} {}", table.name, set.name),
+         [](nlmsghdr*) {});
   Attributes attributes(batch_.bytes);
   attributes.PutText(NFTA_SET_ELEM_LIST_TABLE, table.name);
   attributes.PutText(NFTA_SET_ELEM_LIST_SET, set.name);
@@ -184,7 +186,8 @@ void BatchBuilder::FlushSet(const Table& table, const Set& set) {
 
 void BatchBuilder::AddElements(const Table& table, const Set& set, std::span<const TimedElement> elements) {
   ElementMessages(NFT_MSG_NEWSETELEM, NLM_F_CREATE, table, set, elements,
-                  fmt::format("elements of set {} {}", table.name, set.name), [](Attributes& attributes, const TimedElement& element) {
+                  fmt::format("elements of set {} {}", table.name, set.name),
+                  [](Attributes& attributes, const TimedElement& element) {
                     const size_t at = attributes.Open(NFTA_LIST_ELEM | NLA_F_NESTED);
                     attributes.PutKey(NFTA_SET_ELEM_KEY, element.key);
                     if (element.timeout.count() > 0)
@@ -195,7 +198,8 @@ void BatchBuilder::AddElements(const Table& table, const Set& set, std::span<con
 
 void BatchBuilder::DeleteElements(const Table& table, const Set& set, std::span<const Key> keys, Absent absent) {
   ElementMessages(absent == Absent::kIgnore ? kDestroyElement : static_cast<uint16_t>(NFT_MSG_DELSETELEM), 0, table, set, keys,
-                  fmt::format("the end of elements of set {} {}", table.name, set.name), [](Attributes& attributes, const Key& key) {
+                  fmt::format("the end of elements of set {} {}", table.name, set.name),
+                  [](Attributes& attributes, const Key& key) {
                     const size_t at = attributes.Open(NFTA_LIST_ELEM | NLA_F_NESTED);
                     attributes.PutKey(NFTA_SET_ELEM_KEY, key);
                     attributes.Close(at);

@@ -54,8 +54,8 @@ class BatchBuilder {
   void DeleteTable(const Table& table);
   /// Sets, their elements, chains and rules of a table that has none.
   [[nodiscard]] Result<void> Fill(const Table& table);
-  /// The same for one that has the sets already, and `chains`: rules and static sets are replaced, chains made and deleted as needed, what
-  /// the other sets hold is kept.
+  /// The same for one that has the sets already, and `chains`: rules and static sets are replaced, chains made and deleted as
+  /// needed, what the other sets hold is kept.
   [[nodiscard]] Result<void> Refill(const Table& table, std::span<const std::string> chains);
   /// `set` is one of elements with a timeout.
   void AddElements(const Table& table, const Set& set, std::span<const TimedElement> elements);
@@ -75,8 +75,8 @@ class BatchBuilder {
   void AddChain(const Table& table, const Chain& chain);
   [[nodiscard]] Result<void> AddRules(const Table& table, const Chain& chain);
   template <class Item, class Put>
-  void ElementMessages(uint16_t type, uint16_t flags, const Table& table, const Set& set, std::span<const Item> items, std::string what,
-                       Put put);
+  void ElementMessages(uint16_t type, uint16_t flags, const Table& table, const Set& set, std::span<const Item> items,
+                       std::string what, Put put);
   void End(const nlmsghdr* header);
 
   static constexpr size_t kMaxMessage = 16 * 1024;  // a rule of these rulesets is under 1 KiB

@@ -44,25 +44,27 @@ std::string ChainLine(const nftnl_chain* chain) {
   // The kernel names a single device in both ways.
   std::ranges::sort(devices);
   devices.erase(std::ranges::unique(devices).begin(), devices.end());
-  std::string line = fmt::format("chain {} type {} hook {} priority {} policy {}", Text(nftnl_chain_get_str(chain, NFTNL_CHAIN_NAME)),
-                                 Text(nftnl_chain_get_str(chain, NFTNL_CHAIN_TYPE)), nftnl_chain_get_u32(chain, NFTNL_CHAIN_HOOKNUM),
-                                 nftnl_chain_get_s32(chain, NFTNL_CHAIN_PRIO), nftnl_chain_get_u32(chain, NFTNL_CHAIN_POLICY));
+  std::string line =
+      fmt::format("chain {} type {} hook {} priority {} policy {}", Text(nftnl_chain_get_str(chain, NFTNL_CHAIN_NAME)),
+                  Text(nftnl_chain_get_str(chain, NFTNL_CHAIN_TYPE)), nftnl_chain_get_u32(chain, NFTNL_CHAIN_HOOKNUM),
+                  nftnl_chain_get_s32(chain, NFTNL_CHAIN_PRIO), nftnl_chain_get_u32(chain, NFTNL_CHAIN_POLICY));
   for (const std::string& device : devices) line += " device " + device;
   return line;
 }
 
 std::string SetLine(const nftnl_set* set) {
-  return fmt::format("set {} flags {:#x} key {} bytes of type {:#x} size {} timeout {}", Text(nftnl_set_get_str(set, NFTNL_SET_NAME)),
-                     nftnl_set_get_u32(set, NFTNL_SET_FLAGS), nftnl_set_get_u32(set, NFTNL_SET_KEY_LEN),
-                     nftnl_set_get_u32(set, NFTNL_SET_KEY_TYPE), nftnl_set_get_u32(set, NFTNL_SET_DESC_SIZE),
-                     nftnl_set_get_u64(set, NFTNL_SET_TIMEOUT));
+  return fmt::format("set {} flags {:#x} key {} bytes of type {:#x} size {} timeout {}",
+                     Text(nftnl_set_get_str(set, NFTNL_SET_NAME)), nftnl_set_get_u32(set, NFTNL_SET_FLAGS),
+                     nftnl_set_get_u32(set, NFTNL_SET_KEY_LEN), nftnl_set_get_u32(set, NFTNL_SET_KEY_TYPE),
+                     nftnl_set_get_u32(set, NFTNL_SET_DESC_SIZE), nftnl_set_get_u64(set, NFTNL_SET_TIMEOUT));
 }
 
 std::optional<std::string> CommentOf(const nftnl_rule* rule) {
   uint32_t length = 0;
   const auto* notes = static_cast<const uint8_t*>(nftnl_rule_get_data(rule, NFTNL_RULE_USERDATA, &length));
   // Type, length, text and its zero, as nft(8) writes a comment.
-  if (notes == nullptr || length < 3 || notes[0] != NFTNL_UDATA_RULE_COMMENT || notes[1] < 1 || notes[1] + 2U > length) return std::nullopt;
+  if (notes == nullptr || length < 3 || notes[0] != NFTNL_UDATA_RULE_COMMENT || notes[1] < 1 || notes[1] + 2U > length)
+    return std::nullopt;
   return std::string(reinterpret_cast<const char*>(notes + 2), notes[1] - 1U);
 }
 
@@ -88,7 +90,8 @@ Expressions Describe(nftnl_rule* rule) {
         }
         std::array<char, 512> text{};
         const int length = nftnl_expr_snprintf(text.data(), text.size(), expression, NFTNL_OUTPUT_DEFAULT, 0);
-        if (length > 0) into.text += " " + std::string(text.data(), std::min<size_t>(static_cast<size_t>(length), text.size() - 1));
+        if (length > 0)
+          into.text += " " + std::string(text.data(), std::min<size_t>(static_cast<size_t>(length), text.size() - 1));
         return 0;
       },
       &all);
@@ -236,7 +239,8 @@ Listing Plan(const Table& table) {
     for (const Element& element : set.elements) {
       listing.lines.push_back(ElementLine(set.name, element.first, ends_apart ? Key{} : element.last, 0));
       if (!ends_apart) continue;
-      if (const auto end = Following(element.last)) listing.lines.push_back(ElementLine(set.name, *end, {}, NFT_SET_ELEM_INTERVAL_END));
+      if (const auto end = Following(element.last))
+        listing.lines.push_back(ElementLine(set.name, *end, {}, NFT_SET_ELEM_INTERVAL_END));
     }
   }
   for (const Chain& chain : table.chains) {
@@ -258,7 +262,8 @@ std::string Difference(const Listing& planned, const Listing& found) {
   std::vector<std::string> foreign;
   std::ranges::set_difference(planned.lines, found.lines, std::back_inserter(missing));
   std::ranges::set_difference(found.lines, planned.lines, std::back_inserter(foreign));
-  if (!missing.empty()) return fmt::format("missing: {}{}", missing.front(), foreign.empty() ? "" : "; there instead: " + foreign.front());
+  if (!missing.empty())
+    return fmt::format("missing: {}{}", missing.front(), foreign.empty() ? "" : "; there instead: " + foreign.front());
   if (!foreign.empty()) return "not planned: " + foreign.front();
   return "";
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a table consists of, as lines that can be compared: from a plan (Plan), or from what the kernel answered (Listing). Counters, handles and the
-// elements of sets with timeouts are left out, so that equal lines mean equal rules. Messages are taken as untrusted bytes: one that
-// does not parse is a line of its own, which no plan has.
+// What a table consists of, as lines that can be compared: from a plan (Plan), or from what the kernel answered (Listing).
+// Counters, handles and the elements of sets with timeouts are left out, so that equal lines mean equal rules. Messages are taken
+// as untrusted bytes: one that does not parse is a line of its own, which no plan has.
 
 #include <chrono>
 #include <cstdint>

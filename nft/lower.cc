@@ -37,7 +37,7 @@ constexpr uint8_t kTcpAck = 0x10;
 constexpr uint8_t kIcmpDestinationUnreachable = 3;   // RFC 792
 constexpr uint8_t kIcmp6DestinationUnreachable = 1;  // RFC 4443
 constexpr uint32_t kLoopbackIndex = 1;
-constexpr uint32_t kLogWarning = 4;  // of syslog(2); the default of nft(8)
+constexpr uint32_t kLogWarning = 4;       // of syslog(2); the default of nft(8)
 constexpr uint32_t kNobody = UINT32_MAX;  // no user has this number
 constexpr uint32_t kTableOwner = 0x2;     // NFT_TABLE_F_OWNER, Linux 5.12
 constexpr uint32_t kTablePersist = 0x4;   // NFT_TABLE_F_PERSIST, Linux 6.9
@@ -50,7 +50,9 @@ std::vector<uint8_t> HostOrder(T value) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = reinterpret_cast<const uint8_t*>(&value)[i];
   return bytes;
 }
-std::vector<uint8_t> NetworkOrder(uint16_t value) { return {static_cast<uint8_t>(value >> 8), static_cast<uint8_t>(value & 0xff)}; }
+std::vector<uint8_t> NetworkOrder(uint16_t value) {
+  return {static_cast<uint8_t>(value >> 8), static_cast<uint8_t>(value & 0xff)};
+}
 
 struct KeyTypeFacts {
   uint32_t number;  // nft(8)'s number of the type; the kernel keeps it and does not look
@@ -242,7 +244,7 @@ class RuleBuilder {
   }
   void operator()(const Comment& e) {
     const std::unique_ptr<nftnl_udata_buf, void (*)(const nftnl_udata_buf*)> notes(nftnl_udata_buf_alloc(NFT_USERDATA_MAXLEN),
-                                                                                  nftnl_udata_buf_free);
+                                                                                   nftnl_udata_buf_free);
     nftnl_udata_put_strz(notes.get(), NFTNL_UDATA_RULE_COMMENT, e.text.c_str());
     nftnl_rule_set_data(rule_, NFTNL_RULE_USERDATA, nftnl_udata_buf_data(notes.get()), nftnl_udata_buf_len(notes.get()));
   }
@@ -389,7 +391,8 @@ std::string Misplaced(const Rule& rule) {
         icmp != nullptr && icmp->protocol != Protocol::kIcmp && icmp->protocol != Protocol::kIcmp6)
       return "destination-unreachable belongs to ICMP";
     if (ended && !std::holds_alternative<Comment>(e)) return "a verdict, reject or redirect ends its rule";
-    ended = ended || std::holds_alternative<Reject>(e) || std::holds_alternative<Verdict>(e) || std::holds_alternative<RedirectTo>(e);
+    ended =
+        ended || std::holds_alternative<Reject>(e) || std::holds_alternative<Verdict>(e) || std::holds_alternative<RedirectTo>(e);
   }
   return rule.empty() ? "an empty rule" : "";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Sluice's values as libnftnl's objects, for nft/encode.h (to be sent) and nft/listing.h (to be compared with what the kernel has).
+// Sluice's values as libnftnl's objects, for nft/encode.h (to be sent) and nft/listing.h (to be compared with what the kernel
+// has).
 
 #include <cstdint>
 #include <memory>

@@ -42,8 +42,9 @@ std::string_view Name(Protocol protocol) {
 }
 
 std::string_view Name(Field field) {
-  constexpr std::array<std::string_view, 8> kNames = {"meta nfproto", "meta l4proto", "meta mark", "ip daddr", "ip6 daddr", "th dport",
-                                                      "ct original ip daddr", "ct original ip6 daddr"};
+  constexpr std::array<std::string_view, 8> kNames = {
+      "meta nfproto",         "meta l4proto",         "meta mark", "ip daddr", "ip6 daddr", "th dport",
+      "ct original ip daddr", "ct original ip6 daddr"};
   return kNames.at(static_cast<size_t>(field));
 }
 
@@ -75,8 +76,8 @@ std::string Join(const Names& names, std::string_view between) {
 
 std::string StateText(uint8_t states) {
   std::string text;
-  for (const auto& [bit, name] : {std::pair(kInvalid, "invalid"), std::pair(kEstablished, "established"), std::pair(kRelated, "related"),
-                                  std::pair(kNew, "new")})
+  for (const auto& [bit, name] : {std::pair(kInvalid, "invalid"), std::pair(kEstablished, "established"),
+                                  std::pair(kRelated, "related"), std::pair(kNew, "new")})
     if ((states & bit) != 0) text += (text.empty() ? "" : ",") + std::string(name);
   return text;
 }
@@ -112,7 +113,9 @@ struct Printer {
   }
   std::string operator()(const IsArp&) const { return "meta protocol arp"; }
   std::string operator()(const OnLoopback& e) const { return e.way == Way::kIn ? "iif \"lo\"" : "oif \"lo\""; }
-  std::string operator()(const OnDevice& e) const { return fmt::format("{} \"{}\"", e.way == Way::kIn ? "iifname" : "oifname", e.name); }
+  std::string operator()(const OnDevice& e) const {
+    return fmt::format("{} \"{}\"", e.way == Way::kIn ? "iifname" : "oifname", e.name);
+  }
   std::string operator()(const MarkIs& e) const {
     return fmt::format("meta mark {}0x{:08x}", e.test == Test::kEqual ? "" : "!= ", e.mark);
   }

@@ -95,7 +95,8 @@ struct PriorityIs {
   uint32_t priority;
   bool operator==(const PriorityIs&) const = default;
 };
-/// A socket with an open file sent it: `meta skuid` has a value. What the kernel sends by itself (ARP, neighbour discovery) has none.
+/// A socket with an open file sent it: `meta skuid` has a value. What the kernel sends by itself (ARP, neighbour discovery) has
+/// none.
 struct HasOwner {
   bool operator==(const HasOwner&) const = default;
 };
@@ -136,12 +137,12 @@ enum class Ip6Header : uint8_t { kHopByHop = 0, kRouting = 43, kFragment = 44, k
 
 /// What a set is looked up by, or a set is added to by: one value each.
 enum class Field : uint8_t {
-  kFamily,               ///< `meta nfproto`
-  kProtocol,             ///< `meta l4proto`
-  kMark,                 ///< `meta mark`
-  kDestination4,         ///< `ip daddr`
-  kDestination6,         ///< `ip6 daddr`
-  kDestinationPort,      ///< `th dport`
+  kFamily,                ///< `meta nfproto`
+  kProtocol,              ///< `meta l4proto`
+  kMark,                  ///< `meta mark`
+  kDestination4,          ///< `ip daddr`
+  kDestination6,          ///< `ip6 daddr`
+  kDestinationPort,       ///< `th dport`
   kOriginalDestination4,  ///< `ct original ip daddr`: before any rule rewrote it
   kOriginalDestination6,  ///< `ct original ip6 daddr`
 };
@@ -207,10 +208,10 @@ struct Comment {
 };
 
 using Expression =
-    std::variant<DestinationIn, SourceIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable, Icmp6Types, IsArp,
-                 OnLoopback, OnDevice, MarkIs, PriorityIs, HasOwner, SourceIsForeign, StateIn, DirectionIs, Rewritten, FlowMarkIs,
-                 IsFragment, Ip6Header, InSet, AddTo, SetMark, SetPriority, SetFlowMark, Counter, Limit, Log, TproxyTo, RedirectTo,
-                 Reject, Verdict, Comment>;
+    std::variant<DestinationIn, SourceIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable, Icmp6Types,
+                 IsArp, OnLoopback, OnDevice, MarkIs, PriorityIs, HasOwner, SourceIsForeign, StateIn, DirectionIs, Rewritten,
+                 FlowMarkIs, IsFragment, Ip6Header, InSet, AddTo, SetMark, SetPriority, SetFlowMark, Counter, Limit, Log,
+                 TproxyTo, RedirectTo, Reject, Verdict, Comment>;
 
 /// Expressions from left to right: all matches must hold for what follows to act.
 using Rule = std::vector<Expression>;

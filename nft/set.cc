@@ -92,7 +92,8 @@ std::optional<Key> Following(const Key& key) {
 
 std::pair<IpAddress, IpAddress> EndsOf(const Cidr& prefix) {
   std::array<uint8_t, 16> last = prefix.base().bytes();
-  for (unsigned bit = prefix.length128(); bit < 128; ++bit) last[bit / 8] = static_cast<uint8_t>(last[bit / 8] | (0x80U >> (bit % 8)));
+  for (unsigned bit = prefix.length128(); bit < 128; ++bit)
+    last[bit / 8] = static_cast<uint8_t>(last[bit / 8] | (0x80U >> (bit % 8)));
   return {prefix.base(), IpAddress::FromV6(last)};
 }
 

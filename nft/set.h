@@ -1,7 +1,7 @@
 #pragma once
 
-// Sets of an nftables table, and their elements, as the kernel keeps them: each field of a key in network order (marks in the host's), padded to
-// four bytes.
+// Sets of an nftables table, and their elements, as the kernel keeps them: each field of a key in network order (marks in the
+// host's), padded to four bytes.
 
 #include <array>
 #include <chrono>
@@ -76,11 +76,11 @@ struct Set {
   std::string name;
   std::vector<KeyType> key;  ///< more than one: concatenated
   SetKind kind = SetKind::kHash;
-  uint32_t size = 0;                 ///< most elements; 0: none given
-  bool timeouts = false;             ///< elements may have an end
-  std::chrono::seconds timeout{0};   ///< of elements that rules add
-  bool dynamic = false;              ///< rules add to it
-  std::vector<Element> elements{};   ///< of an interval set disjoint
+  uint32_t size = 0;                ///< most elements; 0: none given
+  bool timeouts = false;            ///< elements may have an end
+  std::chrono::seconds timeout{0};  ///< of elements that rules add
+  bool dynamic = false;             ///< rules add to it
+  std::vector<Element> elements{};  ///< of an interval set disjoint
   /// What the elements are of: the plan, or time. The latter survive a replacement.
   [[nodiscard]] bool is_static() const { return !timeouts && !dynamic; }
 };
@@ -98,7 +98,8 @@ struct Box {
 /// The boxes cut so that none overlaps another: the kernel refuses those that do. Of one family.
 [[nodiscard]] std::vector<Element> Disjoint(std::span<const Box> boxes);
 
-/// The key after this one, as numbers go: an interval set of one field marks the ends of its ranges by it. Nothing after the last.
+/// The key after this one, as numbers go: an interval set of one field marks the ends of its ranges by it. Nothing after the
+/// last.
 [[nodiscard]] std::optional<Key> Following(const Key& key);
 /// First and last address of a prefix.
 [[nodiscard]] std::pair<IpAddress, IpAddress> EndsOf(const Cidr& prefix);

@@ -35,7 +35,6 @@ using nft::Way;
 
 constexpr int32_t kBeforeDefragment = -450;  // NF_IP_PRI_CONNTRACK_DEFRAG is -400
 constexpr int32_t kAntiSpoof = -300;
-constexpr int32_t kTracked = -150;  // NF_IP_PRI_CONNTRACK is -200
 constexpr int32_t kCapture = -101;  // service meshes redirect at -100
 constexpr int32_t kJudge = 10;      // after what others rewrite
 constexpr int32_t kLast = 300;
@@ -44,18 +43,19 @@ constexpr uint16_t kDnsPort = 53;
 constexpr uint32_t kLoggedPerSecond = 5;
 constexpr uint32_t kLoggedAtOnce = 20;
 
-// On `lo` this tells the prerouting chain that no socket sent the packet: a reset that the kernel makes carries a foreign source. It need
-// not be secret, since the loopback chain writes it or zero on whatever passes.
+// On `lo` this tells the prerouting chain that no socket sent the packet: a reset that the kernel makes carries a foreign source.
+// It need not be secret, since the loopback chain writes it or zero on whatever passes.
 constexpr uint32_t kOfKernel = 0x51ce;
 
-// Lookups that would go past the resolver: DNS over TLS and QUIC (RFC 7858, 9250 and what came before), multicast DNS, LLMNR, NetBIOS.
+// Lookups that would go past the resolver: DNS over TLS and QUIC (RFC 7858, 9250 and what came before), multicast DNS, LLMNR,
+// NetBIOS.
 constexpr std::array<std::pair<Protocol, uint16_t>, 7> kOtherResolvers = {{{Protocol::kTcp, 853},
-                                                                          {Protocol::kUdp, 853},
-                                                                          {Protocol::kUdp, 784},
-                                                                          {Protocol::kUdp, 8853},
-                                                                          {Protocol::kUdp, 5353},
-                                                                          {Protocol::kUdp, 5355},
-                                                                          {Protocol::kUdp, 137}}};
+                                                                           {Protocol::kUdp, 853},
+                                                                           {Protocol::kUdp, 784},
+                                                                           {Protocol::kUdp, 8853},
+                                                                           {Protocol::kUdp, 5353},
+                                                                           {Protocol::kUdp, 5355},
+                                                                           {Protocol::kUdp, 137}}};
 
 Cidr V4(uint32_t base, unsigned length) { return Cidr::Of(IpAddress::FromV4(base), length); }
 Cidr V6(const char* text) { return Cidr::Parse(text).value_or(Cidr::Of(IpAddress{}, 128)); }
@@ -85,20 +85,26 @@ std::vector<nft::Set> Sets(const FencePlan& plan) {
       {.name = "cidr6", .key = target6, .kind = interval, .elements = nft::Disjoint(allow6)},
       {.name = "deny4", .key = {nft::KeyType::kAddress4}, .kind = interval, .elements = nft::Ranges(deny4)},
       {.name = "deny6", .key = {nft::KeyType::kAddress6}, .kind = interval, .elements = nft::Ranges(deny6)},
-      {.name = "tried", .key = {nft::KeyType::kMark}, .size = kFenceGuesses, .timeouts = true, .timeout = kFenceGuessMemory, .dynamic = true},
+      {.name = "tried",
+       .key = {nft::KeyType::kMark},
+       .size = kFenceGuesses,
+       .timeouts = true,
+       .timeout = kFenceGuessMemory,
+       .dynamic = true},
       {.name = "alarm", .key = {nft::KeyType::kFamily}, .size = 4, .timeouts = true, .timeout = kFenceAlarm, .dynamic = true},
   };
 }
 
 // The tail of a rule that lets a packet out: the devices' chains take it by this.
 void Pass(Rule& rule, const FencePlan& plan, const char* name) {
-  rule.insert(rule.end(), {SetMark{plan.passage.mark}, SetPriority{plan.passage.priority}, Counter{}, Verdict::kAccept, Comment{name}});
+  rule.insert(rule.end(),
+              {SetMark{plan.passage.mark}, SetPriority{plan.passage.priority}, Counter{}, Verdict::kAccept, Comment{name}});
 }
 
 Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{plan.seal.priority}}; }
 
-// What a raw socket can make so that the judging chains would not see a port, or another destination than the packet will have; and
-// the counting of guesses. Before fragments are put together.
+// What a raw socket can make so that the judging chains would not see a port, or another destination than the packet will have;
+// and the counting of guesses. Before fragments are put together.
 nft::Chain Early(const FencePlan& plan) {
   nft::Chain chain{"malformed", nft::Hook::kOutput, kBeforeDefragment, nft::Policy::kAccept, {}};
   const Rule drop = {Counter{}, Verdict::kDrop};
@@ -139,21 +145,25 @@ nft::Chain Capture(const FencePlan& plan) {
 }
 
 void DenySets(nft::Chain& chain) {
-  for (const auto& [field, set] : {std::pair(Field::kDestination4, "deny4"), std::pair(Field::kDestination6, "deny6"),
-                                   std::pair(Field::kOriginalDestination4, "deny4"), std::pair(Field::kOriginalDestination6, "deny6")})
+  for (const auto& [field, set] :
+       {std::pair(Field::kDestination4, "deny4"), std::pair(Field::kDestination6, "deny6"),
+        std::pair(Field::kOriginalDestination4, "deny4"), std::pair(Field::kOriginalDestination6, "deny6")})
     chain.rules.push_back({InSet{{field}, set}, Counter{}, Reject::kAdminProhibited, Comment{"denied"}});
 }
 
 // Flows that the sets pass, in the kernel. One that another table rewrote is not: its destination is not the one that was judged.
 void FastPath(nft::Chain& chain, const FencePlan& plan) {
   const uint32_t mark = GenerationMark(plan);
-  Rule known = {nft::FlowMarkIs{plan.mark_mask, mark}, nft::DirectionIs{nft::Direction::kOriginal}, nft::StateIn{nft::kEstablished}};
+  Rule known = {nft::FlowMarkIs{plan.mark_mask, mark}, nft::DirectionIs{nft::Direction::kOriginal},
+                nft::StateIn{nft::kEstablished}};
   Pass(known, plan, "passed");
   chain.rules.push_back(std::move(known));
   for (const auto& [protocol, port] : kOtherResolvers)
     chain.rules.push_back({DestinationPort{protocol, port}, Counter{},
-                           protocol == Protocol::kTcp ? Reject::kTcpReset : Reject::kPortUnreachable, Comment{"other-resolvers"}});
-  for (const auto& [key, set] : {std::pair(kTarget4, "dyn4"), std::pair(kTarget6, "dyn6"), std::pair(kTarget4, "cidr4"), std::pair(kTarget6, "cidr6")}) {
+                           protocol == Protocol::kTcp ? Reject::kTcpReset : Reject::kPortUnreachable,
+                           Comment{"other-resolvers"}});
+  for (const auto& [key, set] :
+       {std::pair(kTarget4, "dyn4"), std::pair(kTarget6, "dyn6"), std::pair(kTarget4, "cidr4"), std::pair(kTarget6, "cidr6")}) {
     Rule rule = {InSet{key, set}, Rewritten{Test::kNotEqual}, nft::SetFlowMark{plan.mark_mask, mark}};
     Pass(rule, plan, "passed");
     chain.rules.push_back(std::move(rule));
@@ -164,13 +174,14 @@ nft::Chain Outgoing(const FencePlan& plan) {
   nft::Chain chain{"outgoing", nft::Hook::kOutput, kJudge, nft::Policy::kDrop, {}};
   // Nobody dials the listener itself.
   if (plan.proxy_port != 0)
-    chain.rules.push_back(
-        {DestinationPort{Protocol::kTcp, plan.proxy_port}, OnLoopback{Way::kOut}, Rewritten{Test::kNotEqual}, Counter{}, Reject::kTcpReset, Comment{"direct"}});
+    chain.rules.push_back({DestinationPort{Protocol::kTcp, plan.proxy_port}, OnLoopback{Way::kOut}, Rewritten{Test::kNotEqual},
+                           Counter{}, Reject::kTcpReset, Comment{"direct"}});
   chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
   // Guesses of the seal are being made: nothing could be told by whether a packet gets out.
   chain.rules.push_back({InSet{{Field::kFamily}, "alarm"}, Counter{}, Verdict::kDrop, Comment{"alarm"}});
   // Routed to a device before it was redirected to this machine.
-  for (const Cidr& own : {Loopback4(), Loopback6()}) chain.rules.push_back({DestinationIn{own}, Rewritten{Test::kEqual}, Verdict::kAccept});
+  for (const Cidr& own : {Loopback4(), Loopback6()})
+    chain.rules.push_back({DestinationIn{own}, Rewritten{Test::kEqual}, Verdict::kAccept});
   // Neighbour discovery and multicast listener reports of the kernel's: a socket's would be a way out.
   for (const auto& types : {Icmp6Types{131, 133}, Icmp6Types{135, 136}, Icmp6Types{143, 143}}) {
     chain.rules.push_back({types, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"forged-neighbours"}});
@@ -201,21 +212,20 @@ nft::Chain Incoming(const FencePlan& plan) {
   chain.rules.push_back({nft::StateIn{nft::kEstablished | nft::kRelated}, Verdict::kAccept});
   for (const auto& types : {Icmp6Types{130, 130}, Icmp6Types{134, 136}}) chain.rules.push_back({types, Verdict::kAccept});
   for (const uint16_t port : {plan.proxy_port, plan.dns_port})
-    if (port != 0)
-      chain.rules.push_back({DestinationPort{Protocol::kTcp, port}, Counter{}, Verdict::kDrop, Comment{"incoming"}});
+    if (port != 0) chain.rules.push_back({DestinationPort{Protocol::kTcp, port}, Counter{}, Verdict::kDrop, Comment{"incoming"}});
   if (plan.inbound == FenceInbound::kAccept)
     chain.rules.push_back({nft::OpensTcp{}, nft::StateIn{nft::kNew}, Counter{}, Verdict::kAccept, Comment{"inbound"}});
   chain.rules.push_back({Counter{}, Verdict::kDrop, Comment{"incoming"}});
   return chain;
 }
 
-// A packet socket can put frames on `lo` that look as if they came from anywhere. Asked after connection tracking, which knows the
-// answers of a redirected connection: on `lo` they come from the address that the client dialled. What is dropped here is not
-// remembered as a flow.
+// A packet socket can put frames on `lo` that look as if they came from anywhere.
 nft::Chain Spoofed() {
-  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kTracked, nft::Policy::kAccept, {}};
+  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
   chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
-  chain.rules.push_back({OnLoopback{Way::kIn}, nft::DirectionIs{nft::Direction::kReply}, Rewritten{Test::kEqual}, Verdict::kAccept});
+  // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none yet.
+  chain.rules.push_back(
+      {OnLoopback{Way::kIn}, nft::DirectionIs{nft::Direction::kReply}, Rewritten{Test::kEqual}, SetMark{0}, Verdict::kAccept});
   chain.rules.push_back({OnLoopback{Way::kIn}, nft::SourceIsForeign{}, Counter{}, Verdict::kDrop, Comment{"spoofed"}});
   return chain;
 }
@@ -250,7 +260,8 @@ nft::Table Egress(const FencePlan& plan) {
   for (size_t i = 0; i < plan.devices.size(); ++i) {
     nft::Chain chain{names[i], nft::Hook::kEgress, kLast, nft::Policy::kDrop, {}};
     chain.devices = {plan.devices[i]};
-    chain.rules.push_back({MarkIs{plan.passage.mark}, PriorityIs{plan.passage.priority}, SetMark{0}, SetPriority{0}, Verdict::kAccept});
+    chain.rules.push_back(
+        {MarkIs{plan.passage.mark}, PriorityIs{plan.passage.priority}, SetMark{0}, SetPriority{0}, Verdict::kAccept});
     chain.rules.push_back({HasOwner{}, Counter{}, Verdict::kDrop, Comment{"egress"}});
     chain.rules.push_back({nft::IsArp{}, Verdict::kAccept});
     chain.rules.push_back({Counter{}, Verdict::kDrop, Comment{"egress"}});
@@ -264,8 +275,7 @@ nft::Table Behind(const FencePlan& plan) {
   const OnDevice from{Way::kIn, plan.downlink.device};
   nft::Chain spoofed{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
   spoofed.rules.push_back({from, nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
-  for (const nft::Ip6Header header :
-       {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
+  for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
     spoofed.rules.push_back({from, header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
   for (const IpAddress& address : plan.downlink.addresses)
     spoofed.rules.push_back({from, nft::SourceIn{Cidr::Of(address, address.is_v4() ? 32 : 128)}, Verdict::kAccept});
@@ -280,7 +290,8 @@ nft::Table Behind(const FencePlan& plan) {
   if (plan.proxy_port != 0) capture.rules.push_back({from, ProtocolIs{Protocol::kTcp}, RedirectTo{plan.proxy_port}});
 
   nft::Chain incoming{"incoming", nft::Hook::kInput, kJudge, nft::Policy::kAccept, {}};
-  for (const auto& types : {Icmp6Types{133, 133}, Icmp6Types{135, 136}}) incoming.rules.push_back({from, types, Verdict::kAccept});
+  for (const auto& types : {Icmp6Types{133, 133}, Icmp6Types{135, 136}})
+    incoming.rules.push_back({from, types, Verdict::kAccept});
   incoming.rules.push_back({from, Rewritten{Test::kEqual}, Verdict::kAccept});
   incoming.rules.push_back({from, ProtocolIs{Protocol::kUdp}, Counter{}, Reject::kPortUnreachable, Comment{"refused"}});
   incoming.rules.push_back({from, ProtocolIs{Protocol::kTcp}, Counter{}, Reject::kTcpReset, Comment{"refused"}});
@@ -290,9 +301,7 @@ nft::Table Behind(const FencePlan& plan) {
   forwarded.rules.push_back({from, ProtocolIs{Protocol::kUdp}, Counter{}, Reject::kPortUnreachable, Comment{"refused"}});
   forwarded.rules.push_back({from, Counter{}, Verdict::kDrop, Comment{"forwarded"}});
   forwarded.rules.push_back({OnDevice{Way::kOut, plan.downlink.device}, Counter{}, Verdict::kDrop, Comment{"forwarded"}});
-  return {nft::Family::kInet,
-          kFenceTable,
-          {std::move(spoofed), std::move(capture), std::move(incoming), std::move(forwarded)}};
+  return {nft::Family::kInet, kFenceTable, {std::move(spoofed), std::move(capture), std::move(incoming), std::move(forwarded)}};
 }
 
 }  // namespace
@@ -310,8 +319,7 @@ std::vector<std::string> DeviceChains(const FencePlan& plan) {
   std::vector<std::string> names;
   for (const std::string& device : plan.devices) {
     std::string name = "on_";
-    for (const char c : device)
-      name += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
+    for (const char c : device) name += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
     while (std::ranges::find(names, name) != names.end()) name += '_';
     names.push_back(std::move(name));
   }

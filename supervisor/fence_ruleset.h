@@ -1,11 +1,11 @@
 #pragma once
 
 // The nftables rules of a network namespace that Sluice shares with a workload, as a value. Two tables: `inet` judges what the
-// namespace sends and gets, `netdev` lets out of each device only what the first has passed. Everything else is dropped, whatever its
-// protocol or the kind of socket that sent it. docs/sidecar.md tells what each rule is for.
+// namespace sends and gets, `netdev` lets out of each device only what the first has passed. Everything else is dropped, whatever
+// its protocol or the kind of socket that sent it. docs/sidecar.md tells what each rule is for.
 //
-// How Sluice's own packets are known: FencePlan::seal is on its sockets; what the inet table passes, sealed or not, gets `passage`
-// written on the packet, which no socket ever carries, and the egress chains accept only that and erase it before a tap
+// How Sluice's own packets are known: FencePlan::seal is on its sockets; what the inet table passes, sealed or not, gets
+// `passage` written on the packet, which no socket ever carries, and the egress chains accept only that and erase it before a tap
 // could see it. Guesses of the seal are counted by distinct marks: after kGuessedMarks of them nothing leaves for kAlarm.
 //
 //   FencePlan plan{.seal = DrawSeal(), .passage = DrawSeal(), .proxy_port = 15001, .dns_port = 15053};
@@ -75,8 +75,8 @@ struct FenceDownlink {
 [[nodiscard]] std::vector<Cidr> MetadataAddresses();
 
 struct FencePlan {
-  SocketSeal seal;     ///< of Sluice's sockets
-  SocketSeal passage;  ///< of packets between the output chain and a device
+  SocketSeal seal;          ///< of Sluice's sockets
+  SocketSeal passage;       ///< of packets between the output chain and a device
   uint16_t proxy_port = 0;  ///< 0: TCP is reset
   uint16_t dns_port = 0;    ///< 0: lookups are refused
   std::vector<FenceCidr> allow{};

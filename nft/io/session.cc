@@ -75,7 +75,8 @@ Error Refused(const Batch& batch, uint32_t sequence, int error) {
     case ERESTART:
       return told(Code::kIo, "the ruleset was changed meanwhile");
     case EPERM:
-      return told(Code::kPermission, "this needs CAP_NET_ADMIN over the network namespace, and a table that another process owns is that one's");
+      return told(Code::kPermission,
+                  "this needs CAP_NET_ADMIN over the network namespace, and a table that another process owns is that one's");
     case EOPNOTSUPP:
       return told(Code::kUnsupported, "this kernel cannot do it");
     default:
@@ -144,7 +145,8 @@ class KernelSession final : public Session {
       const auto dumped = Dump(NFT_MSG_GETSETELEM, table, set.name,
                                [&](std::span<const uint8_t> bytes) { ReadElements(bytes, table, set.name, &elements); });
       if (!dumped && dumped.error().sys_errno == ENOENT) return elements;
-      if (!dumped && dumped.error().sys_errno != ENOBUFS && dumped.error().sys_errno != EINTR) return std::unexpected(dumped.error());
+      if (!dumped && dumped.error().sys_errno != ENOBUFS && dumped.error().sys_errno != EINTR)
+        return std::unexpected(dumped.error());
       const auto after = Generation();
       if (!after) return std::unexpected(after.error());
       if (dumped && *before == *after) break;
@@ -164,7 +166,8 @@ class KernelSession final : public Session {
 
   // What an earlier call left behind, after it gave up.
   void Discard() {
-    while (::recv(mnl_socket_get_fd(socket_.get()), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC) > 0 || errno == ENOBUFS)
+    while (::recv(mnl_socket_get_fd(socket_.get()), buffer_.data(), buffer_.size(), MSG_DONTWAIT | MSG_TRUNC) > 0 ||
+           errno == ENOBUFS)
       errno = 0;
   }
 
@@ -179,7 +182,8 @@ class KernelSession final : public Session {
     if (mnl_socket_sendto(socket_.get(), batch.bytes.data(), batch.bytes.size()) >= 0) return {};
     const int error = errno;
     if (error == EMSGSIZE) {
-      Error result = SystemError(fmt::format("a batch of {} bytes is larger than this socket may send", batch.bytes.size()), error);
+      Error result =
+          SystemError(fmt::format("a batch of {} bytes is larger than this socket may send", batch.bytes.size()), error);
       result.code = Code::kExhausted;
       return std::unexpected(std::move(result));
     }
@@ -194,7 +198,8 @@ class KernelSession final : public Session {
     }
   }
 
-  // The first error in `received` bytes, or the acknowledgement; absent: neither has come yet. Answers from before `first` are not ours.
+  // The first error in `received` bytes, or the acknowledgement; absent: neither has come yet. Answers from before `first` are
+  // not ours.
   std::optional<Answer> AnswerIn(size_t received, uint32_t first, uint32_t acknowledged) {
     int left = static_cast<int>(received);
     for (auto* header = reinterpret_cast<nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(header, left);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The one netlink socket to nftables that lives as long as its owner: tables made with Hold::kOwnedPersistent belong to it, and closing a socket
-// after changes is slow. Each call is one transaction or one dump, and blocks for as long as the kernel takes (kAnswerTimeoutSeconds at most). One
-// thread at a time.
+// The one netlink socket to nftables that lives as long as its owner: tables made with Hold::kOwnedPersistent belong to it, and
+// closing a socket after changes is slow. Each call is one transaction or one dump, and blocks for as long as the kernel takes
+// (kAnswerTimeoutSeconds at most). One thread at a time.
 
 #include <cstdint>
 #include <memory>
@@ -26,8 +26,8 @@ class Session {
 
   /// For the next batch.
   [[nodiscard]] virtual uint32_t NextSequence() = 0;
-  /// All of the batch or nothing. sys_errno of an error tells which: EEXIST, EBUSY, ENFILE (a set is full), EPERM, ERESTART (the ruleset
-  /// changed since the batch's generation), EMSGSIZE; ENOBUFS: the answer was lost, read back what holds.
+  /// All of the batch or nothing. sys_errno of an error tells which: EEXIST, EBUSY, ENFILE (a set is full), EPERM, ERESTART (the
+  /// ruleset changed since the batch's generation), EMSGSIZE; ENOBUFS: the answer was lost, read back what holds.
   [[nodiscard]] virtual Result<void> Commit(const Batch& batch) = 0;
 
   /// Changes with every commit of anybody in this namespace.
@@ -57,8 +57,8 @@ class Notices {
   virtual ~Notices() = default;
   /// Readable when there is something to drain.
   [[nodiscard]] virtual int fd() const = 0;
-  /// Takes what is there. Whether a table, chain, rule or set of one of these names was touched by another socket than `own_port`, or
-  /// so much was lost that it may have been. Does not block.
+  /// Takes what is there. Whether a table, chain, rule or set of one of these names was touched by another socket than
+  /// `own_port`, or so much was lost that it may have been. Does not block.
   [[nodiscard]] virtual bool Drain(const std::vector<std::string>& tables, uint32_t own_port) = 0;
 };
 

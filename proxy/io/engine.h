@@ -61,8 +61,8 @@ struct EngineOptions {
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
-  uint64_t max_body_bytes = kMaxBodyBytes;  ///< of one message: over it 413, or 502 for a response
-  SocketSeal seal{};                        ///< of every socket that is dialled; empty: none
+  uint64_t max_body_bytes = kMaxBodyBytes;                  ///< of one message: over it 413, or 502 for a response
+  SocketSeal seal{};                                        ///< of every socket that is dialled; empty: none
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
 

@@ -27,11 +27,11 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kRaceAttempts = 8;      ///< of a change that somebody else's change overtook
+constexpr int kRaceAttempts = 8;  ///< of a change that somebody else's change overtook
 constexpr int kMaxWithdrawAttempts = 4;
-constexpr int kDebounceMs = 20;       ///< a foreign batch is many notices
+constexpr int kDebounceMs = 20;     ///< a foreign batch is many notices
+constexpr size_t kDynamicSets = 2;  ///< dyn4 and dyn6 come first
 constexpr std::chrono::seconds kBridge{10};  // an element for flows that get their mark within milliseconds
-constexpr size_t kDynamicSets = 2;    ///< dyn4 and dyn6 come first
 
 // Every device that is there, but lo.
 std::vector<std::string> Devices() {
@@ -127,7 +127,8 @@ class KernelFence final : public Fence {
       auto& until = held_[element];
       until = std::max(until, now + lifetime);
     }
-    if (held_.size() > 2 * static_cast<size_t>(kFenceElements)) std::erase_if(held_, [&](const auto& held) { return held.second <= now; });
+    if (held_.size() > 2 * static_cast<size_t>(kFenceElements))
+      std::erase_if(held_, [&](const auto& held) { return held.second <= now; });
     return {};
   }
 
@@ -208,9 +209,13 @@ class KernelFence final : public Fence {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> all = xdp_.Weaknesses();
     if (!traits_.owned_persistent)
-      all.emplace_back("this kernel (before Linux 6.9) cannot keep a table for its owner: whoever has CAP_NET_ADMIN here can flush the fence, and it is put back after that");
+      all.emplace_back(
+          "this kernel (before Linux 6.9) cannot keep a table for its owner: whoever has CAP_NET_ADMIN here can flush the fence, "
+          "and it is put back after that");
     if (!destroys_)
-      all.emplace_back("this kernel cannot destroy sockets (CONFIG_INET_DIAG_DESTROY): a flow that is no longer allowed ends with its next packet");
+      all.emplace_back(
+          "this kernel cannot destroy sockets (CONFIG_INET_DIAG_DESTROY): a flow that is no longer allowed ends with its next "
+          "packet");
     return all;
   }
 
@@ -316,7 +321,8 @@ class KernelFence final : public Fence {
   }
 
   static bool FlagsOwned(const nft::Listing& found) {
-    return std::ranges::any_of(found.lines, [](const std::string& line) { return line.starts_with("table ") && line.ends_with("0x6"); });
+    return std::ranges::any_of(found.lines,
+                               [](const std::string& line) { return line.starts_with("table ") && line.ends_with("0x6"); });
   }
 
   // The dynamic sets as this process knows them.
@@ -325,7 +331,8 @@ class KernelFence final : public Fence {
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::TimedElement>, kDynamicSets> left;
     for (const auto& [element, until] : held_)
-      if (until > now) left[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(until - now)});
+      if (until > now)
+        left[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(until - now)});
     for (size_t i = 0; i < kDynamicSets; ++i) builder.AddElements(table, table.sets[i], left[i]);
     return {};
   }
@@ -387,7 +394,8 @@ class KernelFence final : public Fence {
   }
 
   // The kernel may have done it and lost the answer: what it holds decides.
-  Result<void> ConfirmLost(const Result<void>& committed, const std::array<std::vector<nft::TimedElement>, kDynamicSets>& adding) {
+  Result<void> ConfirmLost(const Result<void>& committed,
+                           const std::array<std::vector<nft::TimedElement>, kDynamicSets>& adding) {
     if (committed || committed.error().sys_errno != ENOBUFS) return committed;
     const auto found = ReadHeld();
     if (!found) return std::unexpected(found.error());

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fence in force: installs the tables of supervisor/fence_ruleset.h in this process's network namespace, keeps them there, and
-// fills the dynamic sets. Needs CAP_NET_ADMIN over the namespace and nothing else.
+// The fence in force: installs the tables of supervisor/fence_ruleset.h in this process's network namespace, keeps them there,
+// and fills the dynamic sets. Needs CAP_NET_ADMIN over the namespace and nothing else.
 //
 //   auto fence = Fence::Install(ClosedPlan(plan));  // all is dropped from here on, read back and compared
 //   … listen …
@@ -31,15 +31,16 @@ struct FenceCounter {
 
 /// What was found on watching.
 struct FenceChange {
-  std::string what;        ///< a sentence for people
-  bool restored = false;   ///< the rules are in force again as planned
+  std::string what;       ///< a sentence for people
+  bool restored = false;  ///< the rules are in force again as planned
 };
 
 class Fence {
  public:
-  /// Puts the plan in force in one transaction and reads it back; before anything listens that is a ClosedPlan. Tables that a former
-  /// process left are adopted, their dynamic sets kept where they are of the same kind. Blocks, under a second.
-  /// kPermission without CAP_NET_ADMIN; kUnsupported names the feature that the kernel lacks; kInternal when what was read back differs.
+  /// Puts the plan in force in one transaction and reads it back; before anything listens that is a ClosedPlan. Tables that a
+  /// former process left are adopted, their dynamic sets kept where they are of the same kind. Blocks, under a second.
+  /// kPermission without CAP_NET_ADMIN; kUnsupported names the feature that the kernel lacks; kInternal when what was read back
+  /// differs.
   static Result<std::unique_ptr<Fence>> Install(const FencePlan& plan);
   /// As Release.
   virtual ~Fence() = default;
@@ -51,16 +52,16 @@ class Fence {
   [[nodiscard]] virtual Result<void> Replace(const FencePlan& plan, const StillAllowed& still) = 0;
   [[nodiscard]] Result<void> Replace(const FencePlan& plan) { return Replace(plan, {}); }
 
-  /// The elements are in the kernel when it returns, each for the longer of what it had left and `lifetime`. kExhausted: the set is full.
-  /// Any thread; one batch and one answer, about 10 µs.
+  /// The elements are in the kernel when it returns, each for the longer of what it had left and `lifetime`. kExhausted: the set
+  /// is full. Any thread; one batch and one answer, about 10 µs.
   [[nodiscard]] virtual Result<void> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) = 0;
 
-  /// Takes out the elements that `gone` names and cuts the flows they carried, unless a static allow still passes them. Any thread;
-  /// `gone` runs on it.
+  /// Takes out the elements that `gone` names and cuts the flows they carried, unless a static allow still passes them. Any
+  /// thread; `gone` runs on it.
   [[nodiscard]] virtual Result<void> Withdraw(const std::function<bool(const FenceElement&)>& gone) = 0;
 
-  /// What the kernel holds is what was planned: rules, chains, policies, devices, static sets. kInternal tells the first difference. Any
-  /// thread.
+  /// What the kernel holds is what was planned: rules, chains, policies, devices, static sets. kInternal tells the first
+  /// difference. Any thread.
   [[nodiscard]] virtual Result<void> Check() = 0;
 
   /// From now on foreign changes are put right and new devices taken in, on a thread of the fence's own, which also calls

@@ -86,7 +86,8 @@ void ForEachNested(const nlattr* parent, Each each) {
 }
 
 std::optional<IpAddress> AddressOf(const nlattr* attribute) {
-  const std::span<const uint8_t> bytes(static_cast<const uint8_t*>(mnl_attr_get_payload(attribute)), mnl_attr_get_payload_len(attribute));
+  const std::span<const uint8_t> bytes(static_cast<const uint8_t*>(mnl_attr_get_payload(attribute)),
+                                       mnl_attr_get_payload_len(attribute));
   std::array<uint8_t, 16> all{};
   if (bytes.size() == 4) {
     all[10] = all[11] = 0xff;
@@ -131,11 +132,12 @@ Flow FlowOf(const nlmsghdr* message) {
   const size_t length = mnl_nlmsg_get_payload_len(message);
   if (length < sizeof(nfgenmsg)) return flow;
   flow.family = static_cast<const nfgenmsg*>(mnl_nlmsg_get_payload(message))->nfgen_family;
-  ForEachAttribute(mnl_nlmsg_get_payload_offset(message, sizeof(nfgenmsg)), length - sizeof(nfgenmsg), [&](const nlattr* attribute) {
-    if (mnl_attr_get_type(attribute) == CTA_MARK && mnl_attr_get_payload_len(attribute) == 4)
-      flow.mark = ntohl(mnl_attr_get_u32(attribute));
-    if (mnl_attr_get_type(attribute) == CTA_TUPLE_ORIG) ReadTuple(attribute, &flow);
-  });
+  ForEachAttribute(mnl_nlmsg_get_payload_offset(message, sizeof(nfgenmsg)), length - sizeof(nfgenmsg),
+                   [&](const nlattr* attribute) {
+                     if (mnl_attr_get_type(attribute) == CTA_MARK && mnl_attr_get_payload_len(attribute) == 4)
+                       flow.mark = ntohl(mnl_attr_get_u32(attribute));
+                     if (mnl_attr_get_type(attribute) == CTA_TUPLE_ORIG) ReadTuple(attribute, &flow);
+                   });
   return flow;
 }
 
@@ -190,7 +192,8 @@ struct Holder {
 
 std::optional<Holder> HolderOf(const nlmsghdr* message, uint8_t protocol, const SocketSeal& seal,
                                const std::set<HeldFlow>& gone) {
-  if (message->nlmsg_type != SOCK_DIAG_BY_FAMILY || mnl_nlmsg_get_payload_len(message) < sizeof(inet_diag_msg)) return std::nullopt;
+  if (message->nlmsg_type != SOCK_DIAG_BY_FAMILY || mnl_nlmsg_get_payload_len(message) < sizeof(inet_diag_msg))
+    return std::nullopt;
   const auto* found = static_cast<const inet_diag_msg*>(mnl_nlmsg_get_payload(message));
   if (found->id.idiag_dport == 0) return std::nullopt;
   std::array<uint8_t, 16> bytes{};
@@ -253,7 +256,8 @@ class KernelPurger final : public FlowPurger {
     return sockets_.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket");
   }
 
-  Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal, const std::function<bool(const FenceElement&)>& gone) override {
+  Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal,
+                       const std::function<bool(const FenceElement&)>& gone) override {
     Purged purged;
     const auto flows = FlowsThat(flows_, mark_mask, gone);
     if (!flows) return std::unexpected(flows.error());

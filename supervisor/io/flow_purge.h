@@ -1,7 +1,7 @@
 #pragma once
 
-// Ends flows of this network namespace that the kernel passes by itself: conntrack entries (ctnetlink) and the sockets that hold them
-// (sock_diag). Needs CAP_NET_ADMIN.
+// Ends flows of this network namespace that the kernel passes by itself: conntrack entries (ctnetlink) and the sockets that hold
+// them (sock_diag). Needs CAP_NET_ADMIN.
 
 #include <cstdint>
 #include <functional>
@@ -15,8 +15,8 @@
 namespace sluice::supervisor {
 
 struct Purged {
-  size_t flows = 0;     ///< conntrack entries deleted
-  size_t sockets = 0;   ///< sockets whose owners got ECONNABORTED
+  size_t flows = 0;      ///< conntrack entries deleted
+  size_t sockets = 0;    ///< sockets whose owners got ECONNABORTED
   bool destroys = true;  ///< false: this kernel cannot destroy sockets (CONFIG_INET_DIAG_DESTROY); they are reset by the rules
 };
 
@@ -27,8 +27,8 @@ class FlowPurger {
   static Result<std::unique_ptr<FlowPurger>> Open();
   virtual ~FlowPurger() = default;
 
-  /// Of the flows whose conntrack mark has bits in `mark_mask`, those whose first packet went where `gone` says. Sockets with `seal`
-  /// are never touched. Blocks for a dump of the flows; about 7 µs for each that ends.
+  /// Of the flows whose conntrack mark has bits in `mark_mask`, those whose first packet went where `gone` says. Sockets with
+  /// `seal` are never touched. Blocks for a dump of the flows; about 7 µs for each that ends.
   [[nodiscard]] virtual Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal,
                                              const std::function<bool(const FenceElement&)>& gone) = 0;
   /// Where such flows went, of those that `which` names; each once.

@@ -81,9 +81,10 @@ std::string XdpGuard::GuardDevice(const std::string& device, unsigned index) {
     // A device that is down sends nothing, and tells when it comes up.
     if (error == ENETDOWN) return "";
     if (error == EPERM)
-      return fmt::format("a workload with CAP_NET_RAW could send through {} by AF_XDP, past the fence: give Sluice CAP_NET_RAW to guard it, or "
-                         "take it from the workload",
-                         device);
+      return fmt::format(
+          "a workload with CAP_NET_RAW could send through {} by AF_XDP, past the fence: give Sluice CAP_NET_RAW to guard it, or "
+          "take it from the workload",
+          device);
     return fmt::format("{} is not guarded against AF_XDP: {}", device, held.error().message);
   }
   return fmt::format("{} has more than {} queues, and those are not guarded against AF_XDP", device, kMaxGuardedQueues);

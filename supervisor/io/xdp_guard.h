@@ -1,8 +1,8 @@
 #pragma once
 
-// AF_XDP sockets send past every netfilter hook, egress included, and need CAP_NET_RAW alone (found on Linux 6.18). A queue of a device has room for
-// one: the guard takes each, for as long as this process lives. It needs CAP_NET_RAW itself; without it, or where a queue is taken, it
-// says so.
+// AF_XDP sockets send past every netfilter hook, egress included, and need CAP_NET_RAW alone (found on Linux 6.18). A queue of a
+// device has room for one: the guard takes each, for as long as this process lives. It needs CAP_NET_RAW itself; without it, or
+// where a queue is taken, it says so.
 
 #include <map>
 #include <string>

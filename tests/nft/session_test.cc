@@ -23,7 +23,8 @@ Key KeyOf(uint32_t number) { return Key().Address(IpAddress::FromV4(0x0a000000 +
 
 Table Frame(uint32_t size = 100000) {
   Table table{Family::kInet, "t", {}};
-  table.sets.push_back({.name = "s", .key = {KeyType::kAddress4, KeyType::kProtocol, KeyType::kPort}, .size = size, .timeouts = true});
+  table.sets.push_back(
+      {.name = "s", .key = {KeyType::kAddress4, KeyType::kProtocol, KeyType::kPort}, .size = size, .timeouts = true});
   return table;
 }
 
@@ -112,7 +113,8 @@ TEST(Session, EachRefusalHasItsOwnWords) {
                 (void)open.Add(1, 60s);
                 (void)open.Add(2, 60s);
                 const auto full = open.Add(3, 60s);
-                return Say(full) + (full.error().sys_errno == ENFILE && full.error().code == Code::kExhausted ? "" : " (another code)");
+                return Say(full) +
+                       (full.error().sys_errno == ENFILE && full.error().code == Code::kExhausted ? "" : " (another code)");
               }),
               "the kernel refused elements of set t s: the set is full");
   EXPECT_THAT(InNewNamespace([] {
@@ -127,15 +129,20 @@ TEST(Session, EachRefusalHasItsOwnWords) {
               HasSubstr("overlaps what is there"));
   EXPECT_THAT(InNewNamespace([] {
                 Open open;
-                open.table.chains.push_back({"c", Hook::kOutput, 0, Policy::kAccept,
-                                             {{InSet{{Field::kDestination4, Field::kProtocol, Field::kDestinationPort}, "s"}, Verdict::kDrop}}});
+                open.table.chains.push_back(
+                    {"c",
+                     Hook::kOutput,
+                     0,
+                     Policy::kAccept,
+                     {{InSet{{Field::kDestination4, Field::kProtocol, Field::kDestinationPort}, "s"}, Verdict::kDrop}}});
                 (void)open.Make();
                 // The message that makes the set, sent as the one that deletes it.
                 BatchBuilder builder(open.session->NextSequence());
                 Table only = Frame();
                 (void)builder.Fill(only);
                 auto batch = builder.Finish().value();
-                auto* header = reinterpret_cast<nlmsghdr*>(batch.bytes.data() + NLMSG_ALIGN(reinterpret_cast<nlmsghdr*>(batch.bytes.data())->nlmsg_len));
+                auto* header = reinterpret_cast<nlmsghdr*>(
+                    batch.bytes.data() + NLMSG_ALIGN(reinterpret_cast<nlmsghdr*>(batch.bytes.data())->nlmsg_len));
                 header->nlmsg_type = static_cast<uint16_t>((header->nlmsg_type & 0xff00) | NFT_MSG_DELSET);
                 header->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
                 return Say(open.session->Commit(batch));
@@ -156,7 +163,8 @@ TEST(Session, ABatchAboveTheSendBufferSaysSo) {
                 (void)open.Make();
                 std::vector<TimedElement> many;
                 for (uint32_t i = 0; i < 50000; ++i) many.push_back({KeyOf(i), 60s});
-                const auto sent = open.Do([&](BatchBuilder& builder) { builder.AddElements(open.table, open.table.sets[0], many); });
+                const auto sent =
+                    open.Do([&](BatchBuilder& builder) { builder.AddElements(open.table, open.table.sets[0], many); });
                 return Say(sent) + (sent || sent.error().code == Code::kExhausted ? "" : " (another code)");
               }),
               testing::AnyOf("done", HasSubstr("larger than this socket may send: Message too long")));
@@ -212,24 +220,25 @@ TEST(Session, ABatchForAnotherGenerationIsRefused) {
 
 TEST(Session, AnOwnedTableIsItsOwnersAndOutlivesIt) {
   EXPECT_THAT(InNewNamespace([] {
-              Open first;
-              if (!first.session->Probe()->owned_persistent) return std::string();
-              first.table.hold = Hold::kOwnedPersistent;
-              if (auto made = first.Make(); !made) return Say(made);
-              (void)first.Add(1, 60s);
-              Open second;
-              second.table.hold = Hold::kOwnedPersistent;
-              const auto foreign = second.Add(2, 60s);
-              if (foreign || foreign.error().code != Code::kPermission) return "foreign: " + Say(foreign);
-              if (second.session->Read(second.table)->owner != first.session->port()) return std::string("another owner");
-              Command("nft flush ruleset 2>&1");
-              if (second.Held().size() != 1) return std::string("flushed");
-              first.session.reset();
-              const auto adopted = second.Do([&](BatchBuilder& builder) { builder.CreateTable(second.table, Existing::kKeep); });
-              if (!adopted) return "adopted: " + Say(adopted);
-              return Say(second.Add(2, 60s)) + std::to_string(second.Held().size());
-            }),
-            testing::AnyOf("", "done2"));
+                Open first;
+                if (!first.session->Probe()->owned_persistent) return std::string();
+                first.table.hold = Hold::kOwnedPersistent;
+                if (auto made = first.Make(); !made) return Say(made);
+                (void)first.Add(1, 60s);
+                Open second;
+                second.table.hold = Hold::kOwnedPersistent;
+                const auto foreign = second.Add(2, 60s);
+                if (foreign || foreign.error().code != Code::kPermission) return "foreign: " + Say(foreign);
+                if (second.session->Read(second.table)->owner != first.session->port()) return std::string("another owner");
+                Command("nft flush ruleset 2>&1");
+                if (second.Held().size() != 1) return std::string("flushed");
+                first.session.reset();
+                const auto adopted =
+                    second.Do([&](BatchBuilder& builder) { builder.CreateTable(second.table, Existing::kKeep); });
+                if (!adopted) return "adopted: " + Say(adopted);
+                return Say(second.Add(2, 60s)) + std::to_string(second.Held().size());
+              }),
+              testing::AnyOf("", "done2"));
 }
 
 TEST(Session, NoticesTellOfOthersChangesOnly) {
@@ -249,22 +258,23 @@ TEST(Session, NoticesTellOfOthersChangesOnly) {
 }
 
 TEST(Session, AReplacementKeepsWhatTheDynamicSetHolds) {
-  EXPECT_EQ(InNewNamespace([] {
-              Open open;
-              open.table.chains.push_back({"c", Hook::kOutput, 0, Policy::kAccept, {{Counter{}, Verdict::kAccept, Comment{"all"}}}});
-              open.table.chains.push_back({"old", Hook::kInput, 0, Policy::kAccept, {}});
-              (void)open.Make();
-              (void)open.Add(1, 60s);
-              open.table.chains[0].rules = {{ProtocolIs{Protocol::kTcp}, Verdict::kDrop}};
-              open.table.chains.pop_back();
-              open.table.chains.push_back({"new", Hook::kForward, 0, Policy::kDrop, {}});
-              const auto found = open.session->Read(open.table).value();
-              const auto done = open.Do([&](BatchBuilder& builder) { (void)builder.Refill(open.table, found.chains); });
-              if (!done) return Say(done);
-              if (open.Held().size() != 1) return std::string("elements lost");
-              return Difference(Plan(open.table), open.session->Read(open.table).value());
-            }),
-            "");
+  EXPECT_EQ(
+      InNewNamespace([] {
+        Open open;
+        open.table.chains.push_back({"c", Hook::kOutput, 0, Policy::kAccept, {{Counter{}, Verdict::kAccept, Comment{"all"}}}});
+        open.table.chains.push_back({"old", Hook::kInput, 0, Policy::kAccept, {}});
+        (void)open.Make();
+        (void)open.Add(1, 60s);
+        open.table.chains[0].rules = {{ProtocolIs{Protocol::kTcp}, Verdict::kDrop}};
+        open.table.chains.pop_back();
+        open.table.chains.push_back({"new", Hook::kForward, 0, Policy::kDrop, {}});
+        const auto found = open.session->Read(open.table).value();
+        const auto done = open.Do([&](BatchBuilder& builder) { (void)builder.Refill(open.table, found.chains); });
+        if (!done) return Say(done);
+        if (open.Held().size() != 1) return std::string("elements lost");
+        return Difference(Plan(open.table), open.session->Read(open.table).value());
+      }),
+      "");
 }
 
 }  // namespace

@@ -46,19 +46,21 @@ TEST(Set, DisjointBoxesCoverWhatTheBoxesDid) {
     for (uint32_t address = 0; address < 16; ++address)
       for (const uint8_t protocol : {uint8_t{6}, uint8_t{17}})
         for (const uint32_t port : {0U, 1U, 5U, 10U, 15U, 19U, 25U, 30U, 65535U}) {
-          const Key point = Key().Address(IpAddress::FromV4(0x0a000000 + address)).Protocol(protocol).Port(static_cast<uint16_t>(port));
+          const Key point =
+              Key().Address(IpAddress::FromV4(0x0a000000 + address)).Protocol(protocol).Port(static_cast<uint16_t>(port));
           const auto within = [&](const Element& piece) {
             for (size_t field = 0; field < 12; field += 4)
               for (const bool low : {true, false}) {
                 const auto bound = (low ? piece.first : piece.last).bytes().subspan(field, 4);
                 const auto value = point.bytes().subspan(field, 4);
-                if (low ? std::ranges::lexicographical_compare(value, bound) : std::ranges::lexicographical_compare(bound, value)) return false;
+                if (low ? std::ranges::lexicographical_compare(value, bound) : std::ranges::lexicographical_compare(bound, value))
+                  return false;
               }
             return true;
           };
           const auto wanted = std::ranges::any_of(boxes, [&](const Box& box) {
-            return box.prefix.Contains(IpAddress::FromV4(0x0a000000 + address)) && box.protocol == protocol && box.first_port <= port &&
-                   port <= box.last_port;
+            return box.prefix.Contains(IpAddress::FromV4(0x0a000000 + address)) && box.protocol == protocol &&
+                   box.first_port <= port && port <= box.last_port;
           });
           ASSERT_EQ(std::ranges::count_if(pieces, within), wanted ? 1 : 0) << round;
         }

@@ -157,8 +157,8 @@ void Xdp(const char* device, const Bytes& frame, uint32_t mark = 0) {
   constexpr size_t kFrames = 4;
   constexpr size_t kFrameBytes = 4096;
   const UniqueFd socket(::socket(AF_XDP, SOCK_RAW, 0));
-  auto* memory = static_cast<uint8_t*>(
-      ::mmap(nullptr, kFrames * kFrameBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<uint8_t*>(::mmap(nullptr, kFrames * kFrameBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   xdp_umem_reg region{};
   region.addr = reinterpret_cast<uint64_t>(memory);
   region.len = kFrames * kFrameBytes;
@@ -194,7 +194,8 @@ Bytes Ethernet(uint16_t type, const Bytes& packet, uint8_t destination = 0xff) {
   return frame;
 }
 
-// A listener of the workload's own, and the opening of a connection to it from the world that comes in by `lo`: the answer would leave.
+// A listener of the workload's own, and the opening of a connection to it from the world that comes in by `lo`: the answer would
+// leave.
 void FakedInbound(const std::function<void(const Bytes&)>& send) {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
   socklen_t length = 0;
@@ -266,11 +267,13 @@ std::vector<Attack> Attacks() {
            [[maybe_unused]] const int bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), length);
          });
        }},
-      {"an echo", [=] {
+      {"an echo",
+       [=] {
          const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
          SendTo(socket.get(), kWorldV4, 0, echo);
        }},
-      {"ICMP error", [=] {
+      {"ICMP error",
+       [=] {
          Bytes error{3, 3, 0, 0, 0, 0, 0, 0};
          PutText(error, kForbidden);
          const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
@@ -279,9 +282,13 @@ std::vector<Attack> Attacks() {
       {"SCTP", [=] { Raw4(Ip4(132, kPodV4, kWorldV4, forbidden)); }},
       {"a protocol nobody knows", [=] { Raw4(Ip4(253, kPodV4, kWorldV4, forbidden)); }},
       {"raw UDP", [=] { Raw4(udp4); }},
-      {"raw TCP data", [] { Raw4(Ip4(IPPROTO_TCP, kPodV4, kWorldV4, Tcp(kPodV4, kWorldV4, 4000, kForbiddenPort, TH_ACK | TH_PUSH, kForbidden))); }},
+      {"raw TCP data",
+       [] {
+         Raw4(Ip4(IPPROTO_TCP, kPodV4, kWorldV4, Tcp(kPodV4, kWorldV4, 4000, kForbiddenPort, TH_ACK | TH_PUSH, kForbidden)));
+       }},
       {"a later fragment", [=] { Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, forbidden, 100)); }},
-      {"fragments", [=] {
+      {"fragments",
+       [=] {
          Bytes first = Udp(kForbidden);
          first.resize(16);
          Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, first, 0x2000));

@@ -40,7 +40,8 @@ TEST_F(FenceAttack, NothingAtAllLeavesWhileItIsClosed) {
 TEST_F(FenceAttack, SealedTrafficPassesAndItsSealIsNowhereToBeSeen) {
   Install();
   const Echo server(pod_.world(), 80);
-  // The workload listens on both devices for a packet that carries one of the four numbers, given to it here: the kernel's own filter compares.
+  // The workload listens on both devices for a packet that carries one of the four numbers, given to it here: the kernel's own
+  // filter compares.
   std::array<int, 2> ready{};
   ASSERT_EQ(::pipe(ready.data()), 0);
   std::atomic<int> seen = -1;
@@ -96,7 +97,11 @@ TEST_F(FenceAttack, SocketDiagnosisShowsNoMarkToAWorkload) {
       nlmsghdr header;
       inet_diag_req_v2 request;
     } ask{};
-    ask.header = {.nlmsg_len = sizeof ask, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP, .nlmsg_seq = 1, .nlmsg_pid = 0};
+    ask.header = {.nlmsg_len = sizeof ask,
+                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+                  .nlmsg_seq = 1,
+                  .nlmsg_pid = 0};
     ask.request.sdiag_family = AF_INET;
     ask.request.sdiag_protocol = IPPROTO_TCP;
     ask.request.idiag_ext = 0xff;

@@ -32,7 +32,8 @@ UniqueFd Connected(const UniqueFd& network, const char* address, uint16_t port, 
     socket = UniqueFd(::socket(to.ss_family, SOCK_STREAM, 0));
     const timeval timeout{.tv_sec = 2, .tv_usec = 0};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-    if (!ApplySeal(socket.get(), seal) || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) socket.Reset();
+    if (!ApplySeal(socket.get(), seal) || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0)
+      socket.Reset();
   });
   return socket;
 }
@@ -104,6 +105,20 @@ TEST_F(FenceLife, APublishedElementPassesInTheKernelAndAWithdrawnOneIsCut) {
   EXPECT_TRUE(fence_->Check().has_value());
 }
 
+TEST_F(FenceLife, WhatIsRedirectedReachesTheProxyAndItsAnswersComeBack) {
+  Install();
+  const Echo proxy(pod_.inner(), plan_.proxy_port);
+  const Echo resolver(pod_.inner(), plan_.dns_port);
+  for (const char* address : {kWorldV4, kWorldV6}) {
+    EXPECT_TRUE(Lives(Connected(pod_.inner(), address, 443))) << address;
+    EXPECT_TRUE(Lives(Connected(pod_.inner(), address, 53))) << address;
+  }
+  EXPECT_FALSE(Connected(pod_.inner(), "127.0.0.1", plan_.proxy_port)) << "nobody dials the proxy itself";
+  EXPECT_FALSE(Connected(pod_.world(), kPodV4, plan_.proxy_port)) << "nor from outside";
+  EXPECT_EQ(Count("spoofed"), 0U);
+  EXPECT_FALSE(Pod::Carries(pod_.Taken(), "alive"));
+}
+
 TEST_F(FenceLife, ANarrowerPlanCutsWhatItNoLongerAllowsAndKeepsTheRest) {
   const Echo first(pod_.world(), 8081);
   const Echo second(pod_.world(), 8082);
@@ -163,7 +178,9 @@ TEST_F(FenceLife, ManyThreadsPublishAtOnce) {
   for (uint32_t thread = 0; thread < 4; ++thread)
     threads.emplace_back([&, thread] {
       for (uint32_t i = 0; i < 100; ++i)
-        if (!fence_->Publish(std::vector{FenceElement{IpAddress::FromV4(0xc0000200 + thread * 256 + i), nft::Protocol::kTcp, 443}}, 60s)) ++failures;
+        if (!fence_->Publish(
+                std::vector{FenceElement{IpAddress::FromV4(0xc0000200 + thread * 256 + i), nft::Protocol::kTcp, 443}}, 60s))
+          ++failures;
     });
   for (int i = 0; i < 10; ++i) {
     ++plan_.generation;
@@ -196,8 +213,9 @@ TEST_F(FenceLife, AKilledOwnerLeavesItClosedAndTheNextAdoptsIt) {
   const Echo server(pod_.world(), 8081);
   const pid_t owner = Owner(pod_, plan_, {At(kWorldV4, 8081)});
   ASSERT_GT(owner, 0);
-  EXPECT_THAT(CommandIn(pod_.inner(), "nft flush ruleset; nft list tables; nft delete table inet sluice"), testing::AllOf(
-      testing::HasSubstr("table inet sluice\n"), testing::HasSubstr("table netdev sluice_egress"), testing::HasSubstr("Operation not permitted")));
+  EXPECT_THAT(CommandIn(pod_.inner(), "nft flush ruleset; nft list tables; nft delete table inet sluice"),
+              testing::AllOf(testing::HasSubstr("table inet sluice\n"), testing::HasSubstr("table netdev sluice_egress"),
+                             testing::HasSubstr("Operation not permitted")));
   EXPECT_TRUE(Lives(Connected(pod_.inner(), kWorldV4, 8081)));
   ASSERT_EQ(::kill(owner, SIGKILL), 0);
   ::waitpid(owner, nullptr, 0);
@@ -229,8 +247,9 @@ TEST_F(FenceLife, AnOrphanThatWasFlushedIsPutBack) {
 }
 
 TEST_F(FenceLife, TablesOfAnotherShapeAreMadeAnew) {
-  EXPECT_EQ(CommandIn(pod_.inner(), "nft add table inet sluice; nft add set inet sluice dyn4 '{ type ipv4_addr; }'; "
-                                    "nft add chain inet sluice outgoing '{ type filter hook output priority 0; policy accept; }'"),
+  EXPECT_EQ(CommandIn(pod_.inner(),
+                      "nft add table inet sluice; nft add set inet sluice dyn4 '{ type ipv4_addr; }'; "
+                      "nft add chain inet sluice outgoing '{ type filter hook output priority 0; policy accept; }'"),
             "");
   Install();
   EXPECT_TRUE(fence_->Check().has_value());
@@ -245,10 +264,12 @@ TEST_F(FenceLife, WithoutOwnershipForeignChangesAreToldAndPutRight) {
   std::atomic<int> changes = 0;
   std::atomic<int> restored = 0;
   RunIn(pod_.inner(), [&] {
-    ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) {
-      ++changes;
-      restored += change.restored ? 1 : 0;
-    }).has_value());
+    ASSERT_TRUE(fence_
+                    ->Watch([&](const FenceChange& change) {
+                      ++changes;
+                      restored += change.restored ? 1 : 0;
+                    })
+                    .has_value());
   });
   const auto until = [&](int wanted) {
     for (int i = 0; i < 100 && restored < wanted; ++i) std::this_thread::sleep_for(20ms);
@@ -272,13 +293,13 @@ TEST_F(FenceLife, WithoutOwnershipForeignChangesAreToldAndPutRight) {
 TEST_F(FenceLife, ANewDeviceIsFencedToo) {
   Install();
   std::atomic<int> restored = 0;
-  RunIn(pod_.inner(), [&] {
-    ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) { restored += change.restored ? 1 : 0; }).has_value());
-  });
+  RunIn(pod_.inner(),
+        [&] { ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) { restored += change.restored ? 1 : 0; }).has_value()); });
   EXPECT_EQ(CommandIn(pod_.inner(), "ip link add eth7.1 type veth peer name peer7"), "");
   for (int i = 0; i < 100 && restored < 1; ++i) std::this_thread::sleep_for(20ms);
   std::this_thread::sleep_for(100ms);
-  EXPECT_THAT(CommandIn(pod_.inner(), "nft list table netdev sluice_egress"), testing::AllOf(testing::HasSubstr("eth7.1"), testing::HasSubstr("peer7")));
+  EXPECT_THAT(CommandIn(pod_.inner(), "nft list table netdev sluice_egress"),
+              testing::AllOf(testing::HasSubstr("eth7.1"), testing::HasSubstr("peer7")));
   EXPECT_TRUE(fence_->Check().has_value());
   EXPECT_EQ(CommandIn(pod_.inner(), "ip link del eth7.1"), "");
   for (int i = 0; i < 100 && !fence_->Check().has_value(); ++i) std::this_thread::sleep_for(20ms);

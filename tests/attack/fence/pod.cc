@@ -62,16 +62,18 @@ std::string CommandIn(const UniqueFd& network, const std::string& line) {
 Pod::Pod() : inner_(NewNetwork()), world_(NewNetwork()) {
   if (!inner_ || !world_) return;
   const std::string made = CommandIn(
-      inner_, fmt::format("set -e; ip link set lo up; ip link add eth0 type veth peer name out0; ip link set out0 netns /proc/{}/fd/{}; "
-                          "ip link set eth0 up; ip addr add {}/24 dev eth0; ip addr add {}/64 dev eth0 nodad; "
-                          "echo 1 > /proc/sys/net/ipv4/ip_forward",
-                          ::getpid(), world_.get(), kPodV4, kPodV6));
+      inner_,
+      fmt::format("set -e; ip link set lo up; ip link add eth0 type veth peer name out0; ip link set out0 netns /proc/{}/fd/{}; "
+                  "ip link set eth0 up; ip addr add {}/24 dev eth0; ip addr add {}/64 dev eth0 nodad; "
+                  "echo 1 > /proc/sys/net/ipv4/ip_forward",
+                  ::getpid(), world_.get(), kPodV4, kPodV6));
   const std::string other = CommandIn(
-      world_, fmt::format("set -e; ip link set lo up; ip link set out0 up; ip addr add 10.77.0.1/24 dev out0; ip addr add {}/32 dev out0; "
-                          "ip addr add fd77::1/64 dev out0 nodad; ip addr add {}/128 dev out0 nodad",
-                          kWorldV4, kWorldV6));
-  const std::string routed =
-      CommandIn(inner_, "set -e; ip route add default via 10.77.0.1; ip -6 route add default via fd77::1");
+      world_,
+      fmt::format(
+          "set -e; ip link set lo up; ip link set out0 up; ip addr add 10.77.0.1/24 dev out0; ip addr add {}/32 dev out0; "
+          "ip addr add fd77::1/64 dev out0 nodad; ip addr add {}/128 dev out0 nodad",
+          kWorldV4, kWorldV6));
+  const std::string routed = CommandIn(inner_, "set -e; ip route add default via 10.77.0.1; ip -6 route add default via fd77::1");
   ready_ = made.empty() && other.empty() && routed.empty();
   if (!ready_) std::fprintf(stderr, "no pod: %s%s%s\n", made.c_str(), other.c_str(), routed.c_str());
   RunIn(world_, [&] {

@@ -1,6 +1,7 @@
 #pragma once
 
-// A pod's network namespace with one device, and the namespace on its other end that stands for the world and records what comes out.
+// A pod's network namespace with one device, and the namespace on its other end that stands for the world and records what comes
+// out.
 
 #include <atomic>
 #include <cstdint>
@@ -40,7 +41,8 @@ class Pod {
   [[nodiscard]] const UniqueFd& world() const { return world_; }
   [[nodiscard]] bool ready() const { return ready_; }
 
-  /// `body` in a process inside the pod that is root with CAP_NET_RAW, SETUID and SETGID alone; what it returned, or 200 and more where it could not run.
+  /// `body` in a process inside the pod that is root with CAP_NET_RAW, SETUID and SETGID alone; what it returned, or 200 and more
+  /// where it could not run.
   [[nodiscard]] int Workload(const std::function<int()>& body) const;
 
   /// What came out of the pod since the last call, a moment from now.

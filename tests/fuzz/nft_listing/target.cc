@@ -8,8 +8,10 @@ using namespace sluice::nft;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Table table = [] {
-    Table made{Family::kInet, "t", {{"c", Hook::kOutput, 0, Policy::kDrop, {{MarkIs{1}, Counter{}, Verdict::kAccept, Comment{"x"}}}}}};
-    made.sets.push_back({.name = "s", .key = {KeyType::kAddress4, KeyType::kProtocol, KeyType::kPort}, .size = 16, .timeouts = true});
+    Table made{
+        Family::kInet, "t", {{"c", Hook::kOutput, 0, Policy::kDrop, {{MarkIs{1}, Counter{}, Verdict::kAccept, Comment{"x"}}}}}};
+    made.sets.push_back(
+        {.name = "s", .key = {KeyType::kAddress4, KeyType::kProtocol, KeyType::kPort}, .size = 16, .timeouts = true});
     made.sets.push_back({.name = "d", .key = {KeyType::kAddress4}, .kind = SetKind::kInterval});
     return made;
   }();
