@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +12,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "supervisor/canary.h"
 #include "supervisor/io/privileges.h"
@@ -24,11 +27,19 @@ constexpr int kUdpPatienceMs = 500;
 constexpr int kLookupPatienceMs = 2000;
 constexpr int kRoundPatienceMs = 2 * (2 * kTcpPatienceMs) + 2 * kUdpPatienceMs + kLookupPatienceMs + 1000;
 constexpr uint16_t kDnsPort = 53;
+constexpr std::string_view kDomain = "internal";
 
-// A query for the A record of localhost (RFC 1035), which every resolver of ours answers from what it knows. With its id in front.
-constexpr std::array<uint8_t, 27> kQuery = {0x5c, 0x1c, 0x01, 0,   0,   1,   0,   0,   0,   0,   0, 0, 9, 'l',
-                                            'o',  'c',  'a',  'l', 'h', 'o', 's', 't', 0,   0,   1, 0, 1};
 constexpr std::array<uint8_t, 4> kLoopback = {127, 0, 0, 1};
+
+// A query for the A record of a single label under "internal" (RFC 1035 section 4.1), its id in front.
+std::vector<uint8_t> QueryFor(std::string_view label) {
+  std::vector<uint8_t> query = {0x5c, 0x1c, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0, static_cast<uint8_t>(label.size())};
+  query.insert(query.end(), label.begin(), label.end());
+  query.push_back(static_cast<uint8_t>(kDomain.size()));
+  query.insert(query.end(), kDomain.begin(), kDomain.end());
+  query.insert(query.end(), {0, 0, 1, 0, 1});
+  return query;
+}
 
 bool IsNoRoute(int error) { return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
 
@@ -86,22 +97,22 @@ Sight TryUdp(const Endpoint& to) {
   return PendingError(made.socket.get()) != 0 ? Sight::kRefused : Sight::kLeft;
 }
 
-Sight TryLookup(const Endpoint& server) {
+Sight TryLookup(const Endpoint& server, const std::vector<uint8_t>& query) {
   Connected made = Connect(server, SOCK_DGRAM);
   if (IsNoRoute(made.error)) return Sight::kNoRoute;
-  if (made.error != 0 || send(made.socket.get(), kQuery.data(), kQuery.size(), 0) < 0)
+  if (made.error != 0 || send(made.socket.get(), query.data(), query.size(), 0) < 0)
     return IsNoRoute(errno) ? Sight::kNoRoute : Sight::kRefused;
   if (!Await(made.socket.get(), POLLIN, kLookupPatienceMs)) return Sight::kUnanswered;
   std::array<uint8_t, 512> answer{};
   const ssize_t n = recv(made.socket.get(), answer.data(), answer.size(), 0);
   if (n < 0) return Sight::kRefused;
   const auto length = static_cast<size_t>(n);
-  const bool ours = length > kQuery.size() + kLoopback.size() && std::memcmp(answer.data(), kQuery.data(), 2) == 0 &&
-                    memmem(answer.data() + kQuery.size(), length - kQuery.size(), kLoopback.data(), kLoopback.size()) != nullptr;
+  const bool ours = length > query.size() + kLoopback.size() && std::memcmp(answer.data(), query.data(), 2) == 0 &&
+                    memmem(answer.data() + query.size(), length - query.size(), kLoopback.data(), kLoopback.size()) != nullptr;
   return ours ? Sight::kAnswered : Sight::kLeft;
 }
 
-CanaryReport Round() {
+CanaryReport Round(const std::vector<uint8_t>& query) {
   using supervisor::kCanary;
   using supervisor::kCanary6;
   CanaryReport report;
@@ -109,21 +120,22 @@ CanaryReport Round() {
   report.tcp6 = TryTcp(kCanary6);
   report.udp4 = TryUdp(kCanary);
   report.udp6 = TryUdp(kCanary6);
-  report.lookup = TryLookup({kCanary.address, kDnsPort});
-  if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({kCanary6.address, kDnsPort});
+  report.lookup = TryLookup({kCanary.address, kDnsPort}, query);
+  report.lookup_error = report.lookup == Sight::kRefused ? errno : 0;
+  if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({kCanary6.address, kDnsPort}, query);
   // Without a route to anywhere the resolver is still asked for by whoever names the loopback.
-  if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({IpAddress::FromV4(0x7f000001), kDnsPort});
+  if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({IpAddress::FromV4(0x7f000001), kDnsPort}, query);
   return report;
 }
 
 // The child: no more than this, for as long as the parent lives.
-[[noreturn]] void Serve(int channel) {
+[[noreturn]] void Serve(int channel, const std::vector<uint8_t>& query) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NAME, "sluice-canary");
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !supervisor::DropCapabilities()) _exit(1);
   char request = 0;
   while (recv(channel, &request, 1, 0) == 1) {
-    const CanaryReport report = Round();
+    const CanaryReport report = Round(query);
     if (send(channel, &report, sizeof report, MSG_NOSIGNAL) != sizeof report) break;
   }
   _exit(0);
@@ -155,25 +167,29 @@ bool CanaryReport::Refused() const {
 }
 
 std::string CanaryReport::Text() const {
-  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}", SightText(tcp4), SightText(tcp6), SightText(udp4),
-                     SightText(udp6), SightText(lookup));
+  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}{}", SightText(tcp4), SightText(tcp6), SightText(udp4),
+                     SightText(udp6), SightText(lookup), lookup_error != 0 ? fmt::format(" ({})", std::strerror(lookup_error)) : "");
 }
 
 Result<CanaryProbe> CanaryProbe::Begin() {
   int ends[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return FailErrno("cannot make the canary's channel", errno);
+  uint64_t drawn = 0;
+  if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) return FailErrno("cannot draw the canary's name", errno);
+  const std::string label = fmt::format("canary-{:016x}", drawn);
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
   const pid_t pid = fork();
   if (pid < 0) return FailErrno("cannot start the canary's process", errno);
   if (pid == 0) {
     ours.Reset();
-    Serve(theirs.get());
+    Serve(theirs.get(), QueryFor(label));
   }
-  return CanaryProbe(std::move(ours), pid);
+  return CanaryProbe(fmt::format("{}.{}", label, kDomain), std::move(ours), pid);
 }
 
-CanaryProbe::CanaryProbe(CanaryProbe&& other) noexcept : channel_(std::move(other.channel_)), pid_(std::exchange(other.pid_, 0)) {}
+CanaryProbe::CanaryProbe(CanaryProbe&& other) noexcept
+    : name_(std::move(other.name_)), channel_(std::move(other.channel_)), pid_(std::exchange(other.pid_, 0)) {}
 
 CanaryProbe::~CanaryProbe() {
   if (pid_ == 0) return;

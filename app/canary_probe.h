@@ -19,7 +19,7 @@ enum class Sight : uint8_t {
   kNoRoute,    ///< the namespace has no way there: nothing to be refused
   kRefused,    ///< an error at once
   kCaptured,   ///< TCP: accepted here and reset
-  kAnswered,   ///< a lookup of `localhost`, answered by our resolver
+  kAnswered,   ///< a lookup of the canary's own name, which our resolver alone knows
   kUnanswered, ///< nothing came back in time: it may have left
   kLeft,       ///< somebody else answered
 };
@@ -31,6 +31,7 @@ struct CanaryReport {
   Sight udp4 = Sight::kUnanswered;
   Sight udp6 = Sight::kUnanswered;
   Sight lookup = Sight::kUnanswered;
+  int lookup_error = 0;  ///< the errno of a lookup that was refused
 
   /// What must be refused was, over every family that has a route.
   [[nodiscard]] bool Refused() const;
@@ -44,6 +45,8 @@ class CanaryProbe {
  public:
   /// Forks. Before any thread exists, and before anything secret was read.
   static Result<CanaryProbe> Begin();
+  /// The name that it looks up, drawn at random: an answer can only be our resolver's.
+  [[nodiscard]] const std::string& name() const { return name_; }
   CanaryProbe(CanaryProbe&& other) noexcept;
   CanaryProbe& operator=(CanaryProbe&&) = delete;
   ~CanaryProbe();
@@ -52,7 +55,8 @@ class CanaryProbe {
   [[nodiscard]] Result<CanaryReport> Look();
 
  private:
-  CanaryProbe(UniqueFd channel, pid_t pid) : channel_(std::move(channel)), pid_(pid) {}
+  CanaryProbe(std::string name, UniqueFd channel, pid_t pid) : name_(std::move(name)), channel_(std::move(channel)), pid_(pid) {}
+  std::string name_;
   UniqueFd channel_;
   pid_t pid_;
 };

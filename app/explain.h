@@ -24,6 +24,8 @@ struct ExplainOptions {
   std::string ip;  ///< address that the name leads to; empty: not resolved
   AskedBody body{};
   std::vector<std::string> json{};  ///< "/pointer=value"
+  std::string body_file{};          ///< a body as it is sent; empty: none
+  std::string content_type{};       ///< its own; empty: application/json
   OutputFormat format = OutputFormat::kText;
 };
 

@@ -19,6 +19,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::chrono::seconds kLookAgain{5};
+constexpr int kLooks = 3;  // before a start fails
 
 std::unexpected<Error> RefuseRule(const policy::Snapshot& snapshot, policy::RuleRef ref, std::string_view why) {
   const policy::RuleInfo* rule = snapshot.rule(ref);
@@ -137,8 +138,8 @@ dns::ServerOptions SidecarServer::ResolverOptions(supervisor::RedirectFamily& fa
   dns::ServerOptions options;
   options.udp = std::move(family.dns_udp);
   options.tcp = std::move(family.dns_tcp);
-  // Lookups are of the namespace: whose socket asked is not told by a datagram that was redirected.
-  options.attribute = [](policy::Transport, const Endpoint&, const Endpoint&) { return policy::ProcessPtr{}; };
+  options.attribute = [this](policy::Transport transport, const Endpoint& client, const Endpoint&) { return WhoseLookup(transport, client); };
+  options.canary = canary_.name();
   options.host_addresses = plan_.engine.host_addresses;
   options.ipv6 = plan_.ipv6;
   options.history = history_;
@@ -148,7 +149,18 @@ dns::ServerOptions SidecarServer::ResolverOptions(supervisor::RedirectFamily& fa
   return options;
 }
 
+policy::ProcessPtr SidecarServer::WhoseLookup(policy::Transport transport, const Endpoint& client) {
+  if (askers_ == nullptr) return nullptr;
+  const auto digests = policy_.Get()->NeedsDigests() ? supervisor::Digests::kNeeded : supervisor::Digests::kNone;
+  return askers_->OfSender(transport, client, digests);
+}
+
 Result<void> SidecarServer::StartResolvers() {
+  if (plan_.processes == ProcessSight::kSeen) {
+    auto opened = supervisor::ClientProcesses::Open();
+    if (!opened) return std::unexpected(opened.error());
+    askers_ = *std::move(opened);
+  }
   Result<void> started;
   OnResolverThread([&] {
     for (supervisor::RedirectFamily& family : plan_.sockets.families) {
@@ -180,14 +192,18 @@ Result<void> SidecarServer::Refence() {
   plan_.fence.allow = std::move(allows.allow);
   ++plan_.fence.generation;
   until_ = allows.until;
-  if (auto replaced = fence_->Replace(plan_.fence); !replaced) {
+  const auto still = [&](const supervisor::FenceElement& element) {
+    return StillLeased(*snapshot, *history_, element, now, plan_.engine.host_addresses);
+  };
+  if (auto replaced = fence_->Replace(plan_.fence, still); !replaced) {
     fence_fault_ = replaced.error().message;
     return replaced;
   }
   fence_fault_.clear();
-  return fence_->Withdraw([&](const supervisor::FenceElement& element) {
-    return !StillLeased(*snapshot, *history_, element, now, plan_.engine.host_addresses);
-  });
+  auto withdrawn = fence_->Withdraw([&](const supervisor::FenceElement& element) { return !still(element); });
+  // What was taken out may be allowed again by the next policy.
+  for (const auto& resolver : resolvers_) resolver->ForgetLeases();
+  return withdrawn;
 }
 
 void SidecarServer::PolicyChanged(std::string source) {
@@ -243,10 +259,12 @@ void SidecarServer::LookAgain() {
 }
 
 Result<void> SidecarServer::Prove() {
-  LookAgain();
-  {
+  for (int attempt = 1;; ++attempt) {
+    LookAgain();
     const std::lock_guard lock(acts_);
-    if (!canary_fault_.empty()) return Fail(Code::kInternal, canary_fault_);
+    if (canary_fault_.empty()) break;
+    // What got out is a fault at once; a lookup may be lost.
+    if ((seen_ && !seen_->Refused()) || attempt == kLooks) return Fail(Code::kInternal, canary_fault_);
   }
   if (auto held = fence_->Check(); !held) return held;
   tender_ = std::thread([this] { Tend(); });

@@ -75,6 +75,7 @@ class SidecarServer final : public SidecarControl {
                 std::string source, audit::Writer& writer);
   Result<void> StartResolvers();
   [[nodiscard]] dns::ServerOptions ResolverOptions(supervisor::RedirectFamily& family);
+  [[nodiscard]] policy::ProcessPtr WhoseLookup(policy::Transport transport, const Endpoint& client);
   void OnResolverThread(const std::function<void()>& work);
   Result<void> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
@@ -91,6 +92,7 @@ class SidecarServer final : public SidecarControl {
   std::shared_ptr<dns::NameHistory> history_ = std::make_shared<dns::NameHistory>();
   std::unique_ptr<proxy::Engine> engine_;
   std::unique_ptr<TransparentListener> listener_;
+  std::unique_ptr<supervisor::ClientProcesses> askers_;  ///< the resolver's thread; null where no process is seen
   std::vector<std::unique_ptr<dns::Server>> resolvers_;  ///< one for each family
   // One at a time, from the swap of a policy to its rules: of whoever sets one, and of the thread that tends.
   mutable std::mutex acts_;

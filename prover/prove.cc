@@ -1,11 +1,9 @@
 #include "prover/prove.h"
 
-#include <initializer_list>
 #include <map>
 
 #include "policy/compiled.h"
 #include "policy/rule_text.h"
-#include "prover/modelled.h"
 #include "prover/walk.h"
 
 namespace sluice::prover {
@@ -107,21 +105,6 @@ Proof Workbench::Conclude(Findings* gains, Findings* losses) const {
   return proof;
 }
 
-Proof Unknown(std::string why) {
-  Proof proof;
-  proof.why_unknown = std::move(why);
-  return proof;
-}
-
-// The first of them that has no model; empty where each has.
-std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies, const std::vector<policy::Rule>& rules) {
-  for (const policy::Snapshot* policy : policies)
-    if (std::string why = WhyNotModelled(*policy); !why.empty()) return why;
-  for (const policy::Rule& rule : rules)
-    if (std::string why = WhyNotModelled(rule); !why.empty()) return why;
-  return "";
-}
-
 // An accepted region is of use where the head reaches something in it that the base does not.
 std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Options& options, Workbench* bench) {
   std::vector<size_t> unused;
@@ -141,8 +124,6 @@ std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Opt
 }  // namespace
 
 Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& head_as_written, const Options& options) {
-  if (std::string why = WhyNotCompared({&base_as_written, &head_as_written}, options.accepted); !why.empty())
-    return Unknown(std::move(why));
   const Meant base(base_as_written, options);
   const Meant head(head_as_written, options);
   Workbench bench(options);
@@ -161,7 +142,6 @@ Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& h
 }
 
 Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, const Options& options) {
-  if (std::string why = WhyNotCompared({&as_written}, {never}); !why.empty()) return Unknown(std::move(why));
   const Meant policy(as_written, options);
   Workbench bench(options);
   policy::Rule deny = never;
@@ -176,7 +156,6 @@ Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, 
 }
 
 Proof CheckAlways(const policy::Snapshot& as_written, const policy::Rule& always, const Options& options) {
-  if (std::string why = WhyNotCompared({&as_written}, {always}); !why.empty()) return Unknown(std::move(why));
   const Meant policy(as_written, options);
   Workbench bench(options);
   const policy::SnapshotPtr wanted = SnapshotOf({always});

@@ -3,7 +3,9 @@
 // load generator the other, with 64 lookups under way. Rounds are interleaved and medians compared, in lookups a second and in
 // CPU time of the server for each.
 //
-//   policy_dns_bench [SECONDS_PER_ROUND] [ROUNDS]
+//   policy_dns_bench [SECONDS_PER_ROUND] [ROUNDS] [alone]
+//
+// "alone" leaves the others out, for a profiler.
 //
 // "withheld" is the same resolver with a Publish that keeps the core busy for as long as a batch of set elements takes (measured
 // on Linux 6.18: 5 µs, and half a microsecond for each element). The kernel's own part is in the fence's benchmark.
@@ -307,7 +309,8 @@ std::vector<std::string> UnboundWords(const Peer& peer, uint16_t upstream) {
       "unbound.conf",
       fmt::format("server:\n  do-daemonize: no\n  chroot: \"\"\n  username: \"\"\n  directory: \"{0}\"\n  pidfile: \"\"\n"
                   "  use-syslog: no\n  logfile: \"{0}/log\"\n  num-threads: 1\n  interface: 127.0.0.1@{1}\n"
-                  "  access-control: 127.0.0.0/8 allow\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n"
+                  "  access-control: 127.0.0.0/8 allow\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n  "
+                  "local-zone: \"test.\" transparent\n"
                   "  num-queries-per-thread: 4096\n  outgoing-range: 4096\n  so-rcvbuf: 4m\n"
                   "forward-zone:\n  name: \".\"\n  forward-addr: 127.0.0.1@{2}\nremote-control:\n  control-enable: no\n",
                   peer.folder, peer.port, upstream));
@@ -331,7 +334,7 @@ struct Subject {
   std::vector<double> cpu_us{};
 };
 
-enum class Names : uint8_t { kOne, kFresh };
+enum class Names : uint8_t { kOne, kFresh, kDenied };
 
 // Keeps kOutstanding queries under way for `seconds`; returns the answers counted. A lost datagram is made up for.
 class Load {
@@ -361,7 +364,9 @@ class Load {
     for (size_t done = 0; done < count;) {
       const size_t some = std::min(count - done, Batch::kMost);
       for (size_t i = 0; i < some; ++i) {
-        const std::string name = names == Names::kOne ? kHit : fmt::format("n{:08x}.bench.test", next_++);
+        const std::string name = names == Names::kOne     ? kHit
+                                 : names == Names::kFresh ? fmt::format("n{:08x}.bench.test", next_++)
+                                                          : "api.bench.test.ns.svc.cluster.local";
         auto& bytes = questions_->bytes[i];
         bytes.fill(0);
         bytes[1] = static_cast<uint8_t>(next_);
@@ -407,7 +412,7 @@ void Measure(const char* what, std::vector<Subject> subjects, Names names, doubl
       const auto answers = static_cast<double>(load.Drive(subject.port, names, seconds));
       subject.qps.push_back(answers / duration<double>(steady_clock::now() - start).count());
       subject.cpu_us.push_back((subject.cpu() - before) * 1e6 / std::max(answers, 1.0));
-      if (load.failed * 100 > static_cast<uint64_t>(answers))
+      if (names != Names::kDenied && load.failed * 100 > static_cast<uint64_t>(answers))
         fmt::print("{}: {} of {:.0f} answers are failures\n", subject.name, load.failed, answers);
     }
   }
@@ -429,6 +434,13 @@ int main(int argc, char** argv) {
   const Endpoint asked{IpAddress::FromV4(0x7f000001), upstream.port};
   Resolver plain(asked, sink, Withholding::kNo);
   Resolver withheld(asked, sink, Withholding::kYes);
+  Measure("a denial", {{"sluice", plain.port, [&] { return ThreadCpu(plain.thread); }}}, Names::kDenied, seconds, rounds);
+  if (argc > 3) {
+    Measure("a cache answers", {{"sluice", plain.port, [&] { return ThreadCpu(plain.thread); }}}, Names::kOne, seconds, rounds);
+    Measure("no cache answers", {{"sluice", plain.port, [&] { return ThreadCpu(plain.thread); }}}, Names::kFresh, seconds,
+            rounds);
+    return 0;
+  }
   const Peer dnsmasq("dnsmasq", "dnsmasq", [&](const Peer& peer) { return DnsmasqWords(peer, upstream.port); });
   const Peer unbound("unbound", "unbound", [&](const Peer& peer) { return UnboundWords(peer, upstream.port); });
   const Peer dnsdist("dnsdist", "dnsdist", [&](const Peer& peer) { return DnsdistWords(peer, upstream.port); });

@@ -46,6 +46,9 @@ struct ServerOptions {
   GuessSender guess_sender{};  ///< for it: whose socket sends from there, where that is known without a search
   DenialForm denial = DenialForm::kNxDomain;
   Ipv6Egress ipv6 = Ipv6Egress::kPresent;
+  /// A canonical name that stands for the loopback, without a record: only who knows it can ask whether this resolver answers. Empty:
+  /// none.
+  std::string canary{};
 
   // For a policy with `dns: real`. Which kind of answer is given is asked of the policy in force each time.
   /// Told of every address before it is answered. Null: such a policy gets SERVFAIL for every address.

@@ -17,6 +17,8 @@ namespace {
 using policy::NameVerdict;
 using policy::Reason;
 
+constexpr size_t kMaxReady = 1024;  ///< answers kept as octets
+constexpr std::chrono::seconds kReadyLifetime{1};
 constexpr size_t kMaxPublished = 8192;  ///< families of names whose leases are known to be in the kernel
 
 constexpr std::string_view kUnrecorded = "the decision could not be recorded, so it is refused";
@@ -62,13 +64,15 @@ ServerCore::ServerCore(boost::asio::io_context& context, ServerOptions& options,
       host_addresses_(std::move(options.host_addresses)),
       denial_(options.denial),
       ipv6_(options.ipv6),
+      canary_(std::move(options.canary)),
       history_(std::move(options.history)),
       withheld_(options.publish ? std::make_shared<Withheld>(context, policy, std::move(options.publish)) : nullptr),
       upstream_(upstream),
       pool_(pool),
       policy_(policy),
       sink_(sink),
-      published_(kMaxPublished) {}
+      published_(kMaxPublished),
+      ready_(kMaxReady) {}
 
 void ServerCore::Stop() {
   stopped_ = true;
@@ -86,9 +90,13 @@ void ServerCore::Refresh() {
 
 Step ServerCore::Begin(std::span<const uint8_t> bytes, const ClientInfo& client) {
   if (stopped_) return Silence{};
+  Refresh();
+  ReadyKey key;
+  const bool plain = client.transport == policy::Transport::kUdp && key.Read(bytes);
+  if (plain)
+    if (auto wire = AnswerReady(key, bytes, client)) return std::move(*wire);
   auto read = ReadQuery(bytes);
   if (std::holds_alternative<Silence>(read)) return Silence{};
-  Refresh();
   if (auto* refusal = std::get_if<Refusal>(&read)) {
     if (refusal->asked) {
       const auto process = attribute_(client.transport, client.client, client.server);
@@ -99,9 +107,46 @@ Step ServerCore::Begin(std::span<const uint8_t> bytes, const ClientInfo& client)
     return Encode(refusal->response);
   }
   auto& query = std::get<Query>(read);
-  auto outcome = Answer(query, client);
+  Keepable keepable;
+  auto outcome = Answer(query, client, &keepable);
   if (auto* work = std::get_if<std::unique_ptr<Work>>(&outcome)) return std::move(*work);
-  return ToWire(std::get<Message>(outcome), query, client.transport);
+  Wire wire = ToWire(std::get<Message>(outcome), query, client.transport);
+  if (plain && keepable.good) {
+    Ready ready{wire,
+                generation_,
+                lease_epoch_.load(std::memory_order_relaxed),
+                std::move(keepable.process),
+                keepable.decision,
+                query.name,
+                query.question.type,
+                std::move(keepable.told)};
+    ready_.Put(key.text(), std::move(ready), SystemClock().Steady() + kReadyLifetime);
+  }
+  return wire;
+}
+
+// Only for the same process as before, under the same policy, and recorded as any other.
+std::optional<Wire> ServerCore::AnswerReady(const ReadyKey& key, std::span<const uint8_t> bytes, const ClientInfo& client) {
+  const SteadyTime now = SystemClock().Steady();
+  const Ready* ready = ready_.Get(key.text(), now);
+  if (ready == nullptr || ready->generation != generation_ || ready->epoch != lease_epoch_.load(std::memory_order_relaxed))
+    return std::nullopt;
+  if (attribute_(client.transport, client.client, client.server) != ready->process) return std::nullopt;
+  if (!RecordAllowed(*ready)) return std::nullopt;  // the long way tells of it
+  for (const IpAddress& address : ready->told) history_->Note(ready->name, address, now + kHistoryLifetime);
+  return Retell(ready->wire, bytes, key.name_octets());
+}
+
+bool ServerCore::RecordAllowed(const Ready& ready) {
+  policy::DecisionEvent event;
+  event.time = SystemClock().Wall();
+  event.layer = policy::EventLayer::kDns;
+  event.target.host = ready.name;
+  event.target.method = TypeText(ready.type);
+  event.process = ready.process;
+  event.decision = ready.decision;
+  event.snapshot = snapshot_;
+  return sink_.Record(std::move(event));
 }
 
 Step ServerCore::RefuseExcess(std::span<const uint8_t> bytes, const ClientInfo& client) {
@@ -116,7 +161,7 @@ Step ServerCore::RefuseExcess(std::span<const uint8_t> bytes, const ClientInfo& 
       client.transport);
 }
 
-ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& client) {
+ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& client, Keepable* keepable) {
   const auto process = attribute_(client.transport, client.client, client.server);
   if (auto message = AnswerLocally(query, process)) return std::move(*message);
   const Judged judged = Judge(query, process.get());
@@ -147,12 +192,21 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
   if (type == Type::kAny) return MinimalAny(query);
   if (!asks) return NoData(query, {});
   if (remote) return Synthetic(query, kLocalTtl);
-  if (hit != nullptr && !real) return FromLookup(query, process, *hit);
+  if (hit != nullptr && !real) {
+    Message message = FromLookup(query, process, *hit);
+    if (!message.answers.empty() && !audit_only) *keepable = {true, process, decision.decision, {}};
+    return message;
+  }
   if (hit != nullptr) {
     auto answer = FromTrueLookup(query, process, *hit);
     if (auto* message = std::get_if<Message>(&answer)) return std::move(*message);
-    const auto& found = std::get<TrueAnswer>(answer);
-    if (found.leases.empty()) return TellTrue(query, found);
+    auto& found = std::get<TrueAnswer>(answer);
+    if (found.leases.empty()) {
+      Message message = TellTrue(query, found);
+      if (!message.answers.empty() && !audit_only && found.lasting)
+        *keepable = {true, process, decision.decision, std::move(found.addresses)};
+      return message;
+    }
   }
   return std::make_unique<Work>(Work{query, client.transport, process, generation_, snapshot_->settings().dns, std::move(hit),
                                      is_new ? std::string(rule_text) : std::string()});
@@ -160,11 +214,12 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
 
 std::optional<Message> ServerCore::AnswerLocally(const Query& query, const policy::ProcessPtr& process) {
   const policy::Decision allowed{true, Reason::kAllowed, policy::RuleRef::kNone, false};
+  static const IpAddress kLoopback[] = {*IpAddress::Parse("127.0.0.1"), *IpAddress::Parse("::1")};
+  if (!canary_.empty() && query.name == canary_) return WithAddresses(query, kLoopback, kLocalTtl);
   std::optional<Message> message;
   if (query.question.name.is_root()) {
     message = NoData(query, {});
   } else if (IsLocalhost(query.name)) {
-    static const IpAddress kLoopback[] = {*IpAddress::Parse("127.0.0.1"), *IpAddress::Parse("::1")};
     message = IsAddress(query.question.type) ? WithAddresses(query, kLoopback, kLocalTtl) : NoData(query, {});
   } else if (const auto address = ReverseName(query.name)) {
     const bool loopback = *address == *IpAddress::Parse("127.0.0.1") || *address == *IpAddress::Parse("::1");

@@ -18,6 +18,7 @@
 #include "dns/io/withheld.h"
 #include "dns/limiter.h"
 #include "dns/query.h"
+#include "dns/ready_answer.h"
 
 namespace sluice::dns {
 
@@ -77,6 +78,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     std::chrono::seconds lifetime{0};
     uint64_t generation = 0;  ///< that judged
     uint64_t epoch = 0;
+    bool lasting = true;  ///< its leases outlive the answer by as long as it may be kept ready
   };
   /// What was last published for a name's family.
   struct Published {
@@ -85,8 +87,27 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     SteadyTime until{};
   };
   struct Telling;
+  /// An answer that a cache gave, as octets; for a second, so that no time in it or in the policy is much out of date.
+  struct Ready {
+    Wire wire;
+    uint64_t generation = 0;
+    uint64_t epoch = 0;
+    policy::ProcessPtr process{};
+    policy::Decision decision{};
+    std::string name;
+    Type type = Type::kA;
+    std::vector<IpAddress> told{};  ///< kReal
+  };
+  /// What Answer found that may be kept so.
+  struct Keepable {
+    bool good = false;
+    policy::ProcessPtr process{};
+    policy::Decision decision{};
+    std::vector<IpAddress> told{};
+  };
 
-  [[nodiscard]] Outcome Answer(const Query& query, const ClientInfo& client);
+  [[nodiscard]] Outcome Answer(const Query& query, const ClientInfo& client, Keepable* keepable);
+  [[nodiscard]] std::optional<Wire> AnswerReady(const ReadyKey& key, std::span<const uint8_t> bytes, const ClientInfo& client);
   [[nodiscard]] std::optional<Message> AnswerLocally(const Query& query, const policy::ProcessPtr& process);
   [[nodiscard]] Judged Judge(const Query& query, const policy::Process* process) const;
   [[nodiscard]] std::optional<Message> RefuseByLimit(const Query& query, const policy::ProcessPtr& process,
@@ -123,6 +144,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   /// False: the sink keeps no record, so nothing may be answered.
   [[nodiscard]] bool Record(const Query& query, const policy::ProcessPtr& process, const policy::Decision& decision,
                             std::string detail);
+  [[nodiscard]] bool RecordAllowed(const Ready& ready);
   void Refresh();
 
   const AttributeClient attribute_;
@@ -130,6 +152,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   const std::vector<IpAddress> host_addresses_;
   const DenialForm denial_;
   const Ipv6Egress ipv6_;
+  const std::string canary_;
   const std::shared_ptr<NameHistory> history_;
   const std::shared_ptr<Withheld> withheld_;  // null: no leases
   UpstreamClient& upstream_;
@@ -137,6 +160,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   const policy::CurrentPolicy& policy_;
   policy::EventSink& sink_;
   TtlCache<Published> published_;
+  TtlCache<Ready> ready_;
   std::atomic<uint64_t> lease_epoch_{0};
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;

@@ -53,8 +53,10 @@ void ServerCore::FindLeases(const Query& query, TrueAnswer* answer) {
   const std::string key = FamilyKey(query);
   const Published* published = published_.Get(key, now);
   if (published != nullptr && published->generation == generation_ && published->epoch == answer->epoch &&
-      published->until - now >= seconds(answer->ttl))
+      published->until - now >= seconds(answer->ttl)) {
+    answer->lasting = published->until - now > seconds(answer->ttl) + seconds(1);
     return;
+  }
   const WallTime wall = SystemClock().Wall();
   Leases leases = LeasesFor(*snapshot_, query.name, answer->addresses, wall, host_addresses_);
   answer->lifetime = seconds(answer->ttl) + kLeaseGrace;

@@ -7,6 +7,7 @@
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <utility>
 
 namespace sluice::dns {
 namespace {
@@ -14,9 +15,11 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
-constexpr int kMaxStrangers = 64;       ///< datagrams that do not match before the question goes by TCP: someone is guessing
-constexpr size_t kMaxIdleSockets = 64;  ///< kept open for the next questions, of each family
+constexpr int kMaxStrangers = 64;        ///< datagrams that do not match before the question goes by TCP: someone is guessing
+constexpr size_t kMaxIdleSockets = 128;  ///< kept open for the next questions, of each family
 constexpr size_t kMaxDatagram = 4096;
+constexpr size_t kMany = 32;    ///< questions under way from which on ports are used again …
+constexpr int kUsesOfPort = 8;  ///< … and how often
 constexpr int kEvents = 64;
 constexpr int kTurns = 16;  ///< of kEvents, before others on the loop have their turn
 constexpr milliseconds kTick{25};
@@ -85,7 +88,7 @@ Result<uint32_t> UdpPool::Open(int family) {
   return FailErrno("a socket for lookups", error);
 }
 
-// A socket connected to the server from a port that no earlier question had.
+// A socket connected to the server, from a port that is only this question's.
 Result<uint32_t> UdpPool::Take(const Endpoint& server) {
   sockaddr_storage peer{};
   const auto length = static_cast<socklen_t>(server.ToSockaddr(&peer));
@@ -97,12 +100,21 @@ Result<uint32_t> UdpPool::Take(const Endpoint& server) {
     if (!opened) return opened;
     index = *opened;
   } else {
+    std::array<uint8_t, 1> draw{};
+    random_.Take(draw);
+    std::swap(idle[draw[0] % idle.size()], idle.back());
     index = idle.back();
     idle.pop_back();
+    Slot& slot = slots_[index];
+    if (active_ >= kMany && slot.uses < kUsesOfPort && slot.server == server) {
+      ++slot.uses;
+      return index;
+    }
     // Gives the port back; the connect below takes another.
     const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-    (void)connect(slots_[index].fd.get(), &nowhere, sizeof nowhere);
+    (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
   }
+  slots_[index].uses = 1;
   if (connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length) == 0) return index;
   const int error = errno;
   (void)Free(index, Keep::kNothing);

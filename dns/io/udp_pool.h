@@ -1,8 +1,9 @@
 #pragma once
 
-// Questions by UDP. Each leaves from a socket that is connected to its server and has a port of its own, chosen by the kernel for
-// this one question; a socket that was answered is given a new port for its next. Asked and answered on one thread without a
-// coroutine, a timer or a descriptor of the event loop for each: a lookup that no cache answers is mostly this.
+// Questions by UDP. Each leaves from a socket that is connected to its server and has a port of its own, chosen by the kernel; a
+// socket that was answered is given a new port for its next. While many questions are under way a port serves a few of them one
+// after the other, drawn from a pool as wide: a forger has no better chance, and the kernel less to do. Asked and answered on one
+// thread without a coroutine, a timer or a descriptor of the event loop for each: a lookup that no cache answers is mostly this.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -43,6 +44,7 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
     int family = 0;
     bool active = false;
     int strangers = 0;
+    int uses = 0;  ///< questions that left from its present port
     TimePoint deadline{};
     Endpoint server{};
     SentQuery sent{};

@@ -47,7 +47,8 @@ class UpstreamClient {
   virtual ~UpstreamClient() = default;
 
   /// A and AAAA of a canonical name, IPv4 first; the CNAME chain walked by owner, at most 12 hops. kNotFound: no such name or no
-  /// address. /etc/hosts is not read.
+  /// address. Where one family has addresses the other is waited for 50 ms (RFC 8305 section 3); asked again, what came later is
+  /// there too. /etc/hosts is not read.
   virtual boost::asio::awaitable<Result<Addresses>> Resolve(std::string canonical_name) = 0;
   /// The same, telling a name that does not exist from one without addresses. Never null.
   virtual boost::asio::awaitable<LookupPtr> Look(std::string canonical_name) = 0;

@@ -29,7 +29,7 @@ constexpr int kRounds = 3;                       ///< tries of each server that 
 constexpr seconds kMinLifetime{5};
 constexpr seconds kMaxLifetime{300};
 constexpr seconds kFailureLifetime{2};          ///< RFC 9520 section 3.2: 1 to 300 s
-constexpr milliseconds kOtherFamilyGrace{300};  ///< some servers never answer AAAA
+constexpr milliseconds kOtherFamilyGrace{50};   ///< "resolution delay" of RFC 8305 section 3
 
 const Error kShutDown{Code::kIo, "the resolver was shut down", 0, std::nullopt};
 
@@ -335,27 +335,56 @@ void UpstreamCore::SayUnanswered(const Error& error, const Name& name) {
   LogWarn("lookup of {}: {}; is that server reachable? --resolver names another", name.ToText(), error.message);
 }
 
-asio::awaitable<void> UpstreamCore::RunLookup(std::shared_ptr<UpstreamCore> self, std::string name,
-                                              std::shared_ptr<Pending<LookupPtr>> pending) {
-  const auto v4 = std::make_shared<Pending<Answer>>(self->context_);
-  const auto v6 = std::make_shared<Pending<Answer>>(self->context_);
-  self->Ask(name, Type::kA, [v4](const Answer& answer) { v4->Set(answer); });
-  self->Ask(name, Type::kAaaa, [v6](const Answer& answer) { v6->Set(answer); });
-  Error error{Code::kTimeout, "no resolver answered", 0, std::nullopt};
-  co_await Pending<Answer>::Wait(v4);
-  const auto first = ReadFamily(v4, name, Type::kA, &error);
-  // A name that does not exist has no other family to wait for; one with addresses need not wait long.
-  if (first && !first->addresses.empty()) {
-    co_await Pending<Answer>::WaitFor(v6, kOtherFamilyGrace);
-  } else {
-    co_await Pending<Answer>::Wait(v6);
+// The two questions about one name.
+struct UpstreamCore::Families {
+  std::string name;
+  std::shared_ptr<Pending<Answer>> v4;
+  std::shared_ptr<Pending<Answer>> v6;
+
+  [[nodiscard]] bool answered() const { return v4->value() && v6->value(); }
+  [[nodiscard]] static bool Leads(const std::shared_ptr<Pending<Answer>>& family, const std::string& name, Type type) {
+    Error ignored;
+    const auto read = ReadFamily(family, name, type, &ignored);
+    return read && !read->addresses.empty();
   }
-  Kept merged = Merge(first, ReadFamily(v6, name, Type::kAaaa, &error), std::move(error));
+  [[nodiscard]] bool lead() const { return Leads(v4, name, Type::kA) || Leads(v6, name, Type::kAaaa); }
+};
+
+LookupPtr UpstreamCore::Learn(const Families& families) {
+  Error error{Code::kTimeout, "no resolver answered", 0, std::nullopt};
+  const auto v4 = ReadFamily(families.v4, families.name, Type::kA, &error);
+  Kept merged = Merge(v4, ReadFamily(families.v6, families.name, Type::kAaaa, &error), std::move(error));
   auto lookup = std::make_shared<const Lookup>(std::move(merged.lookup));
   const SteadyTime now = SystemClock().Steady();
-  if (merged.lifetime.count() > 0) self->names_.Put(name, {lookup, now + merged.lifetime}, now + merged.lifetime);
+  if (merged.lifetime.count() > 0) names_.Put(families.name, {lookup, now + merged.lifetime}, now + merged.lifetime);
+  return lookup;
+}
+
+// Where one family has addresses the other is waited for no longer than its grace; when it comes it is known to whoever asks then.
+asio::awaitable<void> UpstreamCore::RunLookup(std::shared_ptr<UpstreamCore> self, std::string name,
+                                              std::shared_ptr<Pending<LookupPtr>> pending) {
+  auto families = std::make_shared<Families>();
+  families->name = name;
+  families->v4 = std::make_shared<Pending<Answer>>(self->context_);
+  families->v6 = std::make_shared<Pending<Answer>>(self->context_);
+  // Said once one family has addresses, or both were answered.
+  const auto ready = std::make_shared<Pending<bool>>(self->context_);
+  const auto note = [families, ready](const std::shared_ptr<Pending<Answer>>& family, const Answer& answer) {
+    family->Set(answer);
+    if (!ready->value() && (families->answered() || families->lead())) ready->Set(true);
+  };
+  self->Ask(name, Type::kA, [note, family = families->v4](const Answer& answer) { note(family, answer); });
+  self->Ask(name, Type::kAaaa, [note, family = families->v6](const Answer& answer) { note(family, answer); });
+  co_await Pending<bool>::Wait(ready);
+  const auto late = families->v4->value() ? families->v6 : families->v4;
+  co_await Pending<Answer>::WaitFor(late, kOtherFamilyGrace);
+  const bool whole = families->answered();
+  LookupPtr lookup = self->Learn(*families);
   self->lookups_.erase(name);
   pending->Set(std::move(lookup));
+  if (whole) co_return;
+  co_await Pending<Answer>::Wait(late);
+  if (!self->stopped_) (void)self->Learn(*families);
 }
 
 }  // namespace sluice::dns

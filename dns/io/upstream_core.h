@@ -58,6 +58,8 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   void Try(Group* group, const Question& question, std::chrono::steady_clock::duration share);
   void NoteHealth(Group* group, size_t server, const Result<UpstreamAnswer>& got);
   void SayUnanswered(const Error& error, const Name& name);
+  struct Families;
+  LookupPtr Learn(const Families& families);
   static boost::asio::awaitable<void> RunLookup(std::shared_ptr<UpstreamCore> self, std::string name,
                                                 std::shared_ptr<Pending<LookupPtr>> pending);
 

@@ -116,7 +116,7 @@ _sluice() {
       ;;
     explain)
       if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --field --operation --tool --ref --ref-change --json --format --help" -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help" -- "$cur")
       else
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       fi

@@ -126,6 +126,8 @@ complete -c sluice -n '__fish_seen_subcommand_from explain' -l tool -x -d 'Tool 
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l ref -x -d 'Ref of a push'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l ref-change -x -a 'create update delete' -d 'How it changes'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l json -x -d 'Value in a body, POINTER=VALUE'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l body -r -F -d 'Body of the request'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l content-type -x -d 'Type of that body'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -a 'list show'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l set -x -d 'Value of a parameter'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l format -x -a 'text json' -d 'Output'

@@ -155,6 +155,7 @@ _sluice() {
           _arguments '--by[executable that asks]:file:_files' '--ip[address dialled]:address:' '--at[time of the request]:time:' \
             '*--field[root field of GraphQL]:name:' '--operation[name of the operation]:name:' '--tool[tool of MCP]:name:' \
             '*--ref[ref of a push]:ref:' '--ref-change[how it changes]:change:(create update delete)' '*--json[value in a body]:pointer=value:' \
+            '--body[body of the request]:file:_files' '--content-type[type of that body]:type:' \
             '--format[output]:format:(text json)' '(- *)--help[show help]' '1:policy:_files' '2:request:'
           ;;
         preset)

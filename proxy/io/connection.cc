@@ -289,7 +289,8 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
   const bool remote = target.via != nullptr && !target.name.empty();
   if (remote && flow_.JudgeRemote().verdict != policy::ConnectVerdict::kInspect) co_return AlpnOffer::kHttp11First;
   std::string key = PoolKey(policy::Scheme::kHttps, target);
-  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown) {
+  // A proxy would be told of a name for the sake of a request that may be refused: there the first request that goes out finds out.
+  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown && target.via == nullptr) {
     AddressJudge judge = [this](const IpAddress& address) {
       const auto decision = flow_.JudgeConnect(address);
       policy::Decision answer = decision.decision;
@@ -359,9 +360,12 @@ bool Connection::StillOpaque() {
   return (remote ? flow_.JudgeRemote() : flow_.JudgeConnect(flow_.dialled)).verdict == verdict_;
 }
 
-void Connection::Recheck() {
-  const bool allowed = h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque();
-  if (!allowed) Cancel();
+bool Connection::StillAllowed() { return h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque(); }
+
+void Connection::CutOff() {
+  if (h2_) return;
+  if (session_) return session_->CutOff();
+  flow_.down.Close(Stream::How::kReset);
 }
 
 }  // namespace sluice::proxy

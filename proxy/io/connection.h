@@ -19,8 +19,10 @@ class Connection {
   Connection(Worker& worker, Flow flow);
 
   [[nodiscard]] Task<> Run();
-  /// The policy changed: ends the flow if it is no longer allowed what it does. May free this object.
-  void Recheck();
+  /// The policy changed: whether it allows what the flow does. Streams of HTTP/2 that it does not are ended from the reactor's loop.
+  [[nodiscard]] bool StillAllowed();
+  /// Where it does not: closes the client's socket now, unless the protocol has a last word; Cancel must follow.
+  void CutOff();
   /// Gives back what an idle connection does not need.
   void Trim(SteadyTime now) {
     if (session_) session_->Trim(now);

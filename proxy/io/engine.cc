@@ -97,6 +97,19 @@ class WorkerEngine final : public Engine {
     for (auto& worker : workers_) worker->PolicyChanged();
   }
 
+  Rejudging LastRejudging() const override {
+    Rejudging all;
+    for (const auto& worker : workers_) {
+      const Rejudging one = worker->last_rejudging();
+      all.passes += one.passes;
+      all.flows += one.flows;
+      all.decisions += one.decisions;
+      all.ended += one.ended;
+      all.closing = std::max(all.closing, one.closing);
+    }
+    return all;
+  }
+
   boost::asio::io_context& ResolverContext() override { return workers_.front()->context(); }
   dns::UpstreamClient& ResolverClient() override { return workers_.front()->dns(); }
 

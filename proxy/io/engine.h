@@ -42,6 +42,15 @@ struct DescriptorLimits {
   int ceiling = std::numeric_limits<int>::max();
 };
 
+/// What it took to judge everything open again after a change of policy: sums over the workers.
+struct Rejudging {
+  uint64_t passes = 0;   ///< since the start; each worker makes one for each change
+  size_t flows = 0;      ///< connections judged
+  size_t decisions = 0;  ///< questions put to the policy: of equal ones, one on each worker
+  size_t ended = 0;      ///< connections
+  std::chrono::microseconds closing{};  ///< from PolicyChanged to the last socket closed, on the slowest worker
+};
+
 struct EngineOptions {
   std::shared_ptr<TlsAuthority> authority;  ///< the sandbox's; null: the engine makes one
   unsigned workers = 0;                     ///< 0: one per core this process may use
@@ -103,6 +112,8 @@ class Engine {
 
   /// Closes, within 100 ms, what the policy now in force no longer allows. Any thread, after CurrentPolicy::Set.
   virtual void PolicyChanged() = 0;
+  /// Of the last change that each worker is through with. Any thread.
+  [[nodiscard]] virtual Rejudging LastRejudging() const = 0;
 
   /// Context and DNS client of worker 0, for the resolver that serves the sandbox.
   [[nodiscard]] virtual boost::asio::io_context& ResolverContext() = 0;

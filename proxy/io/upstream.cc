@@ -141,7 +141,7 @@ policy::ConnectDecision JudgeRemote(Worker& worker, const FlowTarget& target) {
   if (target.host.empty()) return JudgeConnect(worker, target, std::nullopt);
   policy::ConnectQuery query = QueryFor(worker, target, std::nullopt);
   query.remote = true;
-  return worker.snapshot()->DecideConnect(query);
+  return worker.Decide(query);
 }
 
 policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address) {
@@ -151,7 +151,7 @@ policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, s
     if (IsOwn(options.explicit_proxy->own, options.host_addresses, dialled))
       return {policy::ConnectVerdict::kDeny, {false, policy::Reason::kPrivateAddress, policy::RuleRef::kNone, false}};
   }
-  return worker.snapshot()->DecideConnect(QueryFor(worker, target, address));
+  return worker.Decide(QueryFor(worker, target, address));
 }
 
 Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, Upstream& upstream, DialTarget target) {

@@ -30,6 +30,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr int kRaceAttempts = 8;      ///< of a change that somebody else's change overtook
 constexpr int kMaxWithdrawAttempts = 4;
 constexpr int kDebounceMs = 20;       ///< a foreign batch is many notices
+constexpr std::chrono::seconds kBridge{10};  // an element for flows that get their mark within milliseconds
 constexpr size_t kDynamicSets = 2;    ///< dyn4 and dyn6 come first
 
 // Every device that is there, but lo.
@@ -77,22 +78,37 @@ class KernelFence final : public Fence {
     return {};
   }
 
-  Result<void> Replace(const FencePlan& plan) override {
+  Result<void> Replace(const FencePlan& plan, const StillAllowed& still) override {
     const std::lock_guard lock(mutex_);
     const FencePlan before = plan_;
     plan_ = plan;
     plan_.devices = before.devices;
-    if (auto applied = ApplyAll(); !applied) {
+    const bool raised = GenerationMark(plan_) != GenerationMark(before);
+    auto applied = raised && still ? Bridge(still) : Result<void>();
+    if (applied) applied = ApplyAll();
+    if (!applied) {
       plan_ = before;
       return applied;
     }
-    if (GenerationMark(plan_) == GenerationMark(before)) return {};
-    const auto purged = purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) { return !AllowedNow(to); });
-    return Said(purged);
+    if (!raised) return {};
+    const auto allowed = [&](const FenceElement& to) { return AllowedNow(to); };
+    if (auto marked = purger_->Remark(plan_.mark_mask, GenerationMark(plan_), allowed); !marked) return marked;
+    return Said(purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) { return !allowed(to); }));
+  }
+
+  // A flow lives longer than its element. Until it has the new generation's mark, an element stands for it again.
+  Result<void> Bridge(const StillAllowed& still) {
+    const auto places =
+        purger_->Places(plan_.mark_mask, [&](const FenceElement& to) { return !AllowedNow(to) && still(to); });
+    return places ? PublishHeld(*places, kBridge) : Result<void>(std::unexpected(places.error()));
   }
 
   Result<void> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) override {
     const std::lock_guard lock(mutex_);
+    return PublishHeld(elements, lifetime);
+  }
+
+  Result<void> PublishHeld(std::span<const FenceElement> elements, std::chrono::seconds lifetime) {
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::TimedElement>, kDynamicSets> adding;
     std::array<std::vector<nft::Key>, kDynamicSets> replacing;

@@ -46,7 +46,10 @@ class Fence {
 
   /// One transaction: the rules and static sets of `plan`, the dynamic sets kept. A raised generation cuts the flows that are no
   /// longer allowed (conntrack entries and sockets) before it returns. An error leaves the old rules in force. Any thread.
-  [[nodiscard]] virtual Result<void> Replace(const FencePlan& plan) = 0;
+  /// `still`: what is allowed though its element has run out; flows to there go on. May be empty.
+  using StillAllowed = std::function<bool(const FenceElement&)>;
+  [[nodiscard]] virtual Result<void> Replace(const FencePlan& plan, const StillAllowed& still) = 0;
+  [[nodiscard]] Result<void> Replace(const FencePlan& plan) { return Replace(plan, {}); }
 
   /// The elements are in the kernel when it returns, each for the longer of what it had left and `lifetime`. kExhausted: the set is full.
   /// Any thread; one batch and one answer, about 10 µs.

@@ -267,6 +267,30 @@ class KernelPurger final : public FlowPurger {
     return purged;
   }
 
+  Result<std::vector<FenceElement>> Places(uint32_t mark_mask, const std::function<bool(const FenceElement&)>& which) override {
+    auto flows = FlowsThat(flows_, mark_mask, which);
+    if (!flows) return std::unexpected(flows.error());
+    std::set<FenceElement> places;
+    for (const Flow& flow : *flows) places.insert(*flow.to);
+    return std::vector<FenceElement>(places.begin(), places.end());
+  }
+
+  Result<void> Remark(uint32_t mark_mask, uint32_t mark, const std::function<bool(const FenceElement&)>& which) override {
+    auto flows = FlowsThat(flows_, mark_mask, which);
+    if (!flows) return std::unexpected(flows.error());
+    for (const Flow& flow : *flows) {
+      alignas(nlmsghdr) std::array<char, 1024> buffer{};
+      if (flow.tuple.size() > buffer.size() / 2) continue;
+      nlmsghdr* request = ConntrackRequest(buffer, IPCTNL_MSG_CT_NEW, NLM_F_ACK, flow.family);
+      mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flow.tuple.size(), flow.tuple.data());
+      mnl_attr_put_u32(request, CTA_MARK, htonl(mark & mark_mask));
+      mnl_attr_put_u32(request, CTA_MARK_MASK, htonl(mark_mask));
+      const int error = flows_.Talk(request, [](const nlmsghdr*) {});
+      if (error != 0 && error != ENOENT) return FailErrno("cannot mark a flow", error);
+    }
+    return {};
+  }
+
  private:
   Socket flows_;
   Socket sockets_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 #include <memory>
 
 #include "base/result.h"
@@ -30,6 +31,12 @@ class FlowPurger {
   /// are never touched. Blocks for a dump of the flows; about 7 µs for each that ends.
   [[nodiscard]] virtual Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal,
                                              const std::function<bool(const FenceElement&)>& gone) = 0;
+  /// Where such flows went, of those that `which` names; each once.
+  [[nodiscard]] virtual Result<std::vector<FenceElement>> Places(uint32_t mark_mask,
+                                                                 const std::function<bool(const FenceElement&)>& which) = 0;
+  /// Gives those flows the bits of `mark`. A flow that ends meanwhile is none.
+  [[nodiscard]] virtual Result<void> Remark(uint32_t mark_mask, uint32_t mark,
+                                            const std::function<bool(const FenceElement&)>& which) = 0;
 };
 
 }  // namespace sluice::supervisor

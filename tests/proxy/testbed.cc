@@ -427,6 +427,17 @@ policy::SnapshotPtr Testbed::Load(const std::string& rules) {
   return *snapshot;
 }
 
+std::shared_ptr<SecretStore> SecretsOf(const std::string& rules,
+                                       const std::vector<std::pair<const char*, const char*>>& variables) {
+  for (const auto& [name, value] : variables) setenv(name, value, 1);
+  auto store = std::make_shared<SecretStore>(SecretStoreOptions{});
+  const auto snapshot = policy::LoadText("version: 1\nname: test\nrules:\n" + rules, "policy.yaml");
+  EXPECT_TRUE(snapshot) << snapshot.error().message;
+  const auto loaded = store->Load((*snapshot)->credentials());
+  EXPECT_TRUE(loaded) << loaded.error().message;
+  return store;
+}
+
 void Testbed::SetPolicy(const std::string& rules) {
   policy_->Set(Load(rules));
   engine_->PolicyChanged();

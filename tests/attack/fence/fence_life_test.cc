@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "tests/attack/fence/fixture.h"
 
@@ -52,6 +53,30 @@ int EndedAfter(const UniqueFd& socket, Clock::time_point since) {
 }
 
 using FenceLife = FenceAttack;
+
+TEST_F(FenceLife, AFlowThatOutlivedItsElementGoesOnWhereItIsStillAllowed) {
+  Install();
+  const Echo first(pod_.world(), 8081);
+  const Echo second(pod_.world(), 8082);
+  const std::vector<FenceElement> all = {At(kWorldV4, 8081), At(kWorldV4, 8082)};
+  ASSERT_TRUE(fence_->Publish(all, 1s).has_value());
+  const UniqueFd kept = Connected(pod_.inner(), kWorldV4, 8081);
+  const UniqueFd cut = Connected(pod_.inner(), kWorldV4, 8082);
+  std::this_thread::sleep_for(1500ms);
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8081)) << "the element has run out";
+  for (const UniqueFd* one : {&kept, &cut}) EXPECT_TRUE(Lives(*one));
+  FencePlan next = plan_;
+  ++next.generation;
+  const auto since = Clock::now();
+  ASSERT_TRUE(fence_->Replace(next, [](const FenceElement& element) { return element.port == 8081; }).has_value());
+  const int after = EndedAfter(cut, since);
+  EXPECT_GE(after, 0);
+  EXPECT_LT(after, 1000);
+  EXPECT_TRUE(Lives(kept));
+  ++next.generation;
+  ASSERT_TRUE(fence_->Replace(next, [](const FenceElement& element) { return element.port == 8081; }).has_value());
+  EXPECT_TRUE(Lives(kept)) << "a second time, and by its mark";
+}
 
 TEST_F(FenceLife, APublishedElementPassesInTheKernelAndAWithdrawnOneIsCut) {
   Install();

@@ -501,6 +501,32 @@ TEST_F(RealTest, WhatBecameReadyTogetherIsPublishedTogether) {
   EXPECT_LT(kernel_.batches().size(), 40u);
 }
 
+TEST_F(RealTest, WhatIsAnsweredFromOctetsIsStillRecordedJudgedAndRemembered) {
+  StubUpstream upstream(Zone().Addresses("a.test", {"93.184.216.34"}).Addresses("b.test", {"93.184.216.34"}).Handler());
+  ResolverHarness resolver(With(upstream, "  - allow: tcp *.test:5432\n"));
+  for (int i = 0; i < 10; ++i) {
+    Message question = AskMessage(i % 2 == 0 ? "A.test" : "a.TEST", Type::kA);
+    question.header.id = static_cast<uint16_t>(1000 + i);
+    const auto answer = resolver.Ask(question);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->header.id, question.header.id);
+    EXPECT_EQ(answer->questions, question.questions) << "the spelling of this query";
+    EXPECT_THAT(AddressesIn(answer), ElementsAre("93.184.216.34"));
+    EXPECT_EQ(answer->answers[0].owner, question.questions[0].name);
+  }
+  EXPECT_EQ(resolver.events().decisions().size(), 10u);
+  ASSERT_TRUE(resolver.Ask(AskMessage("b.test", Type::kA)));
+  EXPECT_THAT(NamesOf("93.184.216.34"), ElementsAre("b.test", "a.test"));
+  ASSERT_TRUE(resolver.Ask(AskMessage("a.test", Type::kA)));
+  EXPECT_THAT(NamesOf("93.184.216.34"), ElementsAre("a.test", "b.test")) << "told last";
+  EXPECT_EQ(resolver.Ask(WithOpt(AskMessage("a.test", Type::kA)))->edns.has_value(), true);
+  EXPECT_EQ(resolver.Ask(AskMessage("a.test", Type::kA))->edns.has_value(), false);
+  resolver.SetYaml(Yaml("  - allow: tcp b.test:5432\n"));
+  EXPECT_EQ(resolver.Ask(AskMessage("a.test", Type::kA))->header.rcode, Rcode::kNxDomain) << "at once";
+  resolver.events().RefuseAll();
+  EXPECT_EQ(resolver.Ask(AskMessage("b.test", Type::kA))->header.rcode, Rcode::kServFail);
+}
+
 TEST_F(RealTest, WithoutAHistoryTheModeIsNotServed) {
   StubUpstream upstream(Zone().Addresses("db.test", {"93.184.216.34"}).Handler());
   auto options = With(upstream, "  - allow: tcp db.test:5432\n");

@@ -221,6 +221,31 @@ TEST_F(UpstreamTest, AServerThatNeverAnswersAaaaCostsLittle) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(900));
 }
 
+TEST_F(UpstreamTest, ALateFamilyIsNotWaitedForAndKnownOnceItHasCome) {
+  for (const Type late : {Type::kA, Type::kAaaa}) {
+    // Silent at first, so that its answer is to the question asked again a second later.
+    std::atomic<int> asked{0};
+    StubUpstream stub([&](const Message& q, Via) {
+      const bool silent = q.questions[0].type == late && asked++ == 0;
+      return silent ? Datagrams{} : Datagrams{Encode(Plain(q))};
+    });
+    UpstreamClient& client = Client({stub.endpoint()});
+    const auto first = Lookup("a.test");
+    ASSERT_EQ(first->status, Lookup::Status::kFound);
+    ASSERT_EQ(first->found.addresses.size(), 1u);
+    EXPECT_EQ(first->found.addresses[0].is_v4(), late == Type::kAaaa);
+    EXPECT_EQ(asked, 1) << "it was waited for";
+    const auto both = [&] {
+      const LookupPtr known = client.Peek("a.test");
+      return known != nullptr && known->found.addresses.size() == 2;
+    };
+    context_.restart();
+    while (!both() && context_.run_one_for(milliseconds(6000)) != 0) {
+    }
+    EXPECT_TRUE(both());
+  }
+}
+
 TEST_F(UpstreamTest, EqualLookupsAreOneQuestion) {
   StubUpstream stub([](const Message& q, Via) { return Datagrams{Encode(Plain(q))}; });
   UpstreamClient& client = Client({stub.endpoint()});
