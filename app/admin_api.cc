@@ -146,7 +146,7 @@ AdminResponse AdminApi::HandleHealth(const AdminRequest& request) const {
   if (!known) return Problem(404, "not_found", "there are /healthz, /readyz and /metrics here");
   if (request.method != "GET" && request.method != "HEAD") return WrongMethod("GET, HEAD");
   if (request.path == "/healthz") return Json({{"alive", true}});
-  const auto checks = control_.Readiness();
+  const auto checks = Checks();
   if (request.path == "/readyz")
     return Json({{"ready", AllHold(checks)}, {"checks", ChecksJson(checks)}}, AllHold(checks) ? 200 : 503);
   const ServedPolicy served = control_.Policy();
@@ -167,6 +167,15 @@ AdminResponse AdminApi::HandleHealth(const AdminRequest& request) const {
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = PrometheusText(view);
   return response;
+}
+
+std::vector<ReadinessCheck> AdminApi::Checks() const {
+  auto checks = control_.Readiness();
+  if (!options_.awaits.empty()) {
+    const bool came = applied_;
+    checks.push_back({"policy", came, came ? "" : fmt::format("no signed policy has come yet from {}", options_.awaits)});
+  }
+  return checks;
 }
 
 AdminResponse AdminApi::Route(const AdminRequest& request) {
@@ -404,6 +413,7 @@ Result<void> AdminApi::Apply(StoredPolicy next) {
           (*compiled)->digest().substr(0, 12));
   text_ = {next.text, next.name};
   set_ = *compiled;
+  applied_ = true;
   if (auto stored = Store(std::move(next)); !stored)
     LogError("the policy is in force, but not kept over a restart: {}", stored.error().message);
   return {};
@@ -478,7 +488,7 @@ AdminResponse AdminApi::Names(std::string_view address) const {
 }
 
 AdminResponse AdminApi::Status() const {
-  const auto checks = control_.Readiness();
+  const auto checks = Checks();
   json counters = json::object();
   if (const auto counted = control_.fence().Counters())
     for (const auto& counter : *counted) counters[counter.name] = {{"packets", counter.packets}, {"bytes", counter.bytes}};

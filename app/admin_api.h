@@ -3,6 +3,7 @@
 // The administration of a running sidecar, request by request: policy, explain, sets, names, status, health and metrics. Talks to
 // a SidecarControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,7 +40,8 @@ struct AdminApiOptions {
   std::function<Result<PolicyText>()> own_text;
   std::optional<PolicyState> state{};
   std::string version{};
-  policy::SnapshotPtr own{};             ///< the operator's, whose credentials and proxies other policies may use
+  policy::SnapshotPtr own{};  ///< the operator's, whose credentials and proxies other policies may use
+  std::string awaits{};       ///< where the first policy is to come from: not ready until Apply; empty: nothing is awaited
   std::optional<PolicyText> in_force{};  ///< what is in force at the start, where that is not the operator's
 };
 
@@ -70,6 +72,7 @@ class AdminApi {
   [[nodiscard]] AdminResponse Sets(const AdminRequest& request) const;
   [[nodiscard]] AdminResponse Names(std::string_view address) const;
   [[nodiscard]] AdminResponse Status() const;
+  [[nodiscard]] std::vector<ReadinessCheck> Checks() const;
   [[nodiscard]] Result<PolicyText> TextInForce();
   [[nodiscard]] Result<void> CheckSecrets(const policy::Snapshot& next) const;
   [[nodiscard]] std::optional<AdminResponse> CheckMayChange(const AdminRequest& request, uint64_t revision) const;
@@ -79,6 +82,7 @@ class AdminApi {
   const AdminApiOptions options_;
   SidecarControl& control_;
   DecisionStream& stream_;
+  std::atomic<bool> applied_{false};
   std::mutex changes_;
   // With changes_ held. The text of `set_`, where that is still in force.
   policy::SnapshotPtr own_;

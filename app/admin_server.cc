@@ -377,7 +377,7 @@ class Serving final : public AdminServer {
   OpenSandboxFront* const front_;
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
-  std::array<std::atomic<size_t>, 4> open_{};  // by Door
+  std::array<std::atomic<size_t>, 4> open_{};       // by Door
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{context_.get_executor()};
   asio::thread_pool changes_{1};

@@ -150,6 +150,7 @@ Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, Ad
   options.own_text = std::move(parts.own_text);
   options.state = plan.state;
   options.version = SLUICE_VERSION;
+  if (!plan.policy_url.empty() && !(plan.stored && plan.stored->source == plan.policy_url)) options.awaits = plan.policy_url;
   options.own = std::move(parts.own);
   options.in_force = std::move(parts.in_force);
   admin->api_ = std::make_unique<AdminApi>(std::move(options), control, stream);

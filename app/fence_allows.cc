@@ -48,11 +48,23 @@ bool SeenByKernel(const Rule& rule, const policy::Snapshot::Compiled& compiled, 
   return std::ranges::none_of(compiled.rules, [&](const Rule& deny) { return MayRefuse(deny, rule, now); });
 }
 
+// As the address guard has it: an entry that lies in the special range opens what it holds.
+bool IsWrittenOut(const Cidr& address, const policy::Snapshot::Compiled& compiled) {
+  const auto special = policy::FindSpecialRange(address.base(), {});
+  const auto opens = [&](const Cidr& entry) { return entry.Contains(address) && (!special || special->range.Contains(entry)); };
+  return std::ranges::any_of(compiled.rules, [&](const Rule& rule) {
+    const bool by_host = rule.host.kind == HostPattern::Kind::kAddress && opens(*rule.host.cidr);
+    return rule.allow && (by_host || std::ranges::any_of(rule.ip, opens));
+  });
+}
+
 }  // namespace
 
 FenceAllows FenceAllowsFor(const policy::Snapshot& snapshot, WallTime now) {
   FenceAllows allows;
   const policy::Snapshot::Compiled& compiled = snapshot.compiled();
+  for (const Cidr& address : supervisor::MetadataAddresses())
+    if (!IsWrittenOut(address, compiled)) allows.deny.push_back(address);
   for (uint32_t i = 0; i < compiled.rules.size(); ++i) {
     const Rule& rule = compiled.rules[i];
     // A rule of any kind that ends may change what the kernel is to pass: a deny, too.

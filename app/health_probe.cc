@@ -1,4 +1,3 @@
-#include "app/run.h"
 #include "app/health_probe.h"
 
 #include <fmt/format.h>

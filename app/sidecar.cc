@@ -199,7 +199,9 @@ int PrintRules(const Start& start, const SidecarOptions& options) {
   constexpr uint16_t kShownDnsPort = 15053;
   plan.proxy_port = options.proxy_port != 0 ? options.proxy_port : kShownProxyPort;
   plan.dns_port = options.dns_port != 0 ? options.dns_port : kShownDnsPort;
-  plan.allow = FenceAllowsFor(*start.snapshot, SystemClock().Wall()).allow;
+  FenceAllows allows = FenceAllowsFor(*start.snapshot, SystemClock().Wall());
+  plan.allow = std::move(allows.allow);
+  plan.deny = std::move(allows.deny);
   for (const nft::Table& table : supervisor::FenceRuleset(plan)) std::fputs(nft::ToText(table).c_str(), stdout);
   return kExitOk;
 }

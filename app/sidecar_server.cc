@@ -190,6 +190,7 @@ Result<void> SidecarServer::Refence() {
   plan_.fence.proxy_port = plan_.sockets.proxy_port;
   plan_.fence.dns_port = plan_.sockets.dns_port;
   plan_.fence.allow = std::move(allows.allow);
+  plan_.fence.deny = std::move(allows.deny);
   ++plan_.fence.generation;
   until_ = allows.until;
   const auto still = [&](const supervisor::FenceElement& element) {

@@ -168,6 +168,22 @@ TEST(AdminApi, LeavesABundlesPolicyToItsPublisher) {
   EXPECT_EQ(bed.control.Policy().revision, 1u);
 }
 
+TEST(AdminApi, IsNotReadyBeforeTheFirstBundle) {
+  AdminBed bed;
+  AdminApiOptions options = bed.Options("version: 1\n", PolicyOwner::kBundle, {});
+  options.awaits = "https://p.test/policy.yaml";
+  AdminApi api(std::move(options), bed.control, bed.stream);
+  AdminRequest request;
+  request.method = "GET";
+  request.path = "/readyz";
+  EXPECT_EQ(api.HandleHealth(request).status, 503);
+  StoredPolicy bundle;
+  bundle.text = "version: 1\n";
+  bundle.name = bundle.source = "https://p.test/policy.yaml";
+  ASSERT_TRUE(api.Apply(bundle));
+  EXPECT_EQ(api.HandleHealth(request).status, 200);
+}
+
 TEST(AdminApi, ExplainsByThePolicyInForce) {
   AdminBed bed;
   json answer = Body(bed.Ask("POST", "/v1/explain", R"({"question":"GET https://a.test/"})"));

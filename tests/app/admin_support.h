@@ -2,7 +2,9 @@
 
 // A sidecar without a namespace: its policy is real, its fence a list.
 
+#include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace sluice::app {
 
 class ListFence final : public supervisor::Fence {
  public:
-  Result<void> Replace(const supervisor::FencePlan&) override { return {}; }
+  Result<void> Replace(const supervisor::FencePlan&, const StillAllowed&) override { return {}; }
   Result<void> Publish(std::span<const supervisor::FenceElement>, std::chrono::seconds) override { return {}; }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>&) override { return {}; }
   Result<void> Check() override { return {}; }

@@ -103,6 +103,15 @@ TEST(FenceAllows, LeaveOutWhatTheKernelCannotSee) {
   EXPECT_EQ(allows({"allow: tcp 10.1.0.0/16:5432"}).allow.size(), 1U);        // written out
 }
 
+TEST(FenceAllows, DenyMetadataUnlessARuleWritesItOut) {
+  const auto denied = [](const std::string& rule) { return FenceAllowsFor(*Load({rule}), kNow).deny.size(); };
+  const size_t all = supervisor::MetadataAddresses().size();
+  EXPECT_EQ(denied("allow: tcp 151.101.1.0/24:5432"), all);
+  EXPECT_EQ(denied("allow: tcp 0.0.0.0/0:80"), all);
+  EXPECT_EQ(denied("allow: GET http://169.254.169.254/latest/**"), all - 1);
+  EXPECT_EQ(denied("allow: GET http://metadata.test/latest/**\n    ip: [169.254.169.254]"), all - 1);
+}
+
 TEST(FenceAllows, SayWhenTheyEnd) {
   const auto allows = FenceAllowsFor(*Load({"allow: tcp 151.101.1.0/24:5432\n    until: 2026-12-01"}), kNow);
   ASSERT_TRUE(allows.until);

@@ -193,9 +193,17 @@ class Bundle(AdminTest):
 
     def test_nothing_is_let_out_before_the_first(self):
         self.publish(1, ["allow tcp db.test:5432"])
-        (self.lab.folder / "site/published/policy.yaml.sig").unlink()
+        signature = self.lab.folder / "site/published/policy.yaml.sig"
+        signature.rename(signature.with_suffix(".away"))
+        binary = lab_module.binary_for_anyone(self.lab.folder)
         with self.sidecar(None, *self.bundle_flags()):
             self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+            asked = self.lab.run([binary, "health", f"unix:{self.socket}"])
+            self.assertEqual(asked.returncode, 1)
+            self.assertIn("no signed policy has come yet", asked.stdout)
+            signature.with_suffix(".away").rename(signature)
+            self.assertEventually(lambda: self.lab.run([binary, "health", f"unix:{self.socket}"]).returncode == 0, "the bundle", 30)
+            self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
 
 
 class OpenSandbox(AdminTest):
