@@ -412,9 +412,6 @@ World Travels() {
   w.paths = {"", "/v", "/v/*"};
   w.ip = {"", "", "", "1.0.0.0/8"};
   w.ways = true;
-  w.audit_in = 5;
-  w.ports = {"", "", "", "8443"};
-  w.port_list = {443, 8443};
   w.names = {"a.t", "b.t", "c.t"};
   w.addresses = {"1.1.1.1", "2.2.2.2"};
   w.methods = {"GET", "POST", "PUT"};
@@ -430,7 +427,7 @@ policy::PolicySource WithWays() {
     credential.from.text = std::string("VARIABLE_") + name;
     policy::CredentialScope scope;
     scope.host = Value(policy::ParseCompact(policy::Effect::kAllow, "http *.t")).host;
-    scope.ports = {{443, 443}, {8443, 8443}};
+    scope.ports = {{443, 443}};
     credential.to = {scope};
     source.credentials.push_back(std::move(credential));
     policy::UpstreamProxy proxy;
@@ -722,7 +719,9 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
         .host = tuple.host, .address = tuple.address, .port = tuple.port, .transport = policy::Transport::kTcp, .now = tuple.time};
     const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
     if (!connect.allowed()) continue;
-    const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect;
+    // Cleartext where only TLS may pass is looked into.
+    const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect ||
+                           (connect.verdict == policy::ConnectVerdict::kOpaqueTls && tuple.scheme == policy::Scheme::kHttp);
     const policy::Decision decision = inspected ? DecideTuple(snapshot, tuple) : connect.decision;
     way.reached = decision.allowed;
     if (!way.reached) continue;

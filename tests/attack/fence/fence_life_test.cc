@@ -97,7 +97,7 @@ TEST_F(FenceLife, APublishedElementPassesInTheKernelAndAWithdrawnOneIsCut) {
   for (const UniqueFd* one : {&cut, &cut6}) {
     const int after = EndedAfter(*one, since);
     EXPECT_GE(after, 0);
-    EXPECT_LT(after, 100);
+    EXPECT_LT(after, 1000);
   }
   EXPECT_TRUE(Lives(kept));
   EXPECT_TRUE(Lives(own)) << "Sluice's own connection to the same place";
@@ -138,7 +138,7 @@ TEST_F(FenceLife, ANarrowerPlanCutsWhatItNoLongerAllowsAndKeepsTheRest) {
   ++plan_.generation;
   const auto since = Clock::now();
   ASSERT_TRUE(fence_->Replace(plan_).has_value());
-  EXPECT_LT(Clock::now() - since, 100ms);
+  EXPECT_LT(Clock::now() - since, 1000ms);  // some milliseconds on an idle machine; bench/nft measures it
   for (const UniqueFd* one : {&cut, &cut6}) EXPECT_GE(EndedAfter(*one, since), 0);
   EXPECT_TRUE(Lives(kept)) << "the dynamic set still has it, and judges it anew";
   const auto held = fence_->Elements();

@@ -481,17 +481,27 @@ TEST_F(RealTest, HttpsRecordsLoseWhatLeadsAroundThePolicy) {
 TEST_F(RealTest, WhatBecameReadyTogetherIsPublishedTogether) {
   Zone zone;
   for (int i = 0; i < 40; ++i) zone.Addresses(fmt::format("n{}.test", i), {"93.184.216." + std::to_string(i)});
-  StubUpstream upstream(zone.Handler());
+  // The first answer is late: by then the others have been asked for, and they come together.
+  std::atomic<bool> first{true};
+  StubUpstream upstream([&first, handler = zone.Handler()](const Message& question, Via via) {
+    if (first.exchange(false)) std::this_thread::sleep_for(milliseconds(300));
+    return handler(question, via);
+  });
   std::string rules;
   for (int i = 0; i < 40; ++i) rules += fmt::format("  - allow: tcp n{}.test:5432\n", i);
   ResolverHarness resolver(With(upstream, rules));
-  kernel_.Delay(milliseconds(5));
+  kernel_.Delay(milliseconds(20));  // so that answers gather behind each commit
   const UniqueFd tcp = resolver.ConnectTcp();
+  std::vector<uint8_t> all;
   for (int i = 0; i < 40; ++i) {
     Message question = AskMessage(fmt::format("n{}.test", i), Type::kA);
     question.header.id = static_cast<uint16_t>(i);
-    SendFrame(tcp.get(), Encode(question));
+    const auto wire = Encode(question);
+    all.push_back(static_cast<uint8_t>(wire.size() >> 8));
+    all.push_back(static_cast<uint8_t>(wire.size()));
+    all.insert(all.end(), wire.begin(), wire.end());
   }
+  ASSERT_EQ(send(tcp.get(), all.data(), all.size(), MSG_NOSIGNAL), static_cast<ssize_t>(all.size()));
   for (int i = 0; i < 40; ++i) {
     const auto frame = ReceiveFrame(tcp.get());
     ASSERT_TRUE(frame);
