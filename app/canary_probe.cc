@@ -41,7 +41,9 @@ std::vector<uint8_t> QueryFor(std::string_view label) {
   return query;
 }
 
-bool IsNoRoute(int error) { return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
+bool IsNoRoute(int error) {
+  return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
+}
 
 bool Await(int fd, short events, int patience_ms) {
   pollfd wait{fd, events, 0};
@@ -167,13 +169,15 @@ bool CanaryReport::Refused() const {
 }
 
 std::string CanaryReport::Text() const {
-  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}{}", SightText(tcp4), SightText(tcp6), SightText(udp4),
-                     SightText(udp6), SightText(lookup), lookup_error != 0 ? fmt::format(" ({})", std::strerror(lookup_error)) : "");
+  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}{}", SightText(tcp4), SightText(tcp6),
+                     SightText(udp4), SightText(udp6), SightText(lookup),
+                     lookup_error != 0 ? fmt::format(" ({})", std::strerror(lookup_error)) : "");
 }
 
 Result<CanaryProbe> CanaryProbe::Begin() {
   int ends[2] = {-1, -1};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return FailErrno("cannot make the canary's channel", errno);
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return FailErrno("cannot make the canary's channel", errno);
   uint64_t drawn = 0;
   if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) return FailErrno("cannot draw the canary's name", errno);
   const std::string label = fmt::format("canary-{:016x}", drawn);

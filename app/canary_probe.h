@@ -1,7 +1,7 @@
 #pragma once
 
-// An ordinary process of a fenced namespace that tries what must not work: made before any thread, without capabilities and without
-// the seal. Nothing is reported ready before it was refused (supervisor/canary.h).
+// An ordinary process of a fenced namespace that tries what must not work: made before any thread, without capabilities and
+// without the seal. Nothing is reported ready before it was refused (supervisor/canary.h).
 
 #include <sys/types.h>
 
@@ -16,12 +16,12 @@ namespace sluice::app {
 
 /// What came of one attempt.
 enum class Sight : uint8_t {
-  kNoRoute,    ///< the namespace has no way there: nothing to be refused
-  kRefused,    ///< an error at once
-  kCaptured,   ///< TCP: accepted here and reset
-  kAnswered,   ///< a lookup of the canary's own name, which our resolver alone knows
-  kUnanswered, ///< nothing came back in time: it may have left
-  kLeft,       ///< somebody else answered
+  kNoRoute,     ///< the namespace has no way there: nothing to be refused
+  kRefused,     ///< an error at once
+  kCaptured,    ///< TCP: accepted here and reset
+  kAnswered,    ///< a lookup of the canary's own name, which our resolver alone knows
+  kUnanswered,  ///< nothing came back in time: it may have left
+  kLeft,        ///< somebody else answered
 };
 [[nodiscard]] const char* SightText(Sight sight);
 

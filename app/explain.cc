@@ -48,8 +48,7 @@ Result<Asker> ReadAsker(const ExplainOptions& options) {
     if (!sent) return std::unexpected(sent.error());
     asker.sent_body = *std::move(sent);
   }
-  if (!options.content_type.empty() && options.body_file.empty())
-    return Fail(Code::kInvalid, "--content-type is that of --body");
+  if (!options.content_type.empty() && options.body_file.empty()) return Fail(Code::kInvalid, "--content-type is that of --body");
   asker.content_type = options.content_type;
   if (!options.by.empty()) {
     auto process = ProcessNamed(options.by, *asker.snapshot);

@@ -17,14 +17,13 @@ bool Holds(const Rule& rule, WallTime now) { return !rule.until || now < *rule.u
 bool PortsMeet(const Rule& allow, const Rule& deny) {
   if (deny.ports.empty()) return true;
   return std::ranges::any_of(deny.ports, [&](const policy::PortRange& theirs) {
-    return std::ranges::any_of(allow.ports, [&](const policy::PortRange& ours) {
-      return theirs.first <= ours.last && ours.first <= theirs.last;
-    });
+    return std::ranges::any_of(
+        allow.ports, [&](const policy::PortRange& ours) { return theirs.first <= ours.last && ours.first <= theirs.last; });
   });
 }
 
-// Whether the deny may refuse something of what the allow lets out: process, name and time are beyond what the kernel sees, so that a
-// deny which speaks of them counts in full.
+// Whether the deny may refuse something of what the allow lets out: process, name and time are beyond what the kernel sees, so
+// that a deny which speaks of them counts in full.
 bool MayRefuse(const Rule& deny, const Rule& allow, WallTime now) {
   if (deny.allow || !Holds(deny, now) || deny.verb == Verb::kUnix || deny.verb == Verb::kDns) return false;
   if ((deny.verb == Verb::kUdp) != (allow.verb == Verb::kUdp)) return false;
@@ -37,7 +36,8 @@ bool MayRefuse(const Rule& deny, const Rule& allow, WallTime now) {
 // The address guard treats all of it alike, and the rule opens it.
 bool IsUniform(const Cidr& prefix) {
   const auto edges = policy::SpecialRangeEdges();
-  if (std::ranges::any_of(edges, [&](const IpAddress& edge) { return edge != prefix.base() && prefix.Contains(edge); })) return false;
+  if (std::ranges::any_of(edges, [&](const IpAddress& edge) { return edge != prefix.base() && prefix.Contains(edge); }))
+    return false;
   const auto special = policy::FindSpecialRange(prefix.base(), {});
   return !special || special->range.Contains(prefix);
 }
@@ -77,7 +77,8 @@ FenceAllows FenceAllowsFor(const policy::Snapshot& snapshot, WallTime now) {
       continue;
     }
     const auto protocol = rule.verb == Verb::kUdp ? nft::Protocol::kUdp : nft::Protocol::kTcp;
-    for (const policy::PortRange& range : rule.ports) allows.allow.push_back({*rule.host.cidr, protocol, range.first, range.last});
+    for (const policy::PortRange& range : rule.ports)
+      allows.allow.push_back({*rule.host.cidr, protocol, range.first, range.last});
   }
   return allows;
 }

@@ -16,8 +16,8 @@ namespace sluice::app {
 
 struct FenceAllows {
   std::vector<supervisor::FenceCidr> allow;
-  std::vector<Cidr> deny;  ///< the metadata addresses that no allow writes out
-  std::optional<WallTime> until{};            ///< when the first of the rules behind them, or of any opaque allow, ends
+  std::vector<Cidr> deny;                        ///< the metadata addresses that no allow writes out
+  std::optional<WallTime> until{};               ///< when the first of the rules behind them, or of any opaque allow, ends
   std::vector<policy::RuleRef> left_to_proxy{};  ///< `tcp` allows by address that the kernel cannot judge
   std::vector<policy::RuleRef> impossible{};     ///< `udp` allows by address that nobody here could judge
 };

@@ -220,7 +220,8 @@ void Announce(const ProxyOptions& options, const ProxyListener& listener, const 
 Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& plan) {
   auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return snapshot;
-  if (auto read = plan.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
+  if (auto read = plan.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read)
+    return std::unexpected(read.error());
   if (plan.tokens != nullptr) {
     auto tokens = ReadTokens(options.tokens);
     if (!tokens) return std::unexpected(tokens.error());

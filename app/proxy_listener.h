@@ -23,7 +23,8 @@ struct ListenAddress {
   Endpoint endpoint{};
 };
 [[nodiscard]] Result<ListenAddress> ParseListen(const std::string& text);
-/// Binds and listens, close-on-exec and non-blocking; fills in the port that the kernel chose. As ProxyListener::Open says of UNIX sockets.
+/// Binds and listens, close-on-exec and non-blocking; fills in the port that the kernel chose. As ProxyListener::Open says of
+/// UNIX sockets.
 [[nodiscard]] Result<UniqueFd> ListenAt(ListenAddress* address);
 
 class ProxyListener {

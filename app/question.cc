@@ -172,7 +172,8 @@ Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::s
     request.body = parts.body;
     policy::Decision decision = asker.snapshot->DecideRequest(request);
     if (decision.body_needed == 0 || !asker.sent_body) return decision;
-    read = proxy::ReadBody(decision.body_needed, {method, request.headers, target.query, asker.sent_body->size()}, *asker.sent_body);
+    read =
+        proxy::ReadBody(decision.body_needed, {method, request.headers, target.query, asker.sent_body->size()}, *asker.sent_body);
     request.body = &read;
     return asker.snapshot->DecideRequest(request);
   };
@@ -228,7 +229,8 @@ Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_v
 
 // The request that an operation makes, in the operation's own words.
 Result<Answer> AskOperation(const Asker& asker, std::string_view verb, std::string_view rest) {
-  if (asker.sent_body) return Fail(Code::kInvalid, "a body goes with `METHOD URL` or `git receive-pack`, not with what it is for");
+  if (asker.sent_body)
+    return Fail(Code::kInvalid, "a body goes with `METHOD URL` or `git receive-pack`, not with what it is for");
   const auto operation = ReadOperation(verb, rest, asker.body);
   if (!operation) return std::unexpected(operation.error());
   const policy::RequestBody* body = operation->body ? &*operation->body : nullptr;

@@ -2,8 +2,8 @@
 
 // What the commands that serve until they are told to end have in common: their signals, and what they hand to clients.
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <string>
 

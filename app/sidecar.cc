@@ -69,17 +69,20 @@ struct Start {
   std::shared_ptr<proxy::SecretStore> secrets = std::make_shared<proxy::SecretStore>(proxy::SecretStoreOptions{});
   std::chrono::milliseconds drain{};
   AdminPlan admin;
-  policy::SnapshotPtr own;           ///< the command line's policy; null: it names none
+  policy::SnapshotPtr own;            ///< the command line's policy; null: it names none
   std::optional<PolicyText> first{};  ///< what begins in its place
 };
 
 // Whether a bundle or a compatible front gives the policy.
-bool IsGivenElsewhere(const SidecarOptions& options) { return !options.admin.policy_url.empty() || !options.admin.compat.empty(); }
+bool IsGivenElsewhere(const SidecarOptions& options) {
+  return !options.admin.policy_url.empty() || !options.admin.compat.empty();
+}
 
 Result<void> CheckPolicyNamedOnce(const SidecarOptions& options) {
   if (!IsGivenElsewhere(options)) return CheckPolicyNamed(options);
   if (CheckPolicyNamed(options))
-    return Fail(Code::kInvalid, "the policy comes from --policy-url or --compat; --policy, --allow and --preset would have no effect");
+    return Fail(Code::kInvalid,
+                "the policy comes from --policy-url or --compat; --policy, --allow and --preset would have no effect");
   return {};
 }
 
@@ -87,7 +90,8 @@ Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
   auto snapshot = LoadPolicy(options, kCommand, ServedIn::kSidecar);
   if (!snapshot) return snapshot;
   if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
-  if (auto read = start.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
+  if (auto read = start.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read)
+    return std::unexpected(read.error());
   return snapshot;
 }
 
@@ -114,7 +118,8 @@ Result<policy::SnapshotPtr> CompileChecked(const SidecarOptions& options, const 
 // The file of the command line, where its policy is that alone.
 Result<PolicyText> OwnText(const SidecarOptions& options) {
   if (options.policy.empty() || !options.allows.empty() || !options.presets.empty())
-    return Fail(Code::kUnsupported, "the policy in force is no single text: the command line has a part in it (--allow, --preset)");
+    return Fail(Code::kUnsupported,
+                "the policy in force is no single text: the command line has a part in it (--allow, --preset)");
   auto text = ReadFile(options.policy, policy::kMaxFileBytes);
   if (!text) return std::unexpected(text.error());
   return PolicyText{*std::move(text), std::filesystem::path(options.policy).filename().string()};
@@ -220,7 +225,8 @@ void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, c
 Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary,
                    audit::Writer& writer, DecisionStream& stream) {
   policy::CurrentPolicy policy(start.snapshot);
-  if (auto written = WriteAuthority(options.ca_out, options.bundle_out, start.plan.engine.authority->pem()); !written) return written;
+  if (auto written = WriteAuthority(options.ca_out, options.bundle_out, start.plan.engine.authority->pem()); !written)
+    return written;
   start.secrets->Watch();
   const std::string own = options.policy.empty() ? "the command line" : options.policy;
   const std::string source = start.first ? FirstSource(start.admin) : own;

@@ -138,7 +138,9 @@ dns::ServerOptions SidecarServer::ResolverOptions(supervisor::RedirectFamily& fa
   dns::ServerOptions options;
   options.udp = std::move(family.dns_udp);
   options.tcp = std::move(family.dns_tcp);
-  options.attribute = [this](policy::Transport transport, const Endpoint& client, const Endpoint&) { return WhoseLookup(transport, client); };
+  options.attribute = [this](policy::Transport transport, const Endpoint& client, const Endpoint&) {
+    return WhoseLookup(transport, client);
+  };
   options.canary = canary_.name();
   options.host_addresses = plan_.engine.host_addresses;
   options.ipv6 = plan_.ipv6;
@@ -164,8 +166,8 @@ Result<void> SidecarServer::StartResolvers() {
   Result<void> started;
   OnResolverThread([&] {
     for (supervisor::RedirectFamily& family : plan_.sockets.families) {
-      auto server = dns::Server::Start(engine_->ResolverContext(), ResolverOptions(family), engine_->ResolverClient(), pool_, policy_,
-                                       writer_);
+      auto server = dns::Server::Start(engine_->ResolverContext(), ResolverOptions(family), engine_->ResolverClient(), pool_,
+                                       policy_, writer_);
       if (!server) {
         started = std::unexpected(server.error());
         return;

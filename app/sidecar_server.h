@@ -39,8 +39,8 @@ struct SidecarPlan {
   dns::Ipv6Egress ipv6 = dns::Ipv6Egress::kPresent;
 };
 
-/// Rules that could not be judged here are errors that name them: of processes where none can be seen, of UDP that the kernel cannot
-/// tell apart. The others' remarks are logged.
+/// Rules that could not be judged here are errors that name them: of processes where none can be seen, of UDP that the kernel
+/// cannot tell apart. The others' remarks are logged.
 [[nodiscard]] Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight processes);
 
 class SidecarServer final : public SidecarControl {
@@ -52,8 +52,8 @@ class SidecarServer final : public SidecarControl {
   /// Shuts the fence and leaves it in force.
   ~SidecarServer() override;
 
-  /// Looks with the canary now; an error says what got through. Once, before anything is called ready; it is repeated by itself from
-  /// then on.
+  /// Looks with the canary now; an error says what got through. Once, before anything is called ready; it is repeated by itself
+  /// from then on.
   [[nodiscard]] Result<void> Prove();
   /// After CurrentPolicy::Set by somebody else than SetPolicy.
   void PolicyChanged(std::string source);
@@ -63,7 +63,8 @@ class SidecarServer final : public SidecarControl {
 
   [[nodiscard]] std::vector<ReadinessCheck> Readiness() const override;
   [[nodiscard]] ServedPolicy Policy() const override;
-  [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) override;
+  [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source,
+                                        std::optional<uint64_t> if_revision) override;
   [[nodiscard]] supervisor::Fence& fence() override { return *fence_; }
   [[nodiscard]] size_t OpenConnections() const override { return engine_->Open(); }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override;

@@ -73,9 +73,9 @@ void TransparentListener::Take(UniqueFd socket, const sockaddr_storage& from, so
     return;
   }
   if (processes_ != nullptr)
-    arrival.process = processes_->OfTcpPeer(
-        *source, arrival.destination,
-        arrival.snapshot->NeedsDigests() ? supervisor::Digests::kNeeded : supervisor::Digests::kNone);
+    arrival.process =
+        processes_->OfTcpPeer(*source, arrival.destination,
+                              arrival.snapshot->NeedsDigests() ? supervisor::Digests::kNeeded : supervisor::Digests::kNone);
   if (!Judge(arrival)) return Reset(std::move(socket));
   proxy::Flow flow;
   flow.id = arrival.id;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Where connections arrive that the fence redirected: finds out where each was going, for which name its address was told and whose
-// it is, judges it, and hands what is allowed to the proxy. What is not is recorded and reset.
+// Where connections arrive that the fence redirected: finds out where each was going, for which name its address was told and
+// whose it is, judges it, and hands what is allowed to the proxy. What is not is recorded and reset.
 
 #include <atomic>
 #include <memory>

@@ -194,8 +194,6 @@ class ReachLinter {
 
 }  // namespace
 
-std::vector<Finding> LintReach(const policy::Snapshot& snapshot, WallTime now) {
-  return ReachLinter(snapshot, now).Run();
-}
+std::vector<Finding> LintReach(const policy::Snapshot& snapshot, WallTime now) { return ReachLinter(snapshot, now).Run(); }
 
 }  // namespace sluice::prover

@@ -322,16 +322,15 @@ Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls) {
       }));
       break;
     case LfsCalls::kPosts:
-      builder.Accept(
-          behind("/info/lfs/objects/", [&](size_t state) { return !is_other(state) && ends.In(state, kVerify); }));
+      builder.Accept(behind("/info/lfs/objects/", [&](size_t state) { return !is_other(state) && ends.In(state, kVerify); }));
       builder.Accept(behind("/info/lfs/locks/", [&](size_t state) { return !is_other(state); }));
       for (const std::string_view whole : {"/info/lfs/verify", "/info/lfs/locks", "/info/lfs/locks/"})
         builder.Accept(AddText(&builder, repositories, whole, Case::kExact));
       break;
     case LfsCalls::kAny:
       // Some servers take a final slash away before they route.
-      builder.Accept(AddStar(&builder, behind(kLfs, [&](size_t state) { return !ends.In(state, kLfsBatch) && !ends.In(state, "/"); }),
-                             One('/')));
+      builder.Accept(AddStar(
+          &builder, behind(kLfs, [&](size_t state) { return !ends.In(state, kLfsBatch) && !ends.In(state, "/"); }), One('/')));
       break;
   }
   return builder.Finish(start);

@@ -118,13 +118,12 @@ Proof Unknown(std::string why) {
 
 bool HasWays(const policy::Snapshot& policy) {
   const auto& compiled = policy.compiled();
-  return !policy.settings().via.empty() || std::ranges::any_of(compiled.rules, [](const policy::Rule& rule) {
-    return !rule.via.empty() || !rule.pins.empty();
-  });
+  return !policy.settings().via.empty() ||
+         std::ranges::any_of(compiled.rules, [](const policy::Rule& rule) { return !rule.via.empty() || !rule.pins.empty(); });
 }
 
-// What `mode: audit` lets through for the record alone goes a way of its own, which is not followed through everything. Empty where
-// all is compared.
+// What `mode: audit` lets through for the record alone goes a way of its own, which is not followed through everything. Empty
+// where all is compared.
 std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies) {
   const bool audit = std::ranges::any_of(policies, [](const auto* policy) { return policy->mode() == policy::Mode::kAudit; });
   const bool ways = std::ranges::any_of(policies, [](const auto* policy) { return HasWays(*policy); });

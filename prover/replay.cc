@@ -89,8 +89,8 @@ bool PinsHold(const Snapshot& outer, const Decision& wide, const Snapshot& inner
                              [&](const auto& pin) { return std::ranges::find(all, pin) != all.end(); });
 }
 
-// What becomes of the witness, over all layers: bytes that pass unread go the way of their connection. Cleartext where only TLS may
-// pass is looked into.
+// What becomes of the witness, over all layers: bytes that pass unread go the way of their connection. Cleartext where only TLS
+// may pass is looked into.
 Decision Whole(const Snapshot& snapshot, const Witness& witness) {
   const Asked asked(witness);
   const policy::ConnectDecision connect = snapshot.DecideConnect(asked.Connection());

@@ -132,9 +132,7 @@ class RequestSearch {
   }
 
   // Whether what the box covers is none of the base's.
-  static bool Lacks(Role role) {
-    return role == Role::kBaseDeny || role == Role::kBaseExcept || role == Role::kBaseWeak;
-  }
+  static bool Lacks(Role role) { return role == Role::kBaseDeny || role == Role::kBaseExcept || role == Role::kBaseWeak; }
 
   [[nodiscard]] bool Dead(const BoxSet& alive) const {
     return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive) || (within_ && !HasWithin(alive));

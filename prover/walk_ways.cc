@@ -163,8 +163,8 @@ void Walk::ViaGains(const Alive& alive, const Asked& asked, const std::array<Cel
 }
 
 // What `mode: audit` alone lets through: what no rule allows, and what one denies.
-void Walk::SolveAudited(const Asked& asked, const RequestProblem& base, const SchemeReach& here, const std::vector<InnerId>& denies,
-                        const Witness& like) {
+void Walk::SolveAudited(const Asked& asked, const RequestProblem& base, const SchemeReach& here,
+                        const std::vector<InnerId>& denies, const Witness& like) {
   RequestProblem problem = base;
   problem.head_allows = {kUniversal};
   problem.head_denies = denies;

@@ -223,7 +223,8 @@ nft::Chain Incoming(const FencePlan& plan) {
 nft::Chain Spoofed() {
   nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
   chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
-  // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none yet.
+  // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none
+  // yet.
   chain.rules.push_back(
       {OnLoopback{Way::kIn}, nft::DirectionIs{nft::Direction::kReply}, Rewritten{Test::kEqual}, SetMark{0}, Verdict::kAccept});
   chain.rules.push_back({OnLoopback{Way::kIn}, nft::SourceIsForeign{}, Counter{}, Verdict::kDrop, Comment{"spoofed"}});

@@ -29,8 +29,8 @@ constexpr seconds kQuietTime{10};                ///< between two such lines
 constexpr int kRounds = 3;                       ///< tries of each server that stays silent
 constexpr seconds kMinLifetime{5};
 constexpr seconds kMaxLifetime{300};
-constexpr seconds kFailureLifetime{2};          ///< RFC 9520 section 3.2: 1 to 300 s
-constexpr milliseconds kOtherFamilyGrace{50};   ///< "resolution delay" of RFC 8305 section 3
+constexpr seconds kFailureLifetime{2};         ///< RFC 9520 section 3.2: 1 to 300 s
+constexpr milliseconds kOtherFamilyGrace{50};  ///< "resolution delay" of RFC 8305 section 3
 
 const Error kShutDown{Code::kIo, "the resolver was shut down", 0, std::nullopt};
 
@@ -361,7 +361,8 @@ LookupPtr UpstreamCore::Learn(const Families& families) {
   return lookup;
 }
 
-// Where one family has addresses the other is waited for no longer than its grace; when it comes it is known to whoever asks then.
+// Where one family has addresses the other is waited for no longer than its grace; when it comes it is known to whoever asks
+// then.
 asio::awaitable<void> UpstreamCore::RunLookup(std::shared_ptr<UpstreamCore> self, std::string name,
                                               std::shared_ptr<Pending<LookupPtr>> pending) {
   auto families = std::make_shared<Families>();

@@ -29,8 +29,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kRaceAttempts = 8;  ///< of a change that somebody else's change overtook
 constexpr int kMaxWithdrawAttempts = 4;
-constexpr int kDebounceMs = 20;     ///< a foreign batch is many notices
-constexpr size_t kDynamicSets = 2;  ///< dyn4 and dyn6 come first
+constexpr int kDebounceMs = 20;              ///< a foreign batch is many notices
+constexpr size_t kDynamicSets = 2;           ///< dyn4 and dyn6 come first
 constexpr std::chrono::seconds kBridge{10};  // an element for flows that get their mark within milliseconds
 
 // Every device that is there, but lo.
@@ -98,8 +98,7 @@ class KernelFence final : public Fence {
 
   // A flow lives longer than its element. Until it has the new generation's mark, an element stands for it again.
   Result<void> Bridge(const StillAllowed& still) {
-    const auto places =
-        purger_->Places(plan_.mark_mask, [&](const FenceElement& to) { return !AllowedNow(to) && still(to); });
+    const auto places = purger_->Places(plan_.mark_mask, [&](const FenceElement& to) { return !AllowedNow(to) && still(to); });
     return places ? PublishHeld(*places, kBridge) : Result<void>(std::unexpected(places.error()));
   }
 

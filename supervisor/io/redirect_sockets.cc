@@ -78,9 +78,9 @@ Result<RedirectFamily> OpenFamily(Family family, uint16_t* proxy_port, uint16_t*
     const char* what;
     uint16_t* port;
   };
-  for (const Wanted& wanted : {Wanted{&opened.listener, SOCK_STREAM, "transparent proxy", proxy_port},
-                               Wanted{&opened.dns_udp, SOCK_DGRAM, "resolver", dns_port},
-                               Wanted{&opened.dns_tcp, SOCK_STREAM, "resolver", dns_port}}) {
+  for (const Wanted& wanted :
+       {Wanted{&opened.listener, SOCK_STREAM, "transparent proxy", proxy_port},
+        Wanted{&opened.dns_udp, SOCK_DGRAM, "resolver", dns_port}, Wanted{&opened.dns_tcp, SOCK_STREAM, "resolver", dns_port}}) {
     auto socket = OpenOnLoopback(family, wanted.type, wanted.what, wanted.port);
     if (!socket) return std::unexpected(socket.error());
     *wanted.socket = *std::move(socket);

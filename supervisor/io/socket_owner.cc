@@ -109,14 +109,16 @@ std::optional<SocketIdentity> FindByPort(int diag, int family, policy::Transport
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::nullopt;
     auto left = static_cast<uint32_t>(n);
-    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data()); NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data()); NLMSG_OK(header, left);
+         header = NLMSG_NEXT(header, left)) {
       if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) return best;
       if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY || header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) continue;
       const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
       const IpAddress source = SourceOf(*found);
       const bool exact = source == client.address;
       const bool any = source == IpAddress{} || source == IpAddress::FromV4(0);
-      if (ntohs(found->id.idiag_sport) != client.port || found->idiag_inode == 0 || (!exact && !any) || (best && !exact)) continue;
+      if (ntohs(found->id.idiag_sport) != client.port || found->idiag_inode == 0 || (!exact && !any) || (best && !exact))
+        continue;
       best = SocketIdentity{uint64_t{found->id.idiag_cookie[1]} << 32 | found->id.idiag_cookie[0], found->idiag_inode};
     }
   }

@@ -45,18 +45,19 @@ bool Decided(const policy::Snapshot& snapshot, const policy::Process* process, s
 }
 
 TEST(FenceAllows, NeverPassWhatSomeProcessMayNot) {
-  const std::vector<std::string> targets = {"10.1.0.0/16", "10.1.2.0/24", "10.1.2.3",   "151.101.0.0/16",   "151.101.1.0/24",
+  const std::vector<std::string> targets = {"10.1.0.0/16", "10.1.2.0/24", "10.1.2.3",    "151.101.0.0/16", "151.101.1.0/24",
                                             "0.0.0.0/0",   "10.0.0.0/8",  "[2a04::/16]", "169.254.0.0/16", "[fd00::/8]"};
   const std::vector<std::string> ports = {"80", "443", "5432", "80-443", "1-65535"};
-  const std::vector<std::string> keys = {"", "", "", "\n    by: /usr/bin/x", "\n    until: 2026-11-29", "\n    until: 2027-01-01",
-                                         "\n    ip: [10.1.2.0/24]"};
-  const std::vector<std::string> denies = {"deny: tcp 10.1.2.3",       "deny: udp 151.101.1.9:443",          "deny: tls **",
-                                           "deny: GET a.test/x",       "deny: tcp 10.1.0.0/16:80",           "deny: dns a.test",
-                                           "deny: tcp b.test:5432",    "deny: tcp **:443\n    by: /usr/bin/x", "deny: tcp [2a04::/16]"};
+  const std::vector<std::string> keys = {
+      "", "", "", "\n    by: /usr/bin/x", "\n    until: 2026-11-29", "\n    until: 2027-01-01", "\n    ip: [10.1.2.0/24]"};
+  const std::vector<std::string> denies = {
+      "deny: tcp 10.1.2.3",       "deny: udp 151.101.1.9:443", "deny: tls **",          "deny: GET a.test/x",
+      "deny: tcp 10.1.0.0/16:80", "deny: dns a.test",          "deny: tcp b.test:5432", "deny: tcp **:443\n    by: /usr/bin/x",
+      "deny: tcp [2a04::/16]"};
   const std::vector<IpAddress> addresses = [] {
     std::vector<IpAddress> list;
-    for (const char* text : {"10.1.2.3", "10.1.2.4", "10.1.9.9", "10.200.0.1", "151.101.1.9", "151.101.77.1", "169.254.169.254", "8.8.8.8",
-                             "2a04::9", "fd00::1", "fd00:ec2::254", "127.0.0.1"})
+    for (const char* text : {"10.1.2.3", "10.1.2.4", "10.1.9.9", "10.200.0.1", "151.101.1.9", "151.101.77.1", "169.254.169.254",
+                             "8.8.8.8", "2a04::9", "fd00::1", "fd00:ec2::254", "127.0.0.1"})
       list.push_back(*IpAddress::Parse(text));
     return list;
   }();
@@ -68,7 +69,8 @@ TEST(FenceAllows, NeverPassWhatSomeProcessMayNot) {
   for (int round = 0; round < 400; ++round) {
     std::vector<std::string> rules;
     for (size_t n = random() % 3 + 1; n > 0; --n)
-      rules.push_back("allow: " + std::string(random() % 2 == 0 ? "tcp " : "udp ") + pick(targets) + ":" + pick(ports) + pick(keys));
+      rules.push_back("allow: " + std::string(random() % 2 == 0 ? "tcp " : "udp ") + pick(targets) + ":" + pick(ports) +
+                      pick(keys));
     for (size_t n = random() % 3; n > 0; --n) rules.push_back(pick(denies));
     const policy::SnapshotPtr snapshot = Load(rules);
     ASSERT_NE(snapshot, nullptr);
@@ -78,7 +80,8 @@ TEST(FenceAllows, NeverPassWhatSomeProcessMayNot) {
         for (const uint16_t port : {uint16_t{80}, uint16_t{443}, uint16_t{5432}, uint16_t{9}}) {
           if (!Passes(allows, address, transport, port)) continue;
           ++passed;
-          for (const policy::Process* process : {static_cast<const policy::Process*>(nullptr), static_cast<const policy::Process*>(&other)})
+          for (const policy::Process* process :
+               {static_cast<const policy::Process*>(nullptr), static_cast<const policy::Process*>(&other)})
             // `deny: dns a.test` ends the reach by that name; who has the address needs none.
             for (const char* host : {"", "b.test"})
               ASSERT_TRUE(Decided(*snapshot, process, host, address, transport, port))
