@@ -150,6 +150,8 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
       ->check(CLI::IsMember({"create", "update", "delete"}))
       ->type_name("CHANGE");
   sub->add_option("--json", explain->json, "Value in a JSON body or message, repeatable")->type_name("POINTER=VALUE");
+  sub->add_option("--body", explain->body_file, "Body of the request as it is sent")->type_name("FILE");
+  sub->add_option("--content-type", explain->content_type, "Type of that body (default: application/json)")->type_name("TYPE");
   sub->add_option("--at", explain->at, "Time of asking, RFC 3339 (default: now)")->type_name("TIME");
   AddFormat(sub, &explain->format);
   return sub;

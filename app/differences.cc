@@ -75,6 +75,8 @@ nlohmann::json BodyJson(const prover::WitnessBody& body) {
     }
     case Kind::kPush:
       return {{"kind", "push"}, {"ref", body.push.ref}, {"change", ChangeText(body.push.change)}};
+    case Kind::kLfs:
+      return {{"kind", "lfs"}, {"operation", body.lfs == policy::LfsOperation::kDownload ? "download" : "upload"}};
   }
   return nullptr;
 }

@@ -1,16 +1,20 @@
 #include "app/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "app/file.h"
 #include "app/question.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "policy/compiled.h"
 #include "policy/io/load.h"
+#include "proxy/body/body_reader.h"
+#include "proxy/spki.h"
 
 namespace sluice::app {
 namespace {
@@ -39,6 +43,13 @@ Result<Asker> ReadAsker(const ExplainOptions& options) {
       return Fail(Code::kInvalid, fmt::format("--json: `{}` is not POINTER=VALUE, as in /params/name=x", pair));
     asker.body.json.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
   }
+  if (!options.body_file.empty()) {
+    auto sent = ReadFile(options.body_file, proxy::kMaxJudgedBody);
+    if (!sent) return std::unexpected(sent.error());
+    asker.sent_body = *std::move(sent);
+  }
+  if (!options.content_type.empty() && options.body_file.empty()) return Fail(Code::kInvalid, "--content-type is that of --body");
+  asker.content_type = options.content_type;
   if (!options.by.empty()) {
     auto process = ProcessNamed(options.by, *asker.snapshot);
     if (!process) return Fail(Code::kInvalid, "--by takes an absolute path");
@@ -62,6 +73,26 @@ std::string RuleLine(const policy::RuleInfo& rule) {
   return fmt::format("{}: {}   {}", rule.allow ? "allow" : "deny", rule.text, policy::PlaceText(rule.span, rule.origin));
 }
 
+std::string ProxyLine(const policy::UpstreamProxy& proxy) {
+  using Kind = policy::UpstreamProxy::Kind;
+  const std::string_view scheme = proxy.kind == Kind::kHttp ? "http" : proxy.kind == Kind::kHttps ? "https" : "socks5";
+  const std::string place =
+      proxy.address ? Endpoint{*proxy.address, proxy.port}.ToString() : fmt::format("{}:{}", proxy.host, proxy.port);
+  return fmt::format("the upstream proxy {}, {}://{}", proxy.name, scheme, place);
+}
+
+std::string CredentialLine(const policy::Credential& credential) {
+  using Kind = policy::CredentialUse::Kind;
+  const bool certificate = credential.send.kind == Kind::kClientCertificate;
+  return fmt::format("the {} {}", certificate ? "client certificate" : "credential", credential.name);
+}
+
+std::vector<std::string> PinTexts(std::span<const std::array<uint8_t, 32>> pins) {
+  std::vector<std::string> texts;
+  for (const auto& pin : pins) texts.push_back(proxy::SpkiPinText(pin));
+  return texts;
+}
+
 std::string AnswerText(const Asker& asker, const Answer& answer) {
   const bool allowed = answer.decision.allowed;
   std::string text = fmt::format("{}  {}", allowed ? "allowed" : "denied ", Printable(answer.asked));
@@ -72,6 +103,12 @@ std::string AnswerText(const Asker& asker, const Answer& answer) {
     text += fmt::format("\n  {} {}", label, Printable(value));
   };
   if (const auto* rule = asker.snapshot->rule(answer.decision.rule)) add("by      ", RuleLine(*rule));
+  if (answer.travel) {
+    if (answer.travel->via != nullptr) add("through ", ProxyLine(*answer.travel->via));
+    if (answer.travel->credential != nullptr) add("with    ", CredentialLine(*answer.travel->credential));
+    if (const auto pins = asker.snapshot->pins(answer.travel->pinned_by); !pins.empty())
+      add("pins    ", fmt::format("{}", fmt::join(PinTexts(pins), ", ")));
+  }
   if (!answer.advice.explanation.empty()) add("why     ", answer.advice.explanation);
   const bool named = answer.advice.explanation.find("; nearest: ") != std::string::npos;
   const bool denied_by_rule = answer.decision.reason == policy::Reason::kDenyRule;
@@ -84,6 +121,14 @@ std::string AnswerText(const Asker& asker, const Answer& answer) {
   return text + '\n';
 }
 
+// What is said of where and how, for programs: absent where there is none of it.
+void AddTravel(const Asker& asker, const Travel& travel, nlohmann::json* out) {
+  if (!asker.snapshot->proxies().empty())
+    (*out)["via"] = travel.via != nullptr ? nlohmann::json(travel.via->name) : nlohmann::json(nullptr);
+  if (travel.credential != nullptr) (*out)["credential"] = travel.credential->name;
+  if (const auto pins = asker.snapshot->pins(travel.pinned_by); !pins.empty()) (*out)["pins"] = PinTexts(pins);
+}
+
 nlohmann::json RuleJson(const policy::RuleInfo& rule) {
   nlohmann::json out{{"id", rule.id},
                      {"effect", rule.allow ? "allow" : "deny"},
@@ -94,7 +139,9 @@ nlohmann::json RuleJson(const policy::RuleInfo& rule) {
   return out;
 }
 
-void PrintJson(const Asker& asker, const Answer& answer) {
+}  // namespace
+
+nlohmann::json AnswerJson(const Asker& asker, const Answer& answer) {
   nlohmann::json out{{"question", answer.asked},
                      {"allowed", answer.decision.allowed},
                      {"code", policy::ReasonText(answer.decision.reason)},
@@ -102,14 +149,13 @@ void PrintJson(const Asker& asker, const Answer& answer) {
                      {"policy", asker.snapshot->digest()}};
   if (!answer.carried.empty()) out["carried"] = answer.carried;
   if (const auto* rule = asker.snapshot->rule(answer.decision.rule)) out["rule"] = RuleJson(*rule);
+  if (answer.travel) AddTravel(asker, *answer.travel, &out);
   if (!answer.advice.explanation.empty()) out["error"] = answer.advice.explanation;
   if (const auto* rule = asker.snapshot->rule(answer.advice.nearest)) out["nearest_rule"] = RuleJson(*rule);
   if (!answer.advice.suggest.empty()) out["suggest"] = answer.advice.suggest;
   if (!answer.note.empty()) out["note"] = answer.note;
-  fmt::print("{}\n", out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
+  return out;
 }
-
-}  // namespace
 
 int RunExplain(const ExplainOptions& options) {
   const auto asker = ReadAsker(options);
@@ -123,7 +169,7 @@ int RunExplain(const ExplainOptions& options) {
     return 2;
   }
   if (options.format == OutputFormat::kJson) {
-    PrintJson(*asker, *answer);
+    fmt::print("{}\n", AnswerJson(*asker, *answer).dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("{}", AnswerText(*asker, *answer));
   }

@@ -2,12 +2,14 @@
 
 // `sluice explain FILE QUESTION`: what the policy says of one request, connection, lookup or socket, and why.
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/lint.h"
 #include "app/operation_question.h"
+#include "app/question.h"
 
 namespace sluice::app {
 
@@ -22,8 +24,13 @@ struct ExplainOptions {
   std::string ip;  ///< address that the name leads to; empty: not resolved
   AskedBody body{};
   std::vector<std::string> json{};  ///< "/pointer=value"
+  std::string body_file{};          ///< a body as it is sent; empty: none
+  std::string content_type{};       ///< its own; empty: application/json
   OutputFormat format = OutputFormat::kText;
 };
+
+/// As `--format json` and the admin API give it.
+[[nodiscard]] nlohmann::json AnswerJson(const Asker& asker, const Answer& answer);
 
 /// 0: allowed. 1: denied. 2: the file or the question is not understood, said on stderr.
 [[nodiscard]] int RunExplain(const ExplainOptions& options);

@@ -27,26 +27,6 @@ Result<std::vector<IpAddress>> HostAddresses() {
   return addresses;
 }
 
-Result<Endpoint> ParseResolver(const std::string& text) {
-  std::string host = text;
-  uint16_t port = 53;
-  const size_t colon = text.rfind(':');
-  const bool bracketed = !text.empty() && text.front() == '[';
-  if (colon != std::string::npos && (bracketed ? text[colon - 1] == ']' : text.find(':') == colon)) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
-    if (error != std::errc{} || stop != end || port == 0)
-      return Fail(Code::kInvalid, fmt::format("--resolver {}: the port is not a number from 1 to 65535", text));
-    host = text.substr(0, colon);
-  }
-  if (bracketed && host.size() > 2 && host.back() == ']') host = host.substr(1, host.size() - 2);
-  const auto address = IpAddress::Parse(host);
-  if (!address)
-    return Fail(Code::kInvalid,
-                fmt::format("--resolver {}: not an IP address (write 1.1.1.1, 1.1.1.1:5353 or [2606::1]:53)", text));
-  return Endpoint{*address, port};
-}
-
 Result<DescriptorRoom> RoomFor(uint64_t limit) {
   constexpr uint64_t kMost = 1 << 20;
   constexpr int kLeastKept = 64;

@@ -13,9 +13,6 @@ namespace sluice::app {
 /// Every address of this network namespace's interfaces: special to the address guard.
 [[nodiscard]] Result<std::vector<IpAddress>> HostAddresses();
 
-/// "1.1.1.1", "1.1.1.1:5353", "::1", "[::1]:53"; port 53 where none is written.
-[[nodiscard]] Result<Endpoint> ParseResolver(const std::string& text);
-
 /// Descriptors without which a run does not start.
 inline constexpr int kMinDescriptors = 256;
 

@@ -10,11 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "app/administration.h"
 #include "app/commands.h"
 #include "app/completion.h"
 #include "app/exit_code.h"
 #include "app/proxy.h"
 #include "app/run.h"
+#include "app/sidecar.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/stderr_lines.h"
@@ -25,6 +27,7 @@ namespace {
 using sluice::app::ProxyOptions;
 using sluice::app::RunOptions;
 using sluice::app::ServedOptions;
+using sluice::app::SidecarOptions;
 
 constexpr const char* kAbout =
     "sluice: an egress policy proxy. A workload runs with no network of its own; what it reaches is what the policy says.";
@@ -52,6 +55,19 @@ random (openssl rand -hex 32). Clients send it as the password of NAME, or as Be
 
 Exit code: 0 after SIGTERM or SIGINT; 2 bad input, 4 this machine lacks a needed feature, 5 the proxy failed.
 SIGHUP or a change of the policy file reloads it, and SIGHUP the tokens.)";
+
+constexpr const char* kSidecarExamples = R"(
+Examples:
+  sluice sidecar --policy policy.yaml --ca-out /shared/ca.pem
+  sluice sidecar --policy policy.yaml --resolver 10.96.0.10 --stub-domain cluster.local=10.96.0.10 --no-inbound
+  sluice sidecar --policy policy.yaml --dry-run
+
+Fences every other process of the network namespace it runs in: names by its resolver, TCP by its proxy, the rest dropped. Needs
+CAP_NET_ADMIN. The fence stays, shut, when the sidecar ends; `nft delete table inet sluice; nft delete table netdev sluice_egress`
+takes it away.
+
+Exit code: 0 after SIGTERM or SIGINT; 2 bad input, 4 this machine lacks a needed feature, 5 the sidecar failed.
+SIGHUP or a change of the policy file reloads it.)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -103,7 +119,10 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
       ->allow_extra_args(false);
   sub->add_option("--audit", served->audit, "Append one JSON line per decision and exchange to FILE")->type_name("FILE");
   sub->add_option("--resolver", served->resolvers, "Upstream DNS server; repeatable (default: the host's)")
-      ->type_name("IP[:PORT]")
+      ->type_name("[tls://]IP[:PORT][#NAME]")
+      ->allow_extra_args(false);
+  sub->add_option("--stub-domain", served->stub_domains, "Servers of its own for a domain and all below it; repeatable")
+      ->type_name("DOMAIN=SERVER[,SERVER...]")
       ->allow_extra_args(false);
   sub->add_option("--upstream-ca", served->upstream_ca, "Trust these roots (PEM) for upstreams, beside the system's; repeatable")
       ->type_name("FILE")
@@ -176,6 +195,31 @@ CLI::App* AddProxy(CLI::App& app, ProxyOptions* proxy, bool* verbose) {
   return sub;
 }
 
+CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
+  CLI::App* sub = app.add_subcommand("sidecar", "Fence every other process of this network namespace");
+  sub->footer(kSidecarExamples);
+  AddServed(sub, sidecar, "sidecar");
+  sluice::app::AddAdmin(sub, &sidecar->admin);
+  sub->add_option("--ca-out", sidecar->ca_out, "Write the authority's certificate (PEM), which the workload is to trust, to FILE")
+      ->type_name("FILE");
+  sub->add_option("--bundle-out", sidecar->bundle_out, "Write the system's roots with that certificate behind them to FILE")
+      ->type_name("FILE");
+  sub->add_option("--processes", sidecar->processes,
+                  "Whether other processes can be told apart, for rules with `by`: auto (default), seen or unseen")
+      ->check(CLI::IsMember({"auto", "seen", "unseen"}))
+      ->type_name("HOW");
+  sub->add_flag("--no-inbound", sidecar->no_inbound, "Drop new connections from outside (probes, too)");
+  sub->add_option("--proxy-port", sidecar->proxy_port, "Port of lo that TCP is redirected to (default: the kernel's choice)")
+      ->type_name("PORT");
+  sub->add_option("--dns-port", sidecar->dns_port, "Port of lo that lookups are redirected to (default: the kernel's choice)")
+      ->type_name("PORT");
+  sub->add_flag("--dry-run", sidecar->dry_run, "Print the fence's rules as nft(8) reads them, and end");
+  sub->add_option("--drain", sidecar->drain, "At SIGTERM, let open connections end for this long (default: 10s)")
+      ->type_name("DURATION");
+  sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  return sub;
+}
+
 // An empty value is most often a variable that was not set, and would be taken for an option that was not given.
 void RefuseEmptyValues(CLI::App& app) {
   for (CLI::App* sub : app.get_subcommands({})) {
@@ -213,6 +257,9 @@ int Main(std::vector<std::string> arguments) {
   const CLI::App* run_command = AddRun(app, &run, &verbose);
   ProxyOptions proxy;
   const CLI::App* proxy_command = AddProxy(app, &proxy, &verbose);
+  SidecarOptions sidecar;
+  const CLI::App* sidecar_command = AddSidecar(app, &sidecar, &verbose);
+  const auto [health_command, ask_health] = sluice::app::AddHealth(app);
   const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
@@ -241,6 +288,8 @@ int Main(std::vector<std::string> arguments) {
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
   if (run_command->parsed()) return sluice::app::Run(run);
   if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
+  if (sidecar_command->parsed()) return sluice::app::RunSidecar(sidecar);
+  if (health_command->parsed()) return ask_health();
   for (const auto& [sub, act] : commands)
     if (sub->parsed()) return act();
   return sluice::app::PrintCompletion(shell);

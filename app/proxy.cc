@@ -1,17 +1,12 @@
 #include "app/proxy.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 #include "app/exit_code.h"
@@ -20,7 +15,8 @@
 #include "app/own_authority.h"
 #include "app/proxy_listener.h"
 #include "app/reload.h"
-#include "app/run.h"
+#include "app/sd_notify.h"
+#include "app/service.h"
 #include "app/trust.h"
 #include "base/log.h"
 #include "policy/compiled.h"
@@ -33,8 +29,6 @@ namespace sluice::app {
 namespace {
 
 constexpr std::string_view kCommand = "sluice proxy";
-constexpr std::chrono::milliseconds kDrain{10'000};
-constexpr std::chrono::milliseconds kDrainLook{50};
 
 bool IsLoopbackOnly(const ListenAddress& address) {
   static const Cidr kV4 = Cidr::Of(IpAddress::FromV4(0x7f000000), 8);
@@ -53,7 +47,7 @@ struct Plan {
   std::shared_ptr<proxy::CurrentTokens> tokens;
   /// Of no workload whose trees could be known: what clients may read is for whoever sets them up.
   std::shared_ptr<proxy::SecretStore> secrets = std::make_shared<proxy::SecretStore>(proxy::SecretStoreOptions{});
-  std::chrono::milliseconds drain = kDrain;
+  std::chrono::milliseconds drain{};
   bool attributes = true;  ///< some client's process may be seen
 };
 
@@ -129,12 +123,9 @@ Result<Plan> MakePlan(const ProxyOptions& options) {
     if (!address) return std::unexpected(address.error());
     plan.listen.push_back(*std::move(address));
   }
-  if (!options.drain.empty()) {
-    const auto drain = ParseDuration(options.drain);
-    if (!drain)
-      return Fail(Code::kInvalid, fmt::format("--drain {}: write a duration such as 250ms, 30s, 5m or 1h", options.drain));
-    plan.drain = *drain;
-  }
+  auto drain = ParseDrain(options.drain);
+  if (!drain) return std::unexpected(drain.error());
+  plan.drain = *drain;
   auto labels = ParseLabels(options.labels);
   if (!labels) return std::unexpected(labels.error());
   plan.labels = *std::move(labels);
@@ -182,39 +173,6 @@ void TellUnjudgeable(const policy::Snapshot& snapshot, const Plan& plan) {
   for (const std::string& path : snapshot.UnixPaths()) LogWarn("`unix {}`: no client can reach it through a proxy", path);
 }
 
-// A new file beside the old one, renamed over it: nobody reads half of it.
-Result<void> WriteOut(const std::string& path, const std::string& text) {
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
-  unlink(fresh.c_str());
-  const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file) return FailErrno(fmt::format("cannot write {}", path), errno);
-  (void)fchmod(file.get(), 0644);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = write(file.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int error = errno;
-      unlink(fresh.c_str());
-      return FailErrno(fmt::format("cannot write {}", path), error);
-    }
-    done += static_cast<size_t>(n);
-  }
-  if (rename(fresh.c_str(), path.c_str()) == 0) return {};
-  const int error = errno;
-  unlink(fresh.c_str());
-  return FailErrno(fmt::format("cannot write {}", path), error);
-}
-
-Result<void> WriteAuthority(const ProxyOptions& options, const std::string& pem) {
-  if (!options.ca_out.empty())
-    if (auto written = WriteOut(options.ca_out, pem); !written) return written;
-  if (options.bundle_out.empty()) return {};
-  auto bundle = ExtendedBundle(pem);
-  if (!bundle) return std::unexpected(bundle.error());
-  return WriteOut(options.bundle_out, *bundle);
-}
-
 std::string UrlOf(const ListenAddress& address, bool tls) {
   if (!address.unix_path.empty()) return "unix:" + address.unix_path;
   Endpoint shown = address.endpoint;
@@ -255,57 +213,15 @@ void Announce(const ProxyOptions& options, const ProxyListener& listener, const 
   std::string where;
   for (const ListenAddress& address : listener.addresses())
     where += (where.empty() ? "" : " ") + UrlOf(address, !options.tls_certificate.empty());
-  LogInfo(
-      "ready  policy {}  {} rule{}  {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
-      snapshot.rules().size() == 1 ? "" : "s", where,
-      snapshot.mode() == policy::Mode::kAudit ? "  mode audit: nothing is refused but bad addresses and protocol faults" : "");
-}
-
-// SIGHUP is the watcher's; these are the main thread's.
-sigset_t EndSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
-
-void BlockSignals() {
-  sigset_t blocked = EndSignals();
-  sigaddset(&blocked, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-}
-
-// True: a second signal came, and it means now.
-bool WaitForSignal(std::optional<std::chrono::milliseconds> longest) {
-  const sigset_t signals = EndSignals();
-  if (!longest) {
-    int number = 0;
-    while (sigwait(&signals, &number) != 0) {
-    }
-    return true;
-  }
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(*longest);
-  const timespec time{seconds.count(), std::chrono::nanoseconds(*longest - seconds).count()};
-  return sigtimedwait(&signals, nullptr, &time) > 0;
-}
-
-void Drain(const ProxyOptions& options, std::chrono::milliseconds longest, proxy::Engine& engine) {
-  engine.Drain();
-  const auto deadline = std::chrono::steady_clock::now() + longest;
-  const size_t open = engine.Open();
-  if (open != 0 && !options.quiet) LogInfo("ending: {} connection{} open", open, open == 1 ? "" : "s");
-  while (engine.Open() != 0 && std::chrono::steady_clock::now() < deadline) {
-    if (WaitForSignal(kDrainLook)) return;
-    engine.Drain();
-  }
+  LogInfo("ready  policy {}  {} rule{}  {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
+          snapshot.rules().size() == 1 ? "" : "s", where, AuditModeRemark(snapshot));
 }
 
 Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& plan) {
   auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return snapshot;
-  if (auto read = plan.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
+  if (auto read = plan.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read)
+    return std::unexpected(read.error());
   if (plan.tokens != nullptr) {
     auto tokens = ReadTokens(options.tokens);
     if (!tokens) return std::unexpected(tokens.error());
@@ -317,7 +233,7 @@ Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& p
 
 Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& listener, audit::Writer& writer) {
   policy::CurrentPolicy policy(plan.snapshot);
-  if (auto written = WriteAuthority(options, plan.engine.authority->pem()); !written) return written;
+  if (auto written = WriteAuthority(options.ca_out, options.bundle_out, plan.engine.authority->pem()); !written) return written;
   plan.secrets->Watch();
   for (const ListenAddress& address : listener.addresses())
     if (address.unix_path.empty()) plan.clients->own.push_back(address.endpoint);
@@ -335,9 +251,11 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
     std::fflush(stdout);
   }
   Announce(options, listener, *plan.snapshot);
-  (void)WaitForSignal(std::nullopt);
+  NotifyService("READY=1");
+  (void)WaitForEnd(std::nullopt);
+  NotifyService("STOPPING=1");
   listener.Stop();
-  Drain(options, plan.drain, **engine);
+  DrainEngine(**engine, plan.drain, options.quiet);
   return {};
 }
 
@@ -345,7 +263,7 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
 
 int RunProxy(const ProxyOptions& options) {
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
-  BlockSignals();
+  BlockServiceSignals();
   const auto room = RaiseDescriptorLimit();
   if (!room) return Report(room.error());
   auto plan = MakePlan(options);

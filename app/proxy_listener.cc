@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,8 +20,6 @@ namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:";
 constexpr int kBacklog = 4096;
-constexpr int kAcceptedPerTurn = 64;
-constexpr int kExhaustedPauseMs = 20;  // out of descriptors: what is queued waits
 
 bool IsLoopback(const IpAddress& address) {
   static const Cidr kV4 = Cidr::Of(IpAddress::FromV4(0x7f000000), 8);
@@ -112,16 +108,22 @@ Result<ListenAddress> ParseListen(const std::string& text) {
   return address;
 }
 
+Result<UniqueFd> ListenAt(ListenAddress* address) {
+  return address->unix_path.empty() ? ListenTcp(&address->endpoint) : ListenUnix(address->unix_path);
+}
+
 Result<std::unique_ptr<ProxyListener>> ProxyListener::Open(const std::vector<ListenAddress>& addresses) {
   std::unique_ptr<ProxyListener> listener(new ProxyListener);
+  std::vector<UniqueFd> sockets;
   for (ListenAddress address : addresses) {
-    auto socket = address.unix_path.empty() ? ListenTcp(&address.endpoint) : ListenUnix(address.unix_path);
+    auto socket = ListenAt(&address);
     if (!socket) return std::unexpected(socket.error());
-    listener->listeners_.push_back(*std::move(socket));
+    sockets.push_back(*std::move(socket));
     listener->addresses_.push_back(std::move(address));
   }
-  listener->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
-  if (!listener->stop_) return FailErrno("cannot make an event descriptor", errno);
+  auto loop = AcceptLoop::Create(std::move(sockets));
+  if (!loop) return std::unexpected(loop.error());
+  listener->loop_ = *std::move(loop);
   return listener;
 }
 
@@ -141,51 +143,24 @@ Result<void> ProxyListener::Start(proxy::Engine& engine, const policy::CurrentPo
     if (!processes) return std::unexpected(processes.error());
     processes_ = *std::move(processes);
   }
-  thread_ = std::thread([this] { Loop(); });
+  loop_->Start([this](UniqueFd socket, const sockaddr_storage& from, socklen_t size) { Take(std::move(socket), from, size); });
   return {};
 }
 
 void ProxyListener::Stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(stop_.get(), &one, sizeof one);
-  if (thread_.joinable()) thread_.join();
-  listeners_.clear();
+  if (loop_) loop_->Stop();
 }
 
-void ProxyListener::Loop() {
-  std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}};
-  for (const UniqueFd& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
-  for (;;) {
-    if (poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return;
-    if (waits.front().revents != 0) return;
-    for (size_t i = 0; i < listeners_.size(); ++i)
-      if (waits[i + 1].revents != 0) AcceptAll(listeners_[i]);
+void ProxyListener::Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size) {
+  proxy::Client client;
+  client.id = ++next_id_;
+  if (from.ss_family != AF_UNIX) {
+    client.source = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
+    if (!client.source) return;
   }
-}
-
-void ProxyListener::AcceptAll(const UniqueFd& listener) {
-  for (int turn = 0; turn < kAcceptedPerTurn; ++turn) {
-    sockaddr_storage from{};
-    socklen_t size = sizeof from;
-    UniqueFd socket(accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        pollfd stop{stop_.get(), POLLIN, 0};
-        poll(&stop, 1, kExhaustedPauseMs);
-      }
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return;
-    }
-    proxy::Client client;
-    client.id = ++next_id_;
-    if (from.ss_family != AF_UNIX) {
-      client.source = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
-      if (!client.source) continue;
-    }
-    client.process = WhoseIs(socket, client.source);
-    client.socket = std::move(socket);
-    engine_->AcceptClient(std::move(client));
-  }
+  client.process = WhoseIs(socket, client.source);
+  client.socket = std::move(socket);
+  engine_->AcceptClient(std::move(client));
 }
 
 policy::ProcessPtr ProxyListener::WhoseIs(const UniqueFd& socket, const std::optional<Endpoint>& source) {

@@ -3,12 +3,11 @@
 // Where clients of `sluice proxy` come in: TCP addresses and UNIX sockets, one thread that accepts, finds out whose connection it
 // is, and hands it to the engine.
 
-#include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "app/accept_loop.h"
 #include "base/ip.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -24,6 +23,9 @@ struct ListenAddress {
   Endpoint endpoint{};
 };
 [[nodiscard]] Result<ListenAddress> ParseListen(const std::string& text);
+/// Binds and listens, close-on-exec and non-blocking; fills in the port that the kernel chose. As ProxyListener::Open says of
+/// UNIX sockets.
+[[nodiscard]] Result<UniqueFd> ListenAt(ListenAddress* address);
 
 class ProxyListener {
  public:
@@ -48,14 +50,11 @@ class ProxyListener {
 
  private:
   ProxyListener() = default;
-  void Loop();
-  void AcceptAll(const UniqueFd& listener);
+  void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size);
   [[nodiscard]] policy::ProcessPtr WhoseIs(const UniqueFd& socket, const std::optional<Endpoint>& source);
 
   std::vector<ListenAddress> addresses_;
-  std::vector<UniqueFd> listeners_;
-  UniqueFd stop_;
-  std::thread thread_;
+  std::unique_ptr<AcceptLoop> loop_;
   proxy::Engine* engine_ = nullptr;
   const policy::CurrentPolicy* policy_ = nullptr;
   std::unique_ptr<supervisor::ClientProcesses> processes_;

@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "policy/compiled.h"
+#include "policy/credential.h"
 #include "policy/host_pattern.h"
 #include "policy/io/executables.h"
+#include "policy/no_proxy.h"
 #include "policy/rule_text.h"
 #include "policy/target.h"
+#include "proxy/body/body_reader.h"
 
 namespace sluice::app {
 namespace {
@@ -61,6 +64,30 @@ std::string PlaceText(const Place& place) {
   return host.find(':') == std::string::npos ? host : fmt::format("[{}]", host);
 }
 
+// The proxy that the decision leads through; null: directly.
+const policy::UpstreamProxy* ProxyOf(const Asker& asker, const Place& place, const policy::Decision& decision) {
+  const auto& proxies = asker.snapshot->proxies();
+  if (decision.via >= proxies.size()) return nullptr;
+  const policy::UpstreamProxy& proxy = proxies[decision.via];
+  const IpAddress literal = place.query.address.value_or(IpAddress());
+  return policy::IsExcepted(proxy, place.query.host, literal, place.query.port) ? nullptr : &proxy;
+}
+
+// A name that goes through a proxy is looked up there: its address is known to nobody here, whatever the question says of it.
+constexpr std::string_view kLookedUpThere =
+    "the upstream proxy looks the name up: rules with `ip` are judged as for an address that nobody knows";
+
+void SetTravel(const Asker& asker, const Place& place, Answer* answer) {
+  const policy::Decision& decision = answer->decision;
+  if (!decision.allowed) return;
+  Travel travel;
+  travel.via = ProxyOf(asker, place, decision);
+  if (decision.credential < asker.snapshot->credentials().size())
+    travel.credential = &asker.snapshot->credentials()[decision.credential];
+  travel.pinned_by = decision.pinned_by;
+  answer->travel = travel;
+}
+
 // Without a lookup there is no connection by name, whatever a rule by address would say.
 void RefuseUnknownName(const Asker& asker, const Place& place, Answer* answer) {
   if (!answer->decision.allowed || answer->decision.audit_only || place.query.host.empty()) return;
@@ -71,6 +98,7 @@ void RefuseUnknownName(const Asker& asker, const Place& place, Answer* answer) {
   if (verdict.verdict == policy::NameVerdict::kAllow) return;
   answer->decision = verdict.decision;
   answer->carried.clear();
+  answer->travel.reset();
   answer->advice = asker.snapshot->AdviseName(name, verdict);
 }
 
@@ -101,7 +129,14 @@ Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Tra
   if (!place) return std::unexpected(place.error());
   place->query.host = place->host;
   place->query.transport = transport;
-  const auto verdict = asker.snapshot->DecideConnect(place->query);
+  auto verdict = asker.snapshot->DecideConnect(place->query);
+  const bool opaque = verdict.allowed() && verdict.verdict != ConnectVerdict::kInspect;
+  const bool remote = opaque && !place->host.empty() && ProxyOf(asker, *place, verdict.decision) != nullptr;
+  if (remote) {
+    place->query.address.reset();
+    place->query.remote = true;
+    verdict = asker.snapshot->DecideConnect(place->query);
+  }
   Answer answer{
       fmt::format("{} {}:{}", transport == policy::Transport::kUdp ? "udp" : "connect", PlaceText(*place), place->query.port),
       verdict.decision,
@@ -109,7 +144,9 @@ Result<Answer> AskConnect(const Asker& asker, std::string_view text, policy::Tra
       {}};
   if (verdict.allowed()) answer.carried = verdict.verdict == ConnectVerdict::kInspect ? "inspected" : "opaque";
   if (!verdict.allowed() || verdict.decision.audit_only) answer.advice = asker.snapshot->AdviseConnect(place->query, verdict);
-  NoteAddress(asker, *place, &answer);
+  if (opaque) SetTravel(asker, *place, &answer);
+  if (remote && !verdict.allowed()) answer.note = kLookedUpThere;
+  if (!remote) NoteAddress(asker, *place, &answer);
   RefuseUnknownName(asker, *place, &answer);
   return answer;
 }
@@ -129,8 +166,30 @@ Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::s
   Answer answer;
   answer.asked =
       fmt::format("{} {}://{}{}{}", method, cleartext ? "http" : "https", PlaceText(place), port, target.ForUpstream());
-  const policy::RequestQuery request{place.query, scheme, method, &target, parts.headers, parts.upgrade, parts.body};
-  answer.decision = asker.snapshot->DecideRequest(request);
+  policy::RequestQuery request{place.query, scheme, method, &target, parts.headers, parts.upgrade, parts.body};
+  policy::RequestBody read;
+  const auto decide = [&] {
+    request.body = parts.body;
+    policy::Decision decision = asker.snapshot->DecideRequest(request);
+    if (decision.body_needed == 0 || !asker.sent_body) return decision;
+    read =
+        proxy::ReadBody(decision.body_needed, {method, request.headers, target.query, asker.sent_body->size()}, *asker.sent_body);
+    request.body = &read;
+    return asker.snapshot->DecideRequest(request);
+  };
+  // Which proxy it is, each allow that may cover the request says, whatever the address.
+  bool remote = false;
+  if (!asker.snapshot->proxies().empty() && !place.host.empty()) {
+    request.connection.address.reset();
+    const policy::Decision way = decide();
+    remote = way.allowed && ProxyOf(asker, place, way) != nullptr;
+    if (!remote) request.connection.address = place.query.address;
+  }
+  if (remote) {
+    place.query.address.reset();
+    place.query.remote = request.connection.remote = true;
+  }
+  answer.decision = decide();
   if (answer.decision.body_needed != 0) answer.note = OpenBody(answer.decision.body_needed);
   const auto connect = asker.snapshot->DecideConnect(place.query);
   if (answer.decision.allowed && connect.allowed()) {
@@ -138,7 +197,10 @@ Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::s
   }
   if (!answer.decision.allowed || answer.decision.audit_only)
     answer.advice = asker.snapshot->AdviseRequest(request, answer.decision);
-  NoteAddress(asker, place, &answer);
+  if (remote && answer.decision.allowed && !connect.allowed()) answer.decision = connect.decision;
+  SetTravel(asker, place, &answer);
+  if (remote && !answer.decision.allowed) answer.note = kLookedUpThere;
+  if (!remote) NoteAddress(asker, place, &answer);
   RefuseUnknownName(asker, place, &answer);
   return answer;
 }
@@ -167,6 +229,8 @@ Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_v
 
 // The request that an operation makes, in the operation's own words.
 Result<Answer> AskOperation(const Asker& asker, std::string_view verb, std::string_view rest) {
+  if (asker.sent_body)
+    return Fail(Code::kInvalid, "a body goes with `METHOD URL` or `git receive-pack`, not with what it is for");
   const auto operation = ReadOperation(verb, rest, asker.body);
   if (!operation) return std::unexpected(operation.error());
   const policy::RequestBody* body = operation->body ? &*operation->body : nullptr;
@@ -262,8 +326,11 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   if (const std::string_view near = policy::Nearest(first, kNotAVerb); !near.empty())
     return Fail(Code::kInvalid, fmt::format("unknown verb `{}`; did you mean `{}`?", first, near));
   const auto body = JsonBody(asker.body);
-  static constexpr policy::HeaderView kJson[] = {{"content-type", "application/json"}};
-  return body ? AskUrl(asker, first, rest, {.headers = kJson, .body = &*body}) : AskUrl(asker, first, rest, {});
+  if (body && asker.sent_body) return Fail(Code::kInvalid, "either the body or what is in it");
+  const std::string type = asker.content_type.empty() ? "application/json" : asker.content_type;
+  const policy::HeaderView headers[] = {{"content-type", type}};
+  if (asker.sent_body) return AskUrl(asker, first, rest, {.headers = headers});
+  return body ? AskUrl(asker, first, rest, {.headers = headers, .body = &*body}) : AskUrl(asker, first, rest, {});
 }
 
 Result<policy::Process> ProcessNamed(const std::string& path, const policy::Snapshot& snapshot) {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/ip.h"
 #include "base/result.h"
+#include "policy/credential.h"
 #include "policy/snapshot.h"
 
 namespace sluice::app {
@@ -24,8 +25,17 @@ struct Asker {
   std::optional<policy::Process> process{};  ///< nothing: unknown
   std::optional<IpAddress> address{};        ///< where the name leads; nothing: not resolved
   AskedBody body{};
+  std::optional<std::string> sent_body{};  ///< the body as it is sent, to be read as the enforcer reads it
+  std::string content_type{};              ///< of sent_body; empty: application/json, or git's own for a push
 
   [[nodiscard]] const policy::Process* who() const { return process ? &*process : nullptr; }
+};
+
+/// The way that an allowed request or connection leaves by.
+struct Travel {
+  const policy::UpstreamProxy* via = nullptr;  ///< into the snapshot; null: directly
+  const policy::Credential* credential = nullptr;
+  policy::RuleRef pinned_by = policy::RuleRef::kNone;
 };
 
 struct Answer {
@@ -34,6 +44,7 @@ struct Answer {
   std::string carried{};  ///< "opaque", "inspected", or nothing
   policy::Advice advice{};
   std::string note{};
+  std::optional<Travel> travel{};  ///< of what is allowed and leaves by a connection
 };
 
 /// kInvalid where the question is not understood; the message says what is wrong with it.

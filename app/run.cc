@@ -179,7 +179,8 @@ std::string TrustedBy(const supervisor::LaunchSpec& spec) {
   const auto has = [&spec](std::string_view end) {
     return std::ranges::any_of(spec.overlays, [&](const auto& overlay) { return overlay.path.ends_with(end); });
   };
-  return fmt::format("curl git node python{}{}", has("/cacerts") ? " java" : "", has("/zz-sluice-authority.json") ? " chromium" : "");
+  return fmt::format("curl git node python{}{}", has("/cacerts") ? " java" : "",
+                     has("/zz-sluice-authority.json") ? " chromium" : "");
 }
 
 void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::Snapshot& snapshot) {

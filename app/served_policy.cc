@@ -9,6 +9,7 @@
 #include "app/host.h"
 #include "base/log.h"
 #include "base/stderr_lines.h"
+#include "dns/lease.h"
 #include "policy/compiled.h"
 #include "policy/credential.h"
 #include "policy/io/load.h"
@@ -33,6 +34,25 @@ void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) 
   }
   LogInfo("{} is {}: {} rules, {} more remarks (sluice lint {})", options.policy, compiled.origin, compiled.rules.size(), rest,
           options.policy);
+}
+
+// What loads everywhere, and could not take effect here.
+Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where) {
+  for (const policy::RuleRef ref : snapshot.UdpRules()) {
+    const policy::RuleInfo* rule = snapshot.rule(ref);
+    std::string why = fmt::format("`{}` carries no UDP but DNS, so this rule could never take effect; remove it", command);
+    if (where == ServedIn::kSidecar) why = dns::WhyUnleasable(snapshot, ref);
+    if (!why.empty()) return std::unexpected(Error{Code::kInvalid, fmt::format("`{}`: {}", rule->text, why), 0, rule->span});
+  }
+  const policy::Settings& settings = snapshot.settings();
+  if (settings.dns == policy::DnsMode::kReal && where != ServedIn::kSidecar)
+    return std::unexpected(
+        Error{Code::kInvalid,
+              fmt::format("`dns: real` is for `sluice sidecar` alone: `{}` knows each connection by an address "
+                          "that stands for its name; remove it",
+                          command),
+              0, settings.dns_at});
+  return {};
 }
 
 // Read by each handshake with the proxy; a name mistyped is better told at once.
@@ -62,7 +82,7 @@ Result<void> CheckPolicyNamed(const ServedOptions& options) {
   return Fail(Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME");
 }
 
-Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command) {
+Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command, ServedIn where) {
   policy::LoadOptions load;
   load.extra_allows = options.allows;
   load.extra_presets = options.presets;
@@ -71,13 +91,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   load.default_proxy = *std::move(via);
   auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
   if (!snapshot) return snapshot;
-  if (const auto udp = (*snapshot)->UdpRules(); !udp.empty()) {
-    const policy::RuleInfo* rule = (*snapshot)->rule(udp.front());
-    return std::unexpected(Error{
-        Code::kInvalid,
-        fmt::format("`{}`: `{}` carries no UDP but DNS, so this rule could never take effect; remove it", rule->text, command), 0,
-        rule->span});
-  }
+  if (auto servable = CheckServable(**snapshot, command, where); !servable) return std::unexpected(servable.error());
   if (auto rooted = CheckProxyRoots(**snapshot); !rooted) return std::unexpected(rooted.error());
   for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
     LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
@@ -100,14 +114,20 @@ Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::st
 Result<proxy::EngineOptions> MakeEngineOptions(const ServedOptions& options) {
   proxy::EngineOptions engine;
   for (const std::string& text : options.resolvers) {
-    auto resolver = ParseResolver(text);
-    if (!resolver) return std::unexpected(resolver.error());
-    engine.resolvers.push_back(*resolver);
+    auto server = dns::ParseUpstreamServer(text);
+    if (!server) return Fail(server.error().code, "--resolver " + server.error().message);
+    engine.lookups.servers.push_back(*std::move(server));
+  }
+  for (const std::string& text : options.stub_domains) {
+    auto stub = dns::ParseStubDomain(text);
+    if (!stub) return Fail(stub.error().code, "--stub-domain " + stub.error().message);
+    engine.lookups.stubs.push_back(*std::move(stub));
   }
   for (const std::string& file : options.upstream_ca) {
     if (auto content = ReadFile(file); !content)
       return Fail(Code::kInvalid, fmt::format("--upstream-ca: {}", content.error().message));
     engine.upstream_ca_files.push_back(Absolute(file));
+    engine.lookups.tls_roots.push_back(engine.upstream_ca_files.back());
   }
   auto addresses = HostAddresses();
   if (!addresses) return std::unexpected(addresses.error());

@@ -2,6 +2,7 @@
 
 // What `run` and `proxy` have in common: which policy is served, where records go, how upstreams are found and trusted.
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -16,11 +17,12 @@
 namespace sluice::app {
 
 struct ServedOptions {
-  std::string policy;                  ///< file; may be empty when there are allows or presets
-  std::vector<std::string> allows;     ///< --allow
-  std::vector<std::string> presets;    ///< --preset
-  std::string audit;                   ///< file; empty: none
-  std::vector<std::string> resolvers;  ///< "IP" or "IP:PORT"
+  std::string policy;                     ///< file; may be empty when there are allows or presets
+  std::vector<std::string> allows;        ///< --allow
+  std::vector<std::string> presets;       ///< --preset
+  std::string audit;                      ///< file; empty: none
+  std::vector<std::string> resolvers;     ///< as dns::ParseUpstreamServer reads them
+  std::vector<std::string> stub_domains;  ///< "DOMAIN=SERVER[,SERVER...]"
   std::vector<std::string> upstream_ca;
   std::string ca_cert;  ///< PEM file of an authority of the user's own; empty: one is made
   std::string ca_key;
@@ -36,9 +38,16 @@ struct ServedOptions {
 /// An error where no policy is named at all.
 [[nodiscard]] Result<void> CheckPolicyNamed(const ServedOptions& options);
 
-/// Loads it, and says what in it will not do what its author thinks. `command`, "sluice run", carries no UDP: a rule for that is
-/// an error.
-[[nodiscard]] Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command);
+/// Where a policy is served, and so what of it can take effect.
+enum class ServedIn : uint8_t {
+  kCapture,  ///< no UDP but DNS, and no true addresses
+  kSidecar,  ///< UDP by the kernel's sets
+};
+
+/// Loads it, and says what in it will not do what its author thinks. What could never take effect where `command` ("sluice run")
+/// serves it is an error.
+[[nodiscard]] Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command,
+                                                     ServedIn where = ServedIn::kCapture);
 
 /// "k=v" each.
 [[nodiscard]] Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels);

@@ -25,7 +25,8 @@ constexpr const char* kBundlePath = "/run/sluice/ca-bundle.pem";
 constexpr const char* kSystemBundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
                                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 constexpr const char* kJavaStores[] = {"/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"};
-// Settings that Chromium and Chrome read beside their administrator's, of which the last in the alphabet wins. Only where there are any.
+// Settings that Chromium and Chrome read beside their administrator's, of which the last in the alphabet wins. Only where there
+// are any.
 struct BrowserSettings {
   const char* folder;
   const char* file;

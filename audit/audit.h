@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "audit/tap.h"
 #include "base/result.h"
 #include "policy/event.h"
 
@@ -21,6 +22,7 @@ struct Options {
   std::string sandbox;  ///< --name
   std::map<std::string, std::string> labels{};
   size_t queue = 16384;  ///< records; without room Record is false
+  Tap* tap = nullptr;    ///< looks on; outlives the writer
 };
 
 struct Totals {

@@ -48,6 +48,8 @@ Message Denied(const Query& query, std::string_view why) {
   return response;
 }
 
+Message Refused(const Query& query, std::string_view why) { return Failed(query, Rcode::kRefused, Ede::kBlocked, why); }
+
 Message NoData(const Query& query, std::string_view why) {
   Message response = Base(query);
   AddSoa(&response, query);
@@ -101,10 +103,10 @@ Message MinimalAny(const Query& query) {
 
 namespace internal {
 
-std::optional<Name> SvcbTarget(const Record& record) {
+std::optional<ServiceTarget> SvcbTarget(const Record& record) {
   const auto svcb = ParseSvcb(Octets(record.rdata));
   if (!svcb) return std::nullopt;
-  return svcb->target.is_root() ? record.owner : svcb->target;
+  return ServiceTarget{svcb->target.is_root() ? record.owner : svcb->target, PortOf(*svcb)};
 }
 
 Message RelayedRecords(const Query& query, const Message& upstream) {

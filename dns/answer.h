@@ -22,6 +22,8 @@ inline constexpr size_t kMaxRelayed = 100;  ///< records of one relayed answer
 
 /// A denied name: NXDOMAIN, a SOA of 5 s, EDE 15 with `why` where the client speaks EDNS.
 [[nodiscard]] Message Denied(const Query& query, std::string_view why);
+/// The same as REFUSED, which speaks of the asking and not of the name.
+[[nodiscard]] Message Refused(const Query& query, std::string_view why);
 /// Nothing of this type, and no word about what lies below the name (RFC 8020). `why` empty: not a denial, no EDE.
 [[nodiscard]] Message NoData(const Query& query, std::string_view why);
 /// Addresses exist and none may be told: NODATA with EDE 17, since the name itself is allowed.
@@ -39,14 +41,18 @@ enum class TargetVerdict : uint8_t { kAllowed, kForbidden };
 
 /// An upstream answer of another type, written afresh: records of the asked type at the end of the CNAME chain, under the
 /// question's own name; TTLs clamped; SVCB and HTTPS stripped, and dropped whole where `judge` forbids their target.
-/// `judge` is called with canonical names.
+/// `judge` is called with a canonical name, and the port where the record names one.
 template <class Judge>
 [[nodiscard]] Message Relayed(const Query& query, const Message& upstream, Judge&& judge);
 
 namespace internal {
 [[nodiscard]] Message RelayedRecords(const Query& query, const Message& upstream);
-/// The name a SVCB or HTTPS record leads to; the owner where it names itself.
-[[nodiscard]] std::optional<Name> SvcbTarget(const Record& record);
+/// Where a SVCB or HTTPS record leads; the owner where it names itself.
+struct ServiceTarget {
+  Name name;
+  std::optional<uint16_t> port{};
+};
+[[nodiscard]] std::optional<ServiceTarget> SvcbTarget(const Record& record);
 }  // namespace internal
 
 template <class Judge>
@@ -55,8 +61,9 @@ Message Relayed(const Query& query, const Message& upstream, Judge&& judge) {
   std::erase_if(response.answers, [&](const Record& record) {
     if (record.type != Type::kSvcb && record.type != Type::kHttps) return false;
     const auto target = internal::SvcbTarget(record);
-    return !target ||
-           (!target->EqualsIgnoringCase(query.question.name) && judge(target->Canonical()) == TargetVerdict::kForbidden);
+    if (!target) return true;
+    const bool here = target->name.EqualsIgnoringCase(query.question.name);
+    return (!here || target->port) && judge(target->name.Canonical(), target->port) == TargetVerdict::kForbidden;
   });
   return response.answers.empty() ? NoData(query, {}) : response;
 }

@@ -16,7 +16,7 @@ namespace sluice::dns {
 template <class V>
 class TtlCache {
  public:
-  explicit TtlCache(size_t capacity) : capacity_(capacity) {}
+  explicit TtlCache(size_t capacity) : capacity_(capacity) { index_.reserve(capacity + 1); }
 
   /// The live entry, or null. The pointer holds until the next Put.
   [[nodiscard]] const V* Get(std::string_view key, SteadyTime now) {
@@ -33,20 +33,32 @@ class TtlCache {
   void Put(std::string_view key, V value, SteadyTime expires) {
     const auto found = index_.find(key);
     if (found != index_.end()) Erase(found);
-    if (entries_.size() >= capacity_) Erase(index_.find(entries_.back().key));
-    entries_.push_front({std::string(key), std::move(value), expires});
-    index_.emplace(entries_.front().key, entries_.begin());
+    if (entries_.size() >= capacity_) Erase(entries_.back().at);
+    entries_.push_front({std::string(key), std::move(value), expires, {}});
+    entries_.front().at = index_.emplace(entries_.front().key, entries_.begin()).first;
+  }
+
+  /// Forgets the entries that `gone` says, whatever their time.
+  template <class F>
+  void EraseIf(F gone) {
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const auto entry = it++;
+      if (gone(std::as_const(entry->value))) Erase(entry->at);
+    }
   }
 
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
  private:
+  struct Entry;
+  using Entries = std::list<Entry>;
+  using Index = std::unordered_map<std::string_view, typename Entries::iterator>;
   struct Entry {
     std::string key;
     V value;
     SteadyTime expires;
+    typename Index::iterator at;  // the index never grows past what was reserved, so this holds
   };
-  using Index = std::unordered_map<std::string_view, typename std::list<Entry>::iterator>;
 
   void Erase(typename Index::iterator at) {
     const auto entry = at->second;
@@ -55,7 +67,7 @@ class TtlCache {
   }
 
   const size_t capacity_;
-  std::list<Entry> entries_;
+  Entries entries_;
   Index index_;  // views into the entries' keys
 };
 

@@ -4,19 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace sluice::dns {
 namespace {
 
 constexpr size_t kMaxKnownNames = 65536;
 constexpr size_t kMaxDomains = 4096;
+constexpr size_t kMaxClients = 4096;
+constexpr double kPlainBits = 48;  // that a name of a dozen letters has
+constexpr double kBitsOfOne = 40;  // beyond these each such part counts as one more name
+constexpr double kMostWeight = 4;
+constexpr std::chrono::minutes kHalfLife{1};
 // What registries of countries put names below.
 constexpr std::array<std::string_view, 11> kSecondLevel = {"ac",  "co", "com", "edu", "go", "gov",
                                                            "mil", "ne", "net", "or",  "org"};
-
-// A name written out in the rule's own text is no channel: the author spelled it.
-bool IsSpelledOut(std::string_view name, std::string_view rule_text) { return rule_text.find(name) != std::string_view::npos; }
 
 size_t LabelCount(std::string_view name) { return static_cast<size_t>(std::ranges::count(name, '.')) + 1; }
 
@@ -31,15 +36,51 @@ size_t RuleLabels(std::string_view rule_text) {
   return most;
 }
 
+// n times log2(n), for what a label can count.
+double Weighed(size_t n) {
+  static const auto kTable = [] {
+    std::array<double, 256> table{};
+    for (size_t i = 2; i < table.size(); ++i) table[i] = static_cast<double>(i) * std::log2(static_cast<double>(i));
+    return table;
+  }();
+  return kTable[std::min<size_t>(n, 255)];
+}
+
+// Shannon's entropy of the label's characters, in bits, times their number.
+double Bits(std::string_view label) {
+  std::array<uint8_t, 256> counts{};
+  for (const char c : label) ++counts[static_cast<unsigned char>(c)];
+  double bits = Weighed(label.size());
+  for (const char c : label) bits -= Weighed(std::exchange(counts[static_cast<unsigned char>(c)], uint8_t{0}));
+  return bits;
+}
+
 }  // namespace
 
-bool TokenBucket::Take(SteadyTime now) {
+bool IsSpelledOut(std::string_view name, std::string_view rule_text) { return rule_text.find(name) != std::string_view::npos; }
+
+bool Limiter::IsNew(std::string_view name, std::string_view rule_text) const {
+  return !IsSpelledOut(name, rule_text) && !known_.contains(std::hash<std::string_view>{}(name));
+}
+
+bool TokenBucket::Take(SteadyTime now, double cost) {
   if (last_ != SteadyTime{} && now > last_)
     tokens_ = std::min(burst_, tokens_ + rate_ * std::chrono::duration<double>(now - last_).count());
   last_ = now;
-  if (tokens_ < 1) return false;
-  tokens_ -= 1;
+  if (tokens_ < cost) return false;
+  tokens_ -= cost;
   return true;
+}
+
+double NameWeight(std::string_view name, std::string_view domain) {
+  if (name.size() > domain.size()) name.remove_suffix(domain.size());
+  double bits = 0;
+  while (!name.empty()) {
+    const std::string_view label = name.substr(0, name.find('.'));
+    bits += Bits(label);
+    name.remove_prefix(std::min(name.size(), label.size() + 1));
+  }
+  return std::clamp(1 + std::ceil((bits - kPlainBits) / kBitsOfOne), 1.0, kMostWeight);
 }
 
 std::optional<std::string> Limiter::JudgeShape(std::string_view name, std::string_view rule_text) const {
@@ -61,21 +102,60 @@ std::optional<std::string> Limiter::JudgeNewName(std::string_view name, std::str
   if (IsSpelledOut(name, rule_text)) return std::nullopt;
   const size_t hash = std::hash<std::string_view>{}(name);
   if (known_.contains(hash)) return std::nullopt;
-  const std::string domain(CountingDomain(name, rule_text));
-  auto found = domains_.find(domain);
-  if (found == domains_.end()) {
-    // Forgetting them all gives each domain a fresh minute's worth: a bounded gift, and it needs 4096 domains.
-    if (domains_.size() >= kMaxDomains) domains_.clear();
-    found = domains_.emplace(domain, TokenBucket(limits_.new_names_per_minute / 60, limits_.new_names_per_minute)).first;
-  }
-  if (!found->second.Take(now))
-    return fmt::format("more than {} new names a minute under {}", limits_.new_names_per_minute, domain);
+  const std::string_view under = CountingDomain(name, rule_text);
+  Domain& domain = Find(under);
+  if (!domain.ration.Take(now, std::min(NameWeight(name, under), limits_.new_names_per_minute)))
+    return fmt::format("more than {} new names a minute under {}", limits_.new_names_per_minute, under);
   if (known_.size() >= kMaxKnownNames) known_.clear();
   known_.insert(hash);
   return std::nullopt;
 }
 
-std::optional<std::string> Limiter::JudgeUpstream(SteadyTime now) {
+std::optional<std::string> Limiter::JudgeAbsence(std::string_view name, std::string_view rule_text, SteadyTime now) {
+  if (!IsNew(name, rule_text)) return std::nullopt;
+  const std::string_view under = CountingDomain(name, rule_text);
+  Domain& domain = Find(under);
+  Age(&domain, now);
+  if (domain.absent < limits_.absent_names || domain.absent <= limits_.absent_share * domain.seen) return std::nullopt;
+  return fmt::format("most names asked for under {} do not exist, so new ones wait for a minute", under);
+}
+
+Limiter::Domain& Limiter::Find(std::string_view domain) {
+  const auto found = domains_.find(domain);
+  if (found != domains_.end()) return found->second;
+  // Forgetting them all gives each domain a fresh minute's worth: a bounded gift, and it needs 4096 domains.
+  if (domains_.size() >= kMaxDomains) domains_.clear();
+  const double ration = limits_.new_names_per_minute;
+  return domains_.emplace(std::string(domain), Domain{TokenBucket(ration / 60, ration)}).first->second;
+}
+
+void Limiter::Age(Domain* domain, SteadyTime now) {
+  if (domain->halved == SteadyTime{}) domain->halved = now;
+  const auto passed = (now - domain->halved) / kHalfLife;
+  if (passed <= 0) return;
+  const double factor = std::pow(0.5, static_cast<double>(std::min<int64_t>(passed, 64)));
+  domain->seen *= factor;
+  domain->absent *= factor;
+  domain->halved += passed * kHalfLife;
+}
+
+void Limiter::NoteExistence(std::string_view name, std::string_view rule_text, bool exists, SteadyTime now) {
+  if (IsSpelledOut(name, rule_text)) return;
+  Domain& domain = Find(CountingDomain(name, rule_text));
+  Age(&domain, now);
+  domain.seen += 1;
+  domain.absent += exists ? 0 : 1;
+}
+
+// A client too many is one whom nobody asked for lately, or one of a crowd: forgetting all gives each a fresh burst, and the
+// bound of all clients together stays.
+std::optional<std::string> Limiter::JudgeUpstream(Client client, SteadyTime now) {
+  auto found = clients_.find(client);
+  if (found == clients_.end()) {
+    if (clients_.size() >= kMaxClients) clients_.clear();
+    found = clients_.emplace(client, TokenBucket(limits_.client_per_second, limits_.client_burst)).first;
+  }
+  if (!found->second.Take(now)) return fmt::format("more than {} lookups a second by one client", limits_.client_per_second);
   if (upstream_.Take(now)) return std::nullopt;
   return fmt::format("more than {} lookups a second", limits_.upstream_per_second);
 }

@@ -8,6 +8,7 @@ namespace sluice::dns {
 namespace {
 
 constexpr uint16_t kMandatory = 0;
+constexpr uint16_t kPort = 3;
 constexpr uint16_t kIpv4Hint = 4;
 constexpr uint16_t kEch = 5;
 constexpr uint16_t kIpv6Hint = 6;
@@ -31,12 +32,18 @@ std::optional<Svcb> ParseSvcb(std::span<const uint8_t> rdata) {
     if (params.size() < 4) return std::nullopt;
     const uint16_t key = LoadU16(params, 0);
     const size_t length = LoadU16(params, 2);
-    if (key <= last || params.size() - 4 < length) return std::nullopt;
+    if (key <= last || params.size() - 4 < length || (key == kPort && length != 2)) return std::nullopt;
     last = key;
     svcb.params.push_back({key, std::string(reinterpret_cast<const char*>(params.data()) + 4, length)});
     params = params.subspan(4 + length);
   }
   return svcb;
+}
+
+std::optional<uint16_t> PortOf(const Svcb& svcb) {
+  for (const SvcParam& param : svcb.params)
+    if (param.key == kPort) return LoadU16(Octets(param.value), 0);
+  return std::nullopt;
 }
 
 std::string EncodeSvcb(const Svcb& svcb) {

@@ -25,6 +25,8 @@ struct Svcb {
 
 /// Nothing for a compressed target, keys out of order, or lengths that do not add up.
 [[nodiscard]] std::optional<Svcb> ParseSvcb(std::span<const uint8_t> rdata);
+/// The port that the service listens on, where it is said.
+[[nodiscard]] std::optional<uint16_t> PortOf(const Svcb& svcb);
 [[nodiscard]] std::string EncodeSvcb(const Svcb& svcb);
 /// Removes ipv4hint, ipv6hint and ech, also from the `mandatory` list; nothing when `mandatory` would then be a lie about the
 /// rest (it named a key that is absent).

@@ -48,8 +48,8 @@ Result<void> ReadSettings(const Node& node, Settings* settings) {
       static constexpr std::array<std::string_view, 2> kModes = {"synthetic", "real"};
       const auto mode = ReadWord(value, "dns", kModes);
       if (!mode) return std::unexpected(mode.error());
-      if (*mode == "real") return NodeError(value, "`dns: real` is not in this version");
-      settings->dns = DnsMode::kSynthetic;
+      settings->dns = *mode == "real" ? DnsMode::kReal : DnsMode::kSynthetic;
+      settings->dns_at = value.span;
     } else if (key.text == "deny-errno") {
       static constexpr std::array<std::string_view, 2> kNames = {"EACCES", "ECONNREFUSED"};
       const auto name = ReadWord(value, "deny-errno", kNames);

@@ -81,16 +81,21 @@ class CurrentPolicy {
     return snapshot_;
   }
   void Set(SnapshotPtr next) {
+    const std::lock_guard no_act(acts_);
     {
       const std::lock_guard lock(mutex_);
       snapshot_.swap(next);
     }
     generation_.fetch_add(1, std::memory_order_acq_rel);
   }
+  /// While it is held, Set waits. For acts that must not come after the policy that allowed them: hold it, see that generation()
+  /// is still the one that was judged by, act, let go. For some milliseconds at most.
+  [[nodiscard]] std::unique_lock<std::mutex> Hold() const { return std::unique_lock(acts_); }
   /// Rises with each Set: a cheap test of "has it changed".
   [[nodiscard]] uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
  private:
+  mutable std::mutex acts_;  // before mutex_
   mutable std::mutex mutex_;
   SnapshotPtr snapshot_;
   std::atomic<uint64_t> generation_{1};

@@ -103,13 +103,15 @@ class Linter {
     for (const PresetText& text : PresetTexts())
       if (text.name == name) newest = &text;
     const auto newer = newest == nullptr ? std::string() : fmt::format("{}@{}", name, newest->version);
-    if (newer.empty() || newer == id || !older_.insert(fmt::format("{}:{}:{}", rule.span.file, rule.span.line, id)).second) return;
+    if (newer.empty() || newer == id || !older_.insert(fmt::format("{}:{}:{}", rule.span.file, rule.span.line, id)).second)
+      return;
     Add(Severity::kNote, "older-preset", index, fmt::format("`{}` has a newer version, `{}`", id, newer));
   }
 
   // A deny by body takes all that it cannot read: without a path, nearly every POST to its host.
   void WholeHost(uint32_t index, const Rule& rule) {
-    const bool by_body = rule.verb == Verb::kGraphql || rule.verb == Verb::kJsonRpc || rule.verb == Verb::kMcp || !rule.json.empty();
+    const bool by_body =
+        rule.verb == Verb::kGraphql || rule.verb == Verb::kJsonRpc || rule.verb == Verb::kMcp || !rule.json.empty();
     if (by_body && rule.paths.empty())
       Add(Severity::kWarning, "deny-by-body", index,
           fmt::format("{} also refuses every body on every path of its hosts that it cannot read; name the path", Text(index)));
@@ -259,8 +261,8 @@ class Linter {
         return allow.verb == deny.verb && PathsCover(deny, allow) && DenyCoversAllow(deny, allow, kBodyGraphql);
       case Verb::kJsonRpc:
       case Verb::kMcp:
-        return (allow.verb == Verb::kJsonRpc || (allow.verb == Verb::kMcp && !HoldsMcpSession(allow))) && PathsCover(deny, allow) &&
-               DenyCoversAllow(deny, allow, kBodyRpc);
+        return (allow.verb == Verb::kJsonRpc || (allow.verb == Verb::kMcp && !HoldsMcpSession(allow))) &&
+               PathsCover(deny, allow) && DenyCoversAllow(deny, allow, kBodyRpc);
       default:
         return false;
     }
@@ -305,7 +307,7 @@ class Linter {
   static constexpr uint32_t kNone = 0xffffffff;
   const Snapshot::Compiled& compiled_;
   const WallTime now_;
-  std::vector<uint32_t> denies_;  ///< their indexes: 100,000 allows among themselves are nothing to compare
+  std::vector<uint32_t> denies_;    ///< their indexes: 100,000 allows among themselves are nothing to compare
   std::vector<uint32_t> sessions_;  ///< allows that may let an MCP client initialize
   std::vector<Finding> findings_;
   std::unordered_map<std::string, uint32_t> seen_;

@@ -25,10 +25,15 @@
 namespace sluice::policy {
 
 enum class Mode : uint8_t { kEnforce, kAudit };
-enum class DnsMode : uint8_t { kSynthetic, kReal };
+/// With what the resolver answers an allowed name. Reach is the same.
+enum class DnsMode : uint8_t {
+  kSynthetic,  ///< addresses that stand for exactly that name
+  kReal,       ///< the true addresses
+};
 
 struct Settings {
   DnsMode dns = DnsMode::kSynthetic;
+  SourceSpan dns_at{};  ///< line 0 where the policy does not say
   int deny_errno = 13;  ///< EACCES, or ECONNREFUSED
   std::string via{};    ///< the upstream proxy of every allow that names none and no address; empty: none
   SourceSpan via_at{};

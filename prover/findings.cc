@@ -57,6 +57,7 @@ void Findings::Add(Candidate candidate) {
   const bool accepted = witness.way == Way::kAny && accepted_ != nullptr && Replay(*accepted_, witness).reached;
   if (!won.reached || lost.reached || accepted) {
     replay_failed_ = true;
+    unheld_ = witness.Text();
     return;
   }
   if (lost.let_out) {

@@ -33,6 +33,8 @@ class Findings {
   /// The differences in the order of the winner's rules.
   [[nodiscard]] std::vector<Difference> Take();
   [[nodiscard]] bool replay_failed() const { return replay_failed_; }
+  /// The last witness that did not hold.
+  [[nodiscard]] const std::string& unheld() const { return unheld_; }
   [[nodiscard]] bool empty() const { return found_.empty(); }
 
  private:
@@ -59,6 +61,7 @@ class Findings {
   const policy::Snapshot* accepted_;
   bool all_but_ = false;
   bool replay_failed_ = false;
+  std::string unheld_;
   std::map<Key, Found> found_;
   std::set<policy::RuleRef> deeper_;
 };

@@ -10,7 +10,6 @@
 
 #include "policy/compiled.h"
 #include "policy/overlap.h"
-#include "prover/modelled.h"
 #include "prover/prove.h"
 
 namespace sluice::prover {
@@ -195,15 +194,6 @@ class ReachLinter {
 
 }  // namespace
 
-std::vector<Finding> LintReach(const policy::Snapshot& snapshot, WallTime now) {
-  if (std::string why = WhyNotModelled(snapshot); !why.empty())
-    return {{Finding::Severity::kNote,
-             "not-compared",
-             fmt::format("what the rules add to each other is not looked into: {}", why),
-             SourceSpan{snapshot.files().empty() ? snapshot.name() : snapshot.files()[0], 1, 1, 0},
-             {},
-             {}}};
-  return ReachLinter(snapshot, now).Run();
-}
+std::vector<Finding> LintReach(const policy::Snapshot& snapshot, WallTime now) { return ReachLinter(snapshot, now).Run(); }
 
 }  // namespace sluice::prover

@@ -4,6 +4,9 @@
 #include <map>
 #include <string>
 #include <unordered_set>
+#include <utility>
+
+#include "policy/match.h"
 
 namespace sluice::prover {
 namespace {
@@ -218,6 +221,149 @@ Nfa OfGrpcTypes() {
   builder.Accept(AddStar(&builder, named, TypeName()));
   return builder.Finish(start);
 }
+
+namespace {
+
+// What a text ends in, as far as some marks go (Aho and Corasick): a state is the longest end of it that begins a mark.
+class Ends {
+ public:
+  explicit Ends(std::vector<std::string> marks) {
+    for (const std::string& mark : marks) {
+      for (size_t size = 0; size <= mark.size(); ++size) numbers_.try_emplace(mark.substr(0, size), 0);
+      for (const char byte : mark) bytes_.set(static_cast<unsigned char>(byte));
+    }
+    for (auto& [text, number] : numbers_) {
+      number = states_.size();
+      states_.push_back(text);
+    }
+  }
+  [[nodiscard]] size_t Step(size_t state, char byte) const {
+    std::string text = states_[state] + byte;
+    while (true) {
+      if (const auto found = numbers_.find(text); found != numbers_.end()) return found->second;
+      text.erase(0, 1);
+    }
+  }
+  [[nodiscard]] size_t After(std::string_view text) const {
+    size_t state = numbers_.at("");
+    for (const char byte : text) state = Step(state, byte);
+    return state;
+  }
+  /// `mark` is one of those it was made for.
+  [[nodiscard]] bool In(size_t state, std::string_view mark) const { return states_[state].ends_with(mark); }
+
+  /// The bytes that lead from a state to each next one.
+  [[nodiscard]] std::map<size_t, ByteSet> Moves(size_t state, const ByteSet& on) const {
+    std::map<size_t, ByteSet> moves;
+    for (unsigned byte = 0; byte < 256; ++byte)
+      if (on[byte] && bytes_[byte]) moves[Step(state, static_cast<char>(byte))].set(byte);
+    // No mark has one of the others.
+    if (const ByteSet others = on & ~bytes_; others.any()) moves[numbers_.at("")] |= others;
+    return moves;
+  }
+
+ private:
+  std::map<std::string, size_t> numbers_;
+  std::vector<std::string> states_;
+  ByteSet bytes_;  ///< of the marks
+};
+
+// One byte or more of any text whose states all pass `keep`, where the last one passes `accept`.
+template <class Keep, class Accept>
+NodeId AddEnds(Builder* builder, NodeId from, const Ends& ends, size_t first, Keep keep, Accept accept) {
+  const NodeId to = builder->Add();
+  std::map<size_t, NodeId> nodes;
+  std::vector<size_t> queue;
+  const auto visit = [&](size_t state) {
+    const auto [at, fresh] = nodes.try_emplace(state, 0);
+    if (fresh) {
+      at->second = builder->Add();
+      if (accept(state)) builder->Epsilon(at->second, to);
+      queue.push_back(state);
+    }
+    return at->second;
+  };
+  const auto leave = [&](NodeId node, size_t state) {
+    for (const auto& [next, on] : ends.Moves(state, All()))
+      if (keep(next)) builder->Edge(node, on, visit(next));
+  };
+  const NodeId start = builder->Add();
+  builder->Epsilon(from, start);
+  leave(start, first);
+  for (size_t i = 0; i < queue.size(); ++i) leave(nodes.at(queue[i]), queue[i]);
+  return to;
+}
+
+constexpr std::string_view kLfs = "/info/lfs/";
+constexpr std::string_view kLfsBatch = "/info/lfs/objects/batch";
+constexpr std::string_view kVerify = "/verify";
+constexpr std::string_view kInfoRefs = "/info/refs";
+
+}  // namespace
+
+Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls) {
+  // What ends so is a call of git's own.
+  const std::string service = "/" + std::string(policy::GitService(rule.verb));
+  const Ends ends({std::string(kLfs), std::string(kLfsBatch), std::string(kVerify), std::string(kInfoRefs), service, "/"});
+  // The last "/info/lfs/" of a path is the one that counts.
+  const auto keep = [&](size_t state) { return !ends.In(state, kLfs); };
+  const auto is_other = [&](size_t state) { return ends.In(state, kInfoRefs) || ends.In(state, service); };
+  Builder builder;
+  const NodeId start = builder.Add();
+  const NodeId repositories = AddRepositories(&builder, start, rule);
+  const auto behind = [&](std::string_view text, auto accept) {
+    const NodeId node = AddText(&builder, repositories, text, Case::kExact);
+    return AddEnds(&builder, node, ends, ends.After(text), keep, accept);
+  };
+  switch (calls) {
+    case LfsCalls::kObjects:
+      builder.Accept(behind("/info/lfs/objects/", [&](size_t state) {
+        return !is_other(state) && !ends.In(state, kVerify) && !ends.In(state, kLfsBatch);
+      }));
+      break;
+    case LfsCalls::kPosts:
+      builder.Accept(behind("/info/lfs/objects/", [&](size_t state) { return !is_other(state) && ends.In(state, kVerify); }));
+      builder.Accept(behind("/info/lfs/locks/", [&](size_t state) { return !is_other(state); }));
+      for (const std::string_view whole : {"/info/lfs/verify", "/info/lfs/locks", "/info/lfs/locks/"})
+        builder.Accept(AddText(&builder, repositories, whole, Case::kExact));
+      break;
+    case LfsCalls::kAny:
+      // Some servers take a final slash away before they route.
+      builder.Accept(AddStar(
+          &builder, behind(kLfs, [&](size_t state) { return !ends.In(state, kLfsBatch) && !ends.In(state, "/"); }), One('/')));
+      break;
+  }
+  return builder.Finish(start);
+}
+
+Nfa Without(const Nfa& pattern, std::string_view text) {
+  const Ends ends({std::string(text)});
+  Builder builder;
+  const NodeId start = builder.Add();
+  std::map<std::pair<NodeId, size_t>, NodeId> known;
+  std::vector<std::pair<NodeId, size_t>> queue;
+  const auto visit = [&](NodeId node, size_t state) {
+    const auto [at, fresh] = known.try_emplace({node, state}, 0);
+    if (fresh) {
+      at->second = builder.Add();
+      if (pattern.nodes[node].accepts) builder.Accept(at->second);
+      queue.emplace_back(node, state);
+    }
+    return at->second;
+  };
+  for (const NodeId node : pattern.start) builder.Epsilon(start, visit(node, ends.After("")));
+  for (size_t i = 0; i < queue.size(); ++i) {
+    const auto [node, state] = queue[i];
+    const NodeId here = known.at(queue[i]);
+    for (const Nfa::Edge& edge : pattern.nodes[node].edges)
+      for (const auto& [next, on] : ends.Moves(state, edge.on))
+        if (!ends.In(next, text))
+          for (const NodeId closed : pattern.nodes[edge.to].closure) builder.Edge(here, on, visit(closed, next));
+  }
+  return builder.Finish(start);
+}
+
+Nfa OfLfsType() { return OfWords({"application/vnd.git-lfs+json"}); }
 
 Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix) {
   Builder builder;

@@ -3,8 +3,10 @@
 // Patterns as nondeterministic automata over bytes, small enough to be run together. A state set is a sorted list of node
 // numbers; epsilons are gone once a pattern is finished.
 
+#include <array>
 #include <bitset>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,8 +42,20 @@ enum class Case : uint8_t { kExact, kFolded };  ///< folded: a lower-case letter
 /// application/json and its like, and application/grpc, without parameters (policy/media_type.h).
 [[nodiscard]] Nfa OfJsonTypes();
 [[nodiscard]] Nfa OfGrpcTypes();
+/// That of git LFS.
+[[nodiscard]] Nfa OfLfsType();
 /// The paths at which a git rule speaks (policy/match.cc): `suffix` is "/info/refs" or "/git-upload-pack".
 [[nodiscard]] Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix);
+
+/// The calls of git LFS below "/info/lfs/" of a git rule's repositories, as policy/match.cc tells them apart.
+enum class LfsCalls : uint8_t {
+  kObjects,  ///< an object, neither the batch call nor one that verifies
+  kPosts,    ///< what `git receive-pack` posts beside the batch call: verifications and locks
+  kAny,      ///< as a deny reads it: whatever is no batch call
+};
+[[nodiscard]] Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls);
+/// The texts of the pattern that `text` is no part of.
+[[nodiscard]] Nfa Without(const Nfa& pattern, std::string_view text);
 
 /// Bytes that no edge of the patterns tells apart get the same number; numbers are dense from 0.
 struct ByteClasses {

@@ -1,11 +1,12 @@
 #include "prover/prove.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <utility>
 
 #include "policy/compiled.h"
 #include "policy/rule_text.h"
-#include "prover/modelled.h"
 #include "prover/walk.h"
 
 namespace sluice::prover {
@@ -89,14 +90,16 @@ class Workbench {
 // The verdict of what was found, or why there is none.
 Proof Workbench::Conclude(Findings* gains, Findings* losses) const {
   Proof proof;
+  std::string unheld;
   for (const auto& [found, list] : {std::pair(gains, &proof.gains), std::pair(losses, &proof.losses)}) {
     if (found == nullptr) continue;
     proof.replay_failed |= found->replay_failed();
+    if (found->replay_failed()) unheld = found->unheld();
     *list = found->Take();
   }
   proof.steps = budget_.used();
   if (proof.replay_failed) {
-    proof.why_unknown = "a witness did not hold when it was replayed: a fault of the prover";
+    proof.why_unknown = "a witness did not hold when it was replayed: a fault of the prover (" + unheld + ")";
   } else if (budget_.exhausted()) {
     proof.why_unknown = budget_.why();
   } else if (proof.gains.empty()) {
@@ -113,13 +116,18 @@ Proof Unknown(std::string why) {
   return proof;
 }
 
-// The first of them that has no model; empty where each has.
-std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies, const std::vector<policy::Rule>& rules) {
-  for (const policy::Snapshot* policy : policies)
-    if (std::string why = WhyNotModelled(*policy); !why.empty()) return why;
-  for (const policy::Rule& rule : rules)
-    if (std::string why = WhyNotModelled(rule); !why.empty()) return why;
-  return "";
+bool HasWays(const policy::Snapshot& policy) {
+  const auto& compiled = policy.compiled();
+  return !policy.settings().via.empty() ||
+         std::ranges::any_of(compiled.rules, [](const policy::Rule& rule) { return !rule.via.empty() || !rule.pins.empty(); });
+}
+
+// What `mode: audit` lets through for the record alone goes a way of its own, which is not followed through everything. Empty
+// where all is compared.
+std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies) {
+  const bool audit = std::ranges::any_of(policies, [](const auto* policy) { return policy->mode() == policy::Mode::kAudit; });
+  const bool ways = std::ranges::any_of(policies, [](const auto* policy) { return HasWays(*policy); });
+  return audit && ways ? "`via` and `pins` are not compared where a policy has `mode: audit`" : "";
 }
 
 // An accepted region is of use where the head reaches something in it that the base does not.
@@ -141,8 +149,7 @@ std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Opt
 }  // namespace
 
 Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& head_as_written, const Options& options) {
-  if (std::string why = WhyNotCompared({&base_as_written, &head_as_written}, options.accepted); !why.empty())
-    return Unknown(std::move(why));
+  if (std::string why = WhyNotCompared({&base_as_written, &head_as_written}); !why.empty()) return Unknown(std::move(why));
   const Meant base(base_as_written, options);
   const Meant head(head_as_written, options);
   Workbench bench(options);
@@ -161,7 +168,7 @@ Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& h
 }
 
 Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, const Options& options) {
-  if (std::string why = WhyNotCompared({&as_written}, {never}); !why.empty()) return Unknown(std::move(why));
+  if (std::string why = WhyNotCompared({&as_written}); !why.empty()) return Unknown(std::move(why));
   const Meant policy(as_written, options);
   Workbench bench(options);
   policy::Rule deny = never;
@@ -176,7 +183,7 @@ Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, 
 }
 
 Proof CheckAlways(const policy::Snapshot& as_written, const policy::Rule& always, const Options& options) {
-  if (std::string why = WhyNotCompared({&as_written}, {always}); !why.empty()) return Unknown(std::move(why));
+  if (std::string why = WhyNotCompared({&as_written}); !why.empty()) return Unknown(std::move(why));
   const Meant policy(as_written, options);
   Workbench bench(options);
   const policy::SnapshotPtr wanted = SnapshotOf({always});

@@ -62,11 +62,13 @@ struct WitnessBody {
     kGraphql,  ///< `graphql`
     kRpc,      ///< `rpc`: JSON-RPC or MCP
     kPush,     ///< `push`
+    kLfs,      ///< `lfs`: a batch call of git LFS
   };
   Kind kind = Kind::kNone;
   policy::GraphqlItem graphql{};
   policy::RpcItem rpc{};
   policy::RefUpdate push{};
+  policy::LfsOperation lfs = policy::LfsOperation::kDownload;
   std::optional<policy::JsonLeaves> json{};  ///< what JSON pointers lead to, where it can be read so
   bool batch = false;                        ///< the message stands alone in a list
   bool operator==(const WitnessBody&) const = default;

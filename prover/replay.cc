@@ -89,11 +89,14 @@ bool PinsHold(const Snapshot& outer, const Decision& wide, const Snapshot& inner
                              [&](const auto& pin) { return std::ranges::find(all, pin) != all.end(); });
 }
 
-// What becomes of the witness, over all layers: bytes that pass unread go the way of their connection.
+// What becomes of the witness, over all layers: bytes that pass unread go the way of their connection. Cleartext where only TLS
+// may pass is looked into.
 Decision Whole(const Snapshot& snapshot, const Witness& witness) {
   const Asked asked(witness);
   const policy::ConnectDecision connect = snapshot.DecideConnect(asked.Connection());
-  if (witness.layer != Layer::kHttp || connect.verdict != ConnectVerdict::kInspect) return connect.decision;
+  const bool looked_into = connect.verdict == ConnectVerdict::kInspect ||
+                           (connect.verdict == ConnectVerdict::kOpaqueTls && witness.scheme == policy::Scheme::kHttp);
+  if (witness.layer != Layer::kHttp || !looked_into) return connect.decision;
   return asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked);
 }
 

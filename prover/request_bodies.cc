@@ -20,6 +20,7 @@ using Kind = WitnessBody::Kind;
 
 constexpr size_t kMaxBodies = 4096;
 constexpr std::string_view kToolsCall = "tools/call";
+constexpr std::string_view kOperation = "/operation";
 constexpr std::string_view kOther = "the body cannot be read this way";
 
 std::string Lowered(std::string text) {
@@ -67,7 +68,7 @@ policy::RequestBody AsRequestBody(const WitnessBody& body, BodyKinds wanted) {
     out.graphql = body.kind == Kind::kGraphql ? One(body.graphql) : Unreadable<policy::GraphqlItem>();
   if ((wanted & policy::kBodyRpc) != 0) out.rpc = body.kind == Kind::kRpc ? One(body.rpc) : Unreadable<policy::RpcItem>();
   if ((wanted & policy::kBodyPush) != 0) out.push = body.kind == Kind::kPush ? One(body.push) : Unreadable<policy::RefUpdate>();
-  if ((wanted & policy::kBodyLfs) != 0) out.lfs = Unreadable<policy::LfsOperation>();
+  if ((wanted & policy::kBodyLfs) != 0) out.lfs = body.kind == Kind::kLfs ? One(body.lfs) : Unreadable<policy::LfsOperation>();
   if ((wanted & policy::kBodyJson) != 0) {
     out.json = body.json ? policy::BodyReading<JsonLeaf>{*body.json, {}} : Unreadable<JsonLeaf>();
   }
@@ -101,6 +102,7 @@ bool BodyDimension::Admits(size_t b, const WitnessBody& body, BodyKinds readable
   if (deny) return policy::DenyCoversBody(rule, box.reading, AsRequestBody(body, box.reading));
   if (box.reading == policy::kBodyGraphql) return policy::AllowCoversItem(rule, body.graphql);
   if (box.reading == policy::kBodyRpc) return policy::AllowCoversItem(rule, body.rpc);
+  if (box.reading == policy::kBodyLfs) return policy::AllowCoversItem(rule, body.lfs);
   return policy::AllowCoversItem(rule, body.push);
 }
 
@@ -127,6 +129,7 @@ void BodyDimension::CutItems() {
   if ((read_ & policy::kBodyGraphql) != 0) CutGraphql();
   if ((read_ & policy::kBodyRpc) != 0) CutCalls();
   if ((read_ & policy::kBodyPush) != 0) CutPushes();
+  if ((read_ & policy::kBodyLfs) != 0) CutBatches();
   // What nobody can read, or nobody looks at. Last: others say more.
   Add({}, 0);
 }
@@ -220,6 +223,24 @@ void BodyDimension::CutPushes() {
     if (ref.empty()) continue;
     for (const policy::RefChange change : {policy::kRefUpdate, policy::kRefCreate, policy::kRefDelete})
       Add({.kind = Kind::kPush, .push = {ref, change}}, policy::kBodyPush);
+  }
+}
+
+// A batch call is a JSON text with an operation, so that a pointer to that says what it is; and nothing keeps it from being a
+// GraphQL request or a call besides.
+void BodyDimension::CutBatches() {
+  const bool bears = std::any_of(boxes_.begin(), boxes_.end(), [](const Box& box) {
+    return box.reading != 0 && std::any_of(box.rule->json.begin(), box.rule->json.end(),
+                                           [](const auto& matcher) { return Bear(matcher.key, std::string(kOperation)); });
+  });
+  if (bears || (read_ & (policy::kBodyGraphql | policy::kBodyRpc)) != 0)
+    return budget_->Exhaust("a body that is a batch of git LFS and what other rules read in it are not compared");
+  const bool json = (read_ & policy::kBodyJson) != 0;
+  for (const auto& [operation, text] :
+       {std::pair(policy::LfsOperation::kDownload, "download"), std::pair(policy::LfsOperation::kUpload, "upload")}) {
+    WitnessBody body{.kind = Kind::kLfs, .lfs = operation};
+    if (json) body.json = {{std::string(kOperation), JsonLeaf::Type::kString, text}};
+    Add(std::move(body), json ? policy::kBodyLfs | policy::kBodyJson : BodyKinds{policy::kBodyLfs});
   }
 }
 

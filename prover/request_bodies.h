@@ -47,6 +47,7 @@ class BodyDimension {
   void CutGraphql();
   void CutCalls();
   void CutPushes();
+  void CutBatches();
   void CutLeaves();
   void CutGroup(const std::vector<std::string>& pointers);
   void Add(WitnessBody body, policy::BodyKinds readable);

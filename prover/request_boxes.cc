@@ -38,13 +38,9 @@ std::string Lowered(std::string text) {
   return text;
 }
 
-std::vector<std::string> DeniedMethods(const Rule& rule) {
-  return rule.verb == Verb::kGrpc ? std::vector<std::string>{"POST"} : rule.methods;
-}
-
 // As RequestView::MayActAs reads the field.
-bool NamesListedMethod(const Rule& rule, const Values& values) {
-  const std::vector<std::string> methods = DeniedMethods(rule);
+bool NamesListedMethod(const Box& box, const Values& values) {
+  const std::vector<std::string> methods = DeniedMethods(box);
   return std::any_of(values.begin(), values.end(), [&](const std::string& value) {
     return std::any_of(methods.begin(), methods.end(), [&](const std::string& listed) {
       return Lowered(listed) == Lowered(value) || (listed == "GET" && Lowered(value) == "head");
@@ -100,6 +96,9 @@ bool MayHaveBody(const std::string& method) {
   return method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "DELETE";
 }
 
+// Whether a deny of git's speaks of LFS calls by whether they may have a body (RequestView::DenyGitReading).
+bool NeedsSignOfLfs(const Rule& deny) { return deny.verb == Verb::kGitReceivePack && deny.lfs; }
+
 // Whether a deny speaks of requests with a body alone (RequestView::DenyCoversVerb).
 bool NeedsSign(const Rule& deny) {
   return deny.verb == Verb::kGraphql || deny.verb == Verb::kJsonRpc || deny.verb == Verb::kMcp || !deny.json.empty();
@@ -111,12 +110,20 @@ bool AllowAdmitsMethod(const Box& box, const std::string& method, bool web_socke
     case Part::kGitRefs:
     case Part::kGraphqlGet:
     case Part::kMcpStream:
+    case Part::kLfsLocks:
       return method == "GET";
+    case Part::kLfsGet:
+      return method == "GET" || method == "HEAD";
+    case Part::kLfsPut:
+      return method == "PUT";
     case Part::kMcpEnd:
       return method == "DELETE";
     case Part::kGitService:
+    case Part::kLfsBatch:
+    case Part::kLfsPost:
       return method == "POST";
     case Part::kPlain:
+    case Part::kLfsOther:
       break;
   }
   return box.rule->verb == Verb::kHttp ? policy::ListsMethod(*box.rule, method) : method == "POST";
@@ -127,6 +134,7 @@ bool DenyAdmitsMethod(const Box& box, const std::string& method, bool web_socket
   if (verb == Verb::kWs) return web_socket;
   if (box.sign == Box::Sign::kMethod && !MayHaveBody(method)) return false;
   if (!box.override_name.empty()) return true;
+  if (box.part == Part::kLfsOther && verb == Verb::kGitFetchPack) return method == "GET" || method == "HEAD";
   return verb == Verb::kGrpc ? method == "POST" : policy::ListsMethod(*box.rule, method);
 }
 
@@ -141,11 +149,14 @@ bool IsOfMedia(const Box& box, const Values& values) {
       return policy::IsGrpc(type);
     case Media::kGit:
       return type == GitContentType(box.rule->verb);
+    case Media::kLfs:
+      return policy::IsLfsJson(type);
   }
   return false;
 }
 
 policy::BodyKinds ReadingOf(const Rule& rule, Part part) {
+  if (part == Part::kLfsBatch) return policy::kBodyLfs;
   switch (rule.verb) {
     case Verb::kGraphql:
       return policy::kBodyGraphql;
@@ -168,6 +179,10 @@ void AddParts(Box box, std::vector<Box>* boxes) {
   // Whoever may push some refs must see them all.
   if (policy::IsGit(rule.verb)) parts = {Part::kGitRefs, Part::kGitService};
   if (policy::IsGit(rule.verb) && deny && policy::ReadsPush(rule)) parts = {Part::kGitService};
+  if (rule.lfs) parts.push_back(Part::kLfsBatch);
+  if (rule.lfs && !deny && rule.verb == Verb::kGitFetchPack) parts.push_back(Part::kLfsGet);
+  if (rule.lfs && !deny && rule.verb == Verb::kGitReceivePack)
+    parts.insert(parts.end(), {Part::kLfsPut, Part::kLfsPost, Part::kLfsLocks});
   if (!deny && rule.verb == Verb::kGraphql && rule.graphql == policy::GraphqlKind::kQuery) parts.push_back(Part::kGraphqlGet);
   if (!deny && policy::HoldsMcpSession(rule)) parts.insert(parts.end(), {Part::kMcpStream, Part::kMcpEnd});
   for (const Part part : parts) {
@@ -177,16 +192,13 @@ void AddParts(Box box, std::vector<Box>* boxes) {
   }
 }
 
-// A deny's boxes, by what shows that there may be a body where it speaks of one.
-void AddSigned(Box box, const Names& names, std::vector<Box>* boxes) {
-  if (!NeedsSign(*box.rule)) {
-    AddParts(std::move(box), boxes);
-    return;
-  }
+// f(box) for each way in which a request shows that it may have a body.
+template <class F>
+void ForEachSign(Box box, const Names& names, F f) {
   const auto add = [&](Box::Sign sign, std::string name) {
     box.sign = sign;
     box.sign_name = std::move(name);
-    AddParts(box, boxes);
+    f(box);
   };
   add(Box::Sign::kMethod, "");
   for (const std::string& name : names.headers)
@@ -194,6 +206,30 @@ void AddSigned(Box box, const Names& names, std::vector<Box>* boxes) {
       add(Box::Sign::kField, name);
   for (const std::string& key : names.query)
     if (IsSign(*box.rule, key)) add(Box::Sign::kKey, key);
+}
+
+// A deny's boxes, by what shows that there may be a body where it speaks of one.
+void AddSigned(const Box& box, const Names& names, std::vector<Box>* boxes) {
+  if (NeedsSign(*box.rule)) {
+    ForEachSign(box, names, [&](const Box& signed_box) { AddParts(signed_box, boxes); });
+  } else {
+    AddParts(box, boxes);
+  }
+}
+
+// A deny of LFS calls other than the batch: those that read for a fetch, those that may have a body for a push.
+void AddLfsOther(Box box, const Names& names, std::vector<Box>* boxes) {
+  box.part = Part::kLfsOther;
+  if (NeedsSignOfLfs(*box.rule)) {
+    ForEachSign(box, names, [&](const Box& signed_box) { boxes->push_back(signed_box); });
+    return;
+  }
+  boxes->push_back(box);
+  for (const std::string& name : names.headers) {
+    if (!policy::IsMethodOverrideHeader(name)) continue;
+    box.override_name = name;
+    boxes->push_back(box);
+  }
 }
 
 // The listed name and its spellings with '-' and '_' exchanged, as many as are worth trying.
@@ -221,6 +257,37 @@ void AddUnlisted(const std::string& name, std::set<std::string>* names, const st
 
 }  // namespace
 
+std::vector<std::string> DeniedMethods(const Box& box) {
+  if (box.rule->verb == Verb::kGrpc) return {"POST"};
+  return box.part == Part::kLfsOther ? std::vector<std::string>{"GET"} : box.rule->methods;
+}
+
+namespace {
+
+Nfa NfaOf(const Rule& rule, Part part) {
+  if (!InnerRules::IsGitPart(part)) return AnyOf(rule.paths);
+  switch (part) {
+    case Part::kLfsBatch:
+      return OfRepositories(rule, "/info/lfs/objects/batch");
+    case Part::kLfsLocks:
+      return OfRepositories(rule, "/info/lfs/locks");
+    case Part::kLfsGet:
+    case Part::kLfsPut:
+      return OfLfsCalls(rule, LfsCalls::kObjects);
+    case Part::kLfsPost:
+      return OfLfsCalls(rule, LfsCalls::kPosts);
+    case Part::kLfsOther:
+      return OfLfsCalls(rule, LfsCalls::kAny);
+    default:
+      break;
+  }
+  Nfa nfa = OfRepositories(rule, part == Part::kGitRefs ? "/info/refs" : "/" + std::string(policy::GitService(rule.verb)));
+  // A deny that speaks of LFS reads everything below "/info/lfs/" as a call of it.
+  return rule.lfs && !rule.allow ? Without(nfa, "/info/lfs/") : nfa;
+}
+
+}  // namespace
+
 InnerRules::InnerRules() { rules_.push_back(std::make_unique<Rule>()); }
 
 InnerId InnerRules::Intern(const Rule& rule) {
@@ -239,6 +306,20 @@ InnerId InnerRules::Intern(const Rule& rule) {
   return at->second;
 }
 
+uint32_t InnerRules::PathsNumber(InnerId id, Part part) {
+  if (!IsGitPart(part)) part = Part::kPlain;
+  const auto [at, fresh] = path_numbers_.try_emplace({id, part}, 0);
+  if (!fresh) return at->second;
+  // All that Paths looks at.
+  const Rule& rule = *rules_[id];
+  std::string text{static_cast<char>('0' + static_cast<int>(part)), rule.allow || id == kUniversal ? 'a' : 'd',
+                   rule.encoded_slash || id == kUniversal ? '%' : ' ', rule.path_params || id == kUniversal ? ';' : ' '};
+  if (IsGitPart(part)) text += std::string(policy::GitService(rule.verb)) + (rule.lfs ? " lfs" : "");
+  for (const Glob& glob : rule.paths) text += '\n' + glob.text();
+  at->second = path_texts_.try_emplace(std::move(text), static_cast<uint32_t>(path_texts_.size())).first->second;
+  return at->second;
+}
+
 const PathPattern& InnerRules::Paths(InnerId id, Part part) {
   auto& pattern = paths_[PathsNumber(id, part)];
   if (pattern) return *pattern;
@@ -248,11 +329,7 @@ const PathPattern& InnerRules::Paths(InnerId id, Part part) {
   pattern->reading = rule.allow || universal ? Reading::kNarrow : Reading::kWide;
   pattern->encoded_slash = rule.encoded_slash || universal;
   pattern->path_params = rule.path_params || universal;
-  if (!IsGitPart(part)) {
-    pattern->nfa = AnyOf(rule.paths);
-  } else {
-    pattern->nfa = OfRepositories(rule, part == Part::kGitRefs ? "/info/refs" : "/" + std::string(policy::GitService(rule.verb)));
-  }
+  pattern->nfa = NfaOf(rule, part);
   return *pattern;
 }
 
@@ -272,7 +349,7 @@ bool AdmitsHeader(const Box& box, const std::string& name, const Values& values)
     for (size_t i = 0; i < rule.headers.size(); ++i)
       if (box.header_names[i] == name && !AnyMatches(rule.headers[i], values)) return false;
     if (box.sign == Box::Sign::kField && box.sign_name == name && !ShowsBody(name, values)) return false;
-    return box.override_name != name || NamesListedMethod(rule, values);
+    return box.override_name != name || NamesListedMethod(box, values);
   }
   if (overrides && !values.empty() && !rule.method_override) return false;
   for (const ValueMatcher& matcher : rule.headers)
@@ -295,6 +372,7 @@ bool AdmitsShape(const Box& box, QueryShape shape) {
       return !bare || shape == QueryShape::kNone;
     }
     case Part::kGitService:
+    case Part::kLfsBatch:
       return shape == QueryShape::kNone;
     case Part::kGitRefs:
       return shape == (rule.verb == Verb::kGitFetchPack ? QueryShape::kExactUpload : QueryShape::kExactReceive);
@@ -302,6 +380,11 @@ bool AdmitsShape(const Box& box, QueryShape shape) {
       return shape != QueryShape::kNone && shape != QueryShape::kBare;
     case Part::kMcpStream:
     case Part::kMcpEnd:
+    case Part::kLfsGet:
+    case Part::kLfsPut:
+    case Part::kLfsPost:
+    case Part::kLfsLocks:
+    case Part::kLfsOther:
       return true;
   }
   return true;
@@ -344,6 +427,7 @@ Media MediaOf(const Box& box) {
   if (box.universal() || IsDeny(box.role)) return Media::kAny;
   const Verb verb = box.rule->verb;
   if (box.part == Part::kGitService) return Media::kGit;
+  if (box.part == Part::kLfsBatch) return Media::kLfs;
   if (box.part != Part::kPlain) return Media::kAny;
   if (verb == Verb::kGrpc) return Media::kGrpc;
   const bool json = verb == Verb::kGraphql || verb == Verb::kJsonRpc || verb == Verb::kMcp || !box.rule->json.empty();
@@ -360,7 +444,7 @@ Names NamesOf(const std::vector<std::pair<Role, const Rule*>>& rules) {
     if (rule->query_keys) keys.insert(rule->query_keys->begin(), rule->query_keys->end());
     if (rule->verb == Verb::kGraphql) keys.insert(std::string(kGraphqlQuery));
     if (IsDeny(role)) {
-      signs |= NeedsSign(*rule);
+      signs |= NeedsSign(*rule) || NeedsSignOfLfs(*rule);
       if (rule->verb == Verb::kJsonRpc || rule->verb == Verb::kMcp) keys.insert(std::string(kRpcMethod));
       continue;
     }
@@ -408,6 +492,7 @@ void AddBoxes(Role role, InnerId inner, const Rule& rule, const Names& names, st
   const bool by_method = !rule.methods.empty() || rule.verb == Verb::kGrpc;
   for (const Box& box : open) {
     AddSigned(box, names, boxes);
+    if (rule.lfs) AddLfsOther(box, names, boxes);
     if (!by_method) continue;
     for (const std::string& name : names.headers) {
       if (!policy::IsMethodOverrideHeader(name)) continue;

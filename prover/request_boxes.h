@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policy/body.h"
@@ -27,29 +28,51 @@ class InnerRules {
   [[nodiscard]] const policy::Rule& rule(InnerId id) const { return *rules_[id]; }
 
   /// One verb may speak of several kinds of requests, each at its own paths.
-  enum class Part : uint8_t { kPlain, kGitRefs, kGitService, kGraphqlGet, kMcpStream, kMcpEnd };
-  [[nodiscard]] static constexpr bool IsGitPart(Part part) { return part == Part::kGitRefs || part == Part::kGitService; }
-  [[nodiscard]] const PathPattern& Paths(InnerId id, Part part);
-  /// A stable number for the same.
-  [[nodiscard]] uint32_t PathsNumber(InnerId id, Part part) const {
-    return id * 3 + (IsGitPart(part) ? static_cast<uint32_t>(part) : 0);
+  enum class Part : uint8_t {
+    kPlain,
+    kGitRefs,
+    kGitService,
+    kGraphqlGet,
+    kMcpStream,
+    kMcpEnd,
+    kLfsBatch,
+    kLfsGet,    ///< of objects
+    kLfsPut,    ///< the same
+    kLfsPost,   ///< verifications and locks
+    kLfsLocks,  ///< their list
+    kLfsOther,  ///< a deny: what is no batch call
+  };
+  [[nodiscard]] static constexpr bool IsLfsPart(Part part) { return part >= Part::kLfsBatch; }
+  [[nodiscard]] static constexpr bool IsGitPart(Part part) {
+    return part == Part::kGitRefs || part == Part::kGitService || IsLfsPart(part);
   }
+  [[nodiscard]] const PathPattern& Paths(InnerId id, Part part);
+  /// A stable number for the same: rules with the same paths share it.
+  [[nodiscard]] uint32_t PathsNumber(InnerId id, Part part);
 
  private:
   std::vector<std::unique_ptr<policy::Rule>> rules_;
   std::map<std::string, InnerId> numbers_;
+  std::map<std::pair<InnerId, Part>, uint32_t> path_numbers_;
+  std::map<std::string, uint32_t> path_texts_;
   std::map<uint32_t, std::unique_ptr<PathPattern>> paths_;
 };
 
 enum class Role : uint8_t {
   kHeadAllow,
   kHeadDeny,
+  kHeadWithin,  ///< a deny: only what some of these cover is asked about
   kBaseAllow,
   kBaseDeny,
   kBaseExcept,  ///< an allow whose requests the base lacks: they travel another way
-  kAccepted,    ///< an allow whose requests are of no interest
+  kBaseWeak,    ///< the same where no kBaseKeep covers them too
+  kBaseKeep,
+  kBaseSpare,  ///< a deny: what it covers no kBaseExcept and no kBaseWeak takes from the base
+  kAccepted,   ///< an allow whose requests are of no interest
 };
-[[nodiscard]] constexpr bool IsDeny(Role role) { return role == Role::kHeadDeny || role == Role::kBaseDeny; }
+[[nodiscard]] constexpr bool IsDeny(Role role) {
+  return role == Role::kHeadDeny || role == Role::kHeadWithin || role == Role::kBaseDeny || role == Role::kBaseSpare;
+}
 
 struct Box {
   Role role = Role::kHeadAllow;
@@ -91,7 +114,9 @@ struct Names {
 void AddBoxes(Role role, InnerId inner, const policy::Rule& rule, const Names& names, std::vector<Box>* boxes);
 
 /// Whether the rule is about a media type: "" or what it must be.
-enum class Media : uint8_t { kAny, kJson, kGrpc, kGit };
+enum class Media : uint8_t { kAny, kJson, kGrpc, kGit, kLfs };
 [[nodiscard]] Media MediaOf(const Box& box);
+/// The methods that a deny speaks of by which a server may act, whatever the request's own is; none: it speaks of no method.
+[[nodiscard]] std::vector<std::string> DeniedMethods(const Box& box);
 
 }  // namespace sluice::prover

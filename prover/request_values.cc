@@ -31,6 +31,7 @@ struct KeyPatterns {
   void Add(Media media, const Box& box) {
     if (media == Media::kGit) literals.insert(GitContentType(box.rule->verb));
     if (media == Media::kJson && seen.insert("json types").second) Add(OfJsonTypes());
+    if (media == Media::kLfs && seen.insert("lfs type").second) Add(OfLfsType());
     if (media == Media::kGrpc && seen.insert("grpc types").second) Add(OfGrpcTypes());
   }
   void Add(const ValueMatcher& matcher) {
@@ -49,7 +50,7 @@ std::string Service(QueryShape shape) {
       policy::GitService(shape == QueryShape::kExactUpload ? policy::Verb::kGitFetchPack : policy::Verb::kGitReceivePack));
 }
 
-bool IsGitBox(const Box& box) { return InnerRules::IsGitPart(box.part); }
+bool IsGitBox(const Box& box) { return InnerRules::IsGitPart(box.part) && !InnerRules::IsLfsPart(box.part); }
 
 }  // namespace
 
@@ -134,7 +135,7 @@ void RequestDimensions::CutHeaders(const std::vector<std::string>& names) {
       for (size_t i = 0; i < box.rule->headers.size(); ++i)
         if ((IsDeny(box.role) ? box.header_names[i] : box.rule->headers[i].key) == name) key.Add(box.rule->headers[i]);
       if (box.override_name == name) {
-        std::vector<std::string> words = box.rule->methods;
+        std::vector<std::string> words = DeniedMethods(box);
         if (std::find(words.begin(), words.end(), "GET") != words.end()) words.emplace_back("HEAD");
         key.Add(OfWords(words));
       }

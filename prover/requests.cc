@@ -33,6 +33,8 @@ bool PathsPlainlyCover(const Box& outer, const Box& inner) {
                 (inner.rule->path_params && !outer.rule->path_params)))
     return false;
   if (InnerRules::IsGitPart(outer.part)) {
+    // Such a deny leaves out what it reads as LFS.
+    if (wide && outer.rule->lfs && !InnerRules::IsLfsPart(outer.part)) return false;
     if (inner.universal() || outer.part != inner.part || outer.rule->verb != inner.rule->verb) return false;
     return outer.rule->paths.empty() || (!inner.rule->paths.empty() && AllTextsIn(inner.rule->paths, outer.rule->paths));
   }
@@ -85,11 +87,16 @@ class RequestSearch {
       for (const InnerId id : problem.head_denies) f(Role::kHeadDeny, id);
       for (const InnerId id : problem.base_allows) f(Role::kBaseAllow, id);
       for (const InnerId id : problem.base_denies) f(Role::kBaseDeny, id);
+      for (const InnerId id : problem.head_within) f(Role::kHeadWithin, id);
       for (const InnerId id : problem.base_excepts) f(Role::kBaseExcept, id);
+      for (const InnerId id : problem.base_weak) f(Role::kBaseWeak, id);
+      for (const InnerId id : problem.base_keeps) f(Role::kBaseKeep, id);
+      for (const InnerId id : problem.base_spares) f(Role::kBaseSpare, id);
       for (const InnerId id : problem.accepted) f(Role::kAccepted, id);
     };
     each([&](Role role, InnerId id) { rules.emplace_back(role, &owner_->rules_.rule(id)); });
     names_ = NamesOf(rules);
+    within_ = !problem.head_within.empty();
     each([&](Role role, InnerId id) {
       if (id == kUniversal) {
         boxes_.push_back({role, id});
@@ -125,17 +132,22 @@ class RequestSearch {
   }
 
   // Whether what the box covers is none of the base's.
-  static bool Lacks(Role role) { return role == Role::kBaseDeny || role == Role::kBaseExcept; }
+  static bool Lacks(Role role) { return role == Role::kBaseDeny || role == Role::kBaseExcept || role == Role::kBaseWeak; }
 
   [[nodiscard]] bool Dead(const BoxSet& alive) const {
-    return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive);
+    return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive) || (within_ && !HasWithin(alive));
+  }
+  [[nodiscard]] bool HasWithin(const BoxSet& alive) const {
+    for (size_t b = 0; b < boxes_.size(); ++b)
+      if (boxes_[b].role == Role::kHeadWithin && alive.Has(b)) return true;
+    return false;
   }
   [[nodiscard]] bool Thorough() const { return questions_ < kThorough; }
 
   // Of two choices the one with fewer allows of the base, fewer denies of the head and more denies of the base is enough.
   [[nodiscard]] bool Dominates(const BoxSet& a, const BoxSet& b) const {
     for (size_t i = 0; i < boxes_.size(); ++i) {
-      const bool more_is_better = Lacks(boxes_[i].role);
+      const bool more_is_better = Lacks(boxes_[i].role) || boxes_[i].role == Role::kHeadWithin;
       if (more_is_better ? b.Has(i) && !a.Has(i) : a.Has(i) && !b.Has(i)) return false;
     }
     return true;
@@ -268,8 +280,11 @@ class RequestSearch {
     if (Dead(alive)) return;
     if (!found_.insert(LeafKey(alive, choice)).second) return;
     const Box& asked = boxes_[asked_];
-    std::vector<PartOf> outside;  // of both questions
+    std::vector<PartOf> outside;  // of all questions
     std::vector<PartOf> base;
+    std::vector<PartOf> spares;
+    std::vector<PartOf> keeps;
+    std::vector<PartOf> within;
     bool covered = false;
     for (size_t b = 0; b < boxes_.size(); ++b) {
       if (!alive.Has(b) || b == asked_) continue;
@@ -281,17 +296,34 @@ class RequestSearch {
       } else if (box.role == Role::kBaseAllow) {
         covered |= PathsPlainlyCover(box, asked);
         base.push_back(part);
+      } else if (box.role == Role::kBaseSpare) {
+        spares.push_back(part);
+      } else if (box.role == Role::kBaseKeep) {
+        keeps.push_back(part);
+      } else if (box.role == Role::kHeadWithin) {
+        within.push_back(part);
       }
     }
-    if (!covered) {
-      std::vector<PartOf> more = outside;
-      more.insert(more.end(), base.begin(), base.end());
-      Ask({{asked.inner, asked.part}}, std::move(more), choice);
-    }
+    const auto ask = [&](std::vector<PartOf> inside, const std::vector<PartOf>& more) {
+      inside.emplace_back(asked.inner, asked.part);
+      std::vector<PartOf> all = outside;
+      all.insert(all.end(), more.begin(), more.end());
+      if (!within_) return Ask(std::move(inside), std::move(all), choice);
+      for (const PartOf& one : within) {
+        std::vector<PartOf> both = inside;
+        both.push_back(one);
+        Ask(std::move(both), all, choice);
+      }
+    };
+    if (!covered) ask({}, base);
     for (size_t b = 0; b < boxes_.size(); ++b) {
-      if (!alive.Has(b) || !Lacks(boxes_[b].role)) continue;
+      const Box& box = boxes_[b];
+      if (!alive.Has(b) || !Lacks(box.role)) continue;
       if (twins_[b] != kNoTwin && alive.Has(twins_[b])) continue;
-      Ask({{asked.inner, asked.part}, {boxes_[b].inner, boxes_[b].part}}, outside, choice);
+      std::vector<PartOf> more;
+      if (box.role != Role::kBaseDeny) more = spares;
+      if (box.role == Role::kBaseWeak) more.insert(more.end(), keeps.begin(), keeps.end());
+      ask({{box.inner, box.part}}, more);
     }
   }
 
@@ -342,6 +374,7 @@ class RequestSearch {
   Names names_;
   std::unique_ptr<RequestDimensions> dimensions_;
   std::unique_ptr<BodyDimension> bodies_;
+  bool within_ = false;  ///< only what some kHeadWithin covers is asked about
   size_t asked_ = 0;
   size_t questions_ = 0;
   std::set<Key> found_;

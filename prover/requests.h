@@ -19,8 +19,12 @@ struct RequestProblem {
   std::vector<InnerId> head_denies{};
   std::vector<InnerId> base_allows{};
   std::vector<InnerId> base_denies{};
+  std::vector<InnerId> head_within{};   ///< denies; where there are any, only what one of them covers is asked about
   std::vector<InnerId> base_excepts{};  ///< allows; what they cover the base lacks
-  std::vector<InnerId> accepted{};      ///< taken out of the gains, whatever the base denies
+  std::vector<InnerId> base_weak{};     ///< the same where no `base_keeps` covers it too
+  std::vector<InnerId> base_keeps{};
+  std::vector<InnerId> base_spares{};  ///< denies; what they cover the base has, whatever is excepted
+  std::vector<InnerId> accepted{};     ///< taken out of the gains, whatever the base denies
   auto operator<=>(const RequestProblem&) const = default;
 };
 

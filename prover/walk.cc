@@ -388,6 +388,11 @@ void Walk::Solve(const Alive& alive, const Asked& asked, const RequestProblem& p
   }
 }
 
+void Walk::SolveRest(const Asked& asked, const RequestProblem& problem, const Witness& like) {
+  for (const RequestGain& gain : requests_->Solve(problem))
+    Found(asked.winner, RuleRef::kNone, asked.cell, WitnessOf(gain, like, asked.scheme), gain.methods);
+}
+
 void Walk::Sockets() {
   Alive alive;
   for (size_t s = 0; s < kSides; ++s)

@@ -66,7 +66,13 @@ class Walk {
   void Solve(const Alive& alive, const Asked& asked, const RequestProblem& problem, const Witness& like);
   void WayGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
   void CredentialGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
+  /// The same of gains that are no rule's: what `mode: audit` lets through.
+  void SolveRest(const Asked& asked, const RequestProblem& problem, const Witness& like);
   void ViaGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
+  /// What the other side sends through `proxy`, as the base of a problem.
+  [[nodiscard]] RequestProblem SentBy(const Asked& asked, const std::array<CellReach, kSides>& reach, uint32_t proxy) const;
+  void SolveAudited(const Asked& asked, const RequestProblem& base, const SchemeReach& here, const std::vector<InnerId>& denies,
+                    const Witness& like);
   void PinGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
   /// The number of the proxy that the connection goes through, where the side lets it pass unread; 0: none.
   [[nodiscard]] uint32_t ViaOfBytes(const Cell& cell, size_t side) const;

@@ -15,6 +15,12 @@ using policy::Scheme;
 
 const SchemeReach& Over(const CellReach& reach, Scheme scheme) { return reach.schemes[static_cast<size_t>(scheme)]; }
 
+// Whether requests over the scheme pass unread.
+bool Passes(const CellReach& reach, Scheme scheme) { return scheme == Scheme::kHttps ? reach.tls : reach.tcp; }
+
+// Whether `mode: audit` lets each request out and sees it, so that its way is that of its rule, or of the settings.
+bool LooksInto(const CellReach& reach, Scheme scheme) { return reach.audit && !Passes(reach, scheme); }
+
 void SortUnique(std::vector<InnerId>* ids) {
   std::sort(ids->begin(), ids->end());
   ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
@@ -66,7 +72,7 @@ bool PinsWithin(const std::vector<policy::Pin>& inner, const std::vector<policy:
 void Walk::WayGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner) {
   OpaqueVia(cell, reach, winner);
   for (const Scheme scheme : {Scheme::kHttps, Scheme::kHttp}) {
-    if (!Over(reach[winner], scheme).judged) continue;
+    if (!Over(reach[winner], scheme).judged && !LooksInto(reach[winner], scheme)) continue;
     const Asked asked{cell, winner, scheme};
     // None goes over cleartext.
     if (scheme == Scheme::kHttps) CredentialGains(alive, asked, reach);
@@ -97,6 +103,37 @@ void Walk::CredentialGains(const Alive& alive, const Asked& asked, const std::ar
   }
 }
 
+RequestProblem Walk::SentBy(const Asked& asked, const std::array<CellReach, kSides>& reach, uint32_t proxy) const {
+  const size_t loser = 1 - asked.winner;
+  const Side& other = *sides_[loser];
+  const SchemeReach& there = Over(reach[loser], asked.scheme);
+  RequestProblem problem;
+  if (Passes(reach[loser], asked.scheme)) {
+    if (ViaOfBytes(asked.cell, loser) == proxy) problem.base_allows = {kUniversal};
+    return problem;
+  }
+  const uint32_t settings = other.ways.settings_proxy();
+  const Routed had = RoutedBy(other, there, proxy);
+  if (!LooksInto(reach[loser], asked.scheme) || proxy != settings) {
+    problem.base_allows = had.allows;
+    problem.base_excepts = had.excepts;
+    // What its rules deny goes the way of the settings there.
+    if (LooksInto(reach[loser], asked.scheme)) problem.base_denies = there.judged_denies;
+    return problem;
+  }
+  // All but what a rule sends another way: through a proxy of its own, or directly where no other rule says the settings' way.
+  problem.base_allows = {kUniversal};
+  problem.base_spares = there.judged_denies;
+  problem.base_excepts = Those(other, there, [&](uint32_t i) {
+    const uint32_t named = other.ways.of(i).proxy;
+    return named != 0 && named != settings;
+  });
+  if (settings == 0) return problem;
+  problem.base_weak = Those(other, there, [&](uint32_t i) { return other.ways.of(i).proxy == 0 && !other.ways.of(i).by_name; });
+  problem.base_keeps = had.allows;
+  return problem;
+}
+
 void Walk::ViaGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach) {
   const Side& mine = *sides_[asked.winner];
   const Side& other = *sides_[1 - asked.winner];
@@ -106,25 +143,37 @@ void Walk::ViaGains(const Alive& alive, const Asked& asked, const std::array<Cel
   for (const uint32_t i : here.judged_allows) proxies.insert(mine.ways.of(i).proxy);
   if (proxies.size() == 1 && !other.ways.any_proxy()) return;
   // What the other side does not look into goes the way of its connection.
-  const CellReach& whole = reach[1 - asked.winner];
-  const bool passed = asked.scheme == Scheme::kHttps ? whole.tls : whole.tcp;
-  if (!there.judged && !passed) return;
+  const bool looks = LooksInto(reach[1 - asked.winner], asked.scheme);
+  if (!there.judged && !looks && !Passes(reach[1 - asked.winner], asked.scheme)) return;
   for (const uint32_t proxy : proxies) {
+    const RequestProblem base = SentBy(asked, reach, proxy);
     const Routed gained = RoutedBy(mine, here, proxy);
-    Routed had = RoutedBy(other, there, proxy);
-    if (!there.judged && ViaOfBytes(asked.cell, 1 - asked.winner) == proxy) had.allows = {kUniversal};
-    RequestProblem problem;
-    problem.head_allows = gained.allows;
-    // What the other side denies is gained as traffic, and said there.
-    problem.head_denies = Both(here.judged_denies, there.judged_denies);
-    problem.accepted = gained.excepts;
-    problem.base_allows = had.allows;
-    problem.base_excepts = had.excepts;
     Witness like = WitnessAt(asked.cell, Layer::kHttp);
     like.way = Way::kVia;
     like.way_name = mine.ways.ProxyName(proxy);
+    RequestProblem problem = base;
+    problem.head_allows = gained.allows;
+    // What the other side denies is gained as traffic, and said there.
+    problem.head_denies = looks ? here.judged_denies : Both(here.judged_denies, there.judged_denies);
+    problem.accepted = gained.excepts;
     Solve(alive, asked, problem, like);
+    if (!LooksInto(reach[asked.winner], asked.scheme) || proxy != mine.ways.settings_proxy()) continue;
+    SolveAudited(asked, base, here, looks ? std::vector<InnerId>{} : there.judged_denies, like);
   }
+}
+
+// What `mode: audit` alone lets through: what no rule allows, and what one denies.
+void Walk::SolveAudited(const Asked& asked, const RequestProblem& base, const SchemeReach& here,
+                        const std::vector<InnerId>& denies, const Witness& like) {
+  RequestProblem problem = base;
+  problem.head_allows = {kUniversal};
+  problem.head_denies = denies;
+  problem.accepted = Those(*sides_[asked.winner], here, [](uint32_t) { return true; });
+  SolveRest(asked, problem, like);
+  if (here.judged_denies.empty()) return;
+  problem.accepted.clear();
+  problem.head_within = here.judged_denies;
+  SolveRest(asked, problem, like);
 }
 
 void Walk::PinGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach) {
@@ -136,15 +185,17 @@ void Walk::PinGains(const Alive& alive, const Asked& asked, const std::array<Cel
   for (const uint32_t i : there.judged_allows)
     if (!other.rules()[i].pins.empty()) pinned.insert(other.rules()[i].pins);
   for (const auto& pins : pinned) {
-    RequestProblem problem;
+    RequestProblem base;
+    base.base_allows = {kUniversal};
+    base.base_excepts = Those(other, there, [&](uint32_t i) { return other.rules()[i].pins == pins; });
+    Witness like = WitnessAt(asked.cell, Layer::kHttp);
+    like.way = Way::kUnpinned;
+    RequestProblem problem = base;
     problem.head_allows = Those(mine, here, [](uint32_t) { return true; });
     problem.head_denies = Both(here.judged_denies, there.judged_denies);
     problem.accepted = Those(mine, here, [&](uint32_t i) { return PinsWithin(mine.rules()[i].pins, pins); });
-    problem.base_allows = {kUniversal};
-    problem.base_excepts = Those(other, there, [&](uint32_t i) { return other.rules()[i].pins == pins; });
-    Witness like = WitnessAt(asked.cell, Layer::kHttp);
-    like.way = Way::kUnpinned;
     Solve(alive, asked, problem, like);
+    if (LooksInto(reach[asked.winner], asked.scheme)) SolveAudited(asked, base, here, there.judged_denies, like);
   }
 }
 
@@ -169,6 +220,7 @@ void Walk::OpaqueVia(const Cell& cell, const std::array<CellReach, kSides>& reac
   witness.way = Way::kVia;
   const RuleNumbers& by = mine.tcp_rules.empty() ? mine.tls_rules : mine.tcp_rules;
   for (const uint32_t i : by) Found(winner, RuleRef{i}, cell, witness);
+  if (by.empty()) Found(winner, RuleRef::kNone, cell, witness);
 }
 
 }  // namespace sluice::prover

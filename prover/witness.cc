@@ -54,6 +54,8 @@ std::string BodyText(const Witness& witness) {
     }
     case WitnessBody::Kind::kPush:
       return fmt::format("push: {} {}", ChangeText(body.push.change), body.push.ref);
+    case WitnessBody::Kind::kLfs:
+      return body.lfs == policy::LfsOperation::kDownload ? "lfs: download" : "lfs: upload";
   }
   return "";
 }

@@ -12,7 +12,7 @@ std::optional<WebSocketFault> WebSocketLane::Hold(const WebSocketReader::Step& s
     return WebSocketFault{websocket_close::kTooBig, "a text message that is too large to be edited"};
   held_.append(step.data.data(), step.data.size());
   if (!step.message_end) return std::nullopt;
-  const auto edited = edit_(held_);
+  const auto edited = hooks_.edit(held_);
   held_.clear();
   holding_ = false;
   if (!edited) return WebSocketFault{websocket_close::kPolicy, edited.error()};
@@ -31,7 +31,7 @@ std::optional<WebSocketFault> WebSocketLane::Move(Buffer* in, Buffer* out, size_
       AppendWebSocketFrame(out, step->frame, data, NextMask());
     } else {
       payload_bytes_ += data.size();
-      if (step->what == What::kFrame && step->frame.opcode == WebSocketOpcode::kText && !step->frame.compressed && edit_)
+      if (step->what == What::kFrame && step->frame.opcode == WebSocketOpcode::kText && !step->frame.compressed && hooks_.edit)
         holding_ = true;
       if (holding_) {
         if (const auto fault = Hold(*step, out)) return fault;
@@ -41,6 +41,8 @@ std::optional<WebSocketFault> WebSocketLane::Move(Buffer* in, Buffer* out, size_
         AppendWebSocketHead(out, step->frame, mask_);
         open_ = !step->frame_end;
       } else {
+        if (hooks_.search)
+          if (const auto why = hooks_.search(data)) return WebSocketFault{websocket_close::kPolicy, *why};
         AppendWebSocketPayload(out, data, mask_, written_);
         written_ = (written_ + data.size()) % 4;
         open_ = !step->frame_end;

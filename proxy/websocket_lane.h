@@ -21,14 +21,21 @@ inline constexpr size_t kMaxEditedText = size_t{1} << 20;  ///< a text message t
 /// The text that goes on in place of the one given, or why the message is refused (static text; closes with 1008). The result
 /// must be UTF-8.
 using WebSocketTextEdit = std::function<std::expected<std::string, std::string_view>(std::string_view)>;
+/// Looks at payload of data messages as it goes on, in pieces: why it must not (static text; closes with 1008).
+using WebSocketSearch = std::function<std::optional<std::string_view>(std::string_view)>;
+/// What is done to messages on their way; each may be empty, and sees what is not compressed.
+struct WebSocketHooks {
+  WebSocketTextEdit edit{};
+  WebSocketSearch search{};  ///< in what is not held to be edited
+};
 /// Four unpredictable bytes (RFC 6455 section 5.3).
 using WebSocketMaskSource = std::function<WebSocketMask()>;
 
 class WebSocketLane {
  public:
-  /// `side`: who sends. `masks` is asked for each frame of a client; `edit` may be empty and is used without compression only.
-  WebSocketLane(WebSocketSide side, WebSocketCompression compression, WebSocketMaskSource masks, WebSocketTextEdit edit)
-      : side_(side), reader_(side, compression), masks_(std::move(masks)), edit_(std::move(edit)) {}
+  /// `side`: who sends. `masks` is asked for each frame of a client.
+  WebSocketLane(WebSocketSide side, WebSocketCompression compression, WebSocketMaskSource masks, WebSocketHooks hooks)
+      : side_(side), reader_(side, compression), masks_(std::move(masks)), hooks_(std::move(hooks)) {}
 
   /// Moves what can be read, until `out` holds `high_water` bytes or more. After a fault it is not to be called again.
   [[nodiscard]] std::optional<WebSocketFault> Move(Buffer* in, Buffer* out, size_t high_water);
@@ -47,7 +54,7 @@ class WebSocketLane {
   const WebSocketSide side_;
   WebSocketReader reader_;
   const WebSocketMaskSource masks_;
-  const WebSocketTextEdit edit_;
+  const WebSocketHooks hooks_;
   std::optional<WebSocketMask> mask_;  ///< of the frame under way
   size_t written_ = 0;                 ///< of its payload, modulo 4
   uint64_t payload_bytes_ = 0;

@@ -67,7 +67,7 @@ class Console {
 class Running final : public Writer {
  public:
   Running(const Options& options, std::optional<AuditFile> file)
-      : format_(options.sandbox, options.labels), file_(std::move(file)), queue_(options.queue) {
+      : format_(options.sandbox, options.labels), file_(std::move(file)), tap_(options.tap), queue_(options.queue) {
     if (options.console) console_.emplace();
     thread_ = std::thread([this] { Run(); });
   }
@@ -136,7 +136,7 @@ class Running final : public Writer {
     std::string buffer;
     while (const auto records = queue_.PopAll(HasFolded() ? std::optional(kFoldTick) : std::nullopt)) {
       for (const QueuedRecord& record : *records) {
-        if (file_) std::visit([&](const auto& event) { format_.Append(&buffer, event); }, record);
+        std::visit([&](const auto& event) { Write(&buffer, event); }, record);
         if (buffer.size() >= kFlushOctets) Flush(&buffer);
       }
       Flush(&buffer);
@@ -148,6 +148,22 @@ class Running final : public Writer {
       WriteFolded(DenialFold::Due::kOnly);
     }
     WriteFolded(DenialFold::Due::kAll);
+  }
+
+  void TellTap(const DecisionEvent& event) { tap_->Saw(event, 1); }
+  void TellTap(const Repeated& repeated) { tap_->Saw(repeated.event, repeated.count); }
+  void TellTap(const ExchangeEvent& event) { tap_->Saw(event); }
+
+  // A record for the file, where there is one, and for whoever looks on.
+  template <class Event>
+  void Write(std::string* buffer, const Event& event) {
+    if (tap_ != nullptr) TellTap(event);
+    const bool watched = tap_ != nullptr && tap_->wants_lines();
+    if (!file_ && !watched) return;
+    const size_t before = buffer->size();
+    format_.Append(buffer, event);
+    if (watched) tap_->Line(std::string_view(*buffer).substr(before));
+    if (!file_) buffer->resize(before);
   }
 
   bool HasFolded() {
@@ -163,7 +179,7 @@ class Running final : public Writer {
     }
     std::string buffer;
     for (const Repeated& repeated : folded) {
-      if (file_) format_.Append(&buffer, repeated);
+      Write(&buffer, repeated);
       if (console_) console_->Denied(repeated.event, repeated.count);
     }
     Flush(&buffer);
@@ -181,6 +197,7 @@ class Running final : public Writer {
 
   const RecordFormat format_;
   std::optional<AuditFile> file_;
+  Tap* const tap_;
   RecordQueue queue_;
   std::mutex fold_mutex_;
   DenialFold fold_;

@@ -139,7 +139,8 @@ class CountOnly final : public policy::EventSink {
 class Resolver {
  public:
   Resolver(Endpoint upstream, policy::EventSink& sink) : policy_(Policy()) {
-    upstream_ = std::move(*dns::UpstreamClient::Create(context_, {.servers = {upstream}, .timeout = std::chrono::seconds(2)}));
+    upstream_ = std::move(
+        *dns::UpstreamClient::Create(context_, {.servers = {{.endpoint = upstream}}, .timeout = std::chrono::seconds(2)}));
     dns::ServerOptions options;
     options.udp = BoundUdp(&port);
     options.flood.reset();  // one socket asks all there is to ask

@@ -153,7 +153,8 @@ def judged_posts(folder, start, origin, seconds):
     with open(f"{folder}/call.lua", "w") as f:
         f.write("""wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-wrk.body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"search_issues","arguments":{"owner":"octo","repo":"hello","query":"' ..
+wrk.body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"search_issues","arguments":{"owner":"octo","repo":"hello",' ..
+  '"query":"' ..
   string.rep("is:open ", 100) .. '","page":1,"labels":["bug","help wanted"]}}}'
 """)
     print("-- terminating TLS and re-encrypting, keep-alive POST of 1 KiB of JSON-RPC, 32 connections")
@@ -173,8 +174,9 @@ def h2_rows(folder, running, sluice, nginx, ports, seconds):
     nghttpx = None
     if shutil.which("nghttpx"):
         nghttpx = Process(0, ["nghttpx", "--workers=1", "--no-ocsp", f"--frontend=127.0.0.1,{ports['nghttpx']}",
-                              f"--backend=127.0.0.1,{origin};;proto=h2;tls;sni=bench.test", f"--cacert={folder}/ca.pem", "--log-level=FATAL",
-                              "--accesslog-file=/dev/null", f"--errorlog-file={folder}/nghttpx.err", f"{folder}/leaf.key", f"{folder}/leaf.pem"])
+                              f"--backend=127.0.0.1,{origin};;proto=h2;tls;sni=bench.test", f"--cacert={folder}/ca.pem",
+                              "--log-level=FATAL", "--accesslog-file=/dev/null", f"--errorlog-file={folder}/nghttpx.err",
+                              f"{folder}/leaf.key", f"{folder}/leaf.pem"])
         running.append(nghttpx)
         wait_port(ports["nghttpx"])
     for streams in (100, 1):
@@ -244,14 +246,15 @@ def main():
             direct, _ = measure("direct TLS (no proxy)", tls, tls, None, seconds, connections)
             n_rate, n_cpu = measure("nginx", terminating, tls, nginx, seconds, connections)
             s_rate, s_cpu = measure("sluice", engine_port, tls, engine, seconds, connections)
-            print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / max(n_cpu, 1e-3):.2f} x CPU; sluice/direct {s_rate / direct:.2f} x")
+            print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / max(n_cpu, 1e-3):.2f} x CPU; "
+                  f"sluice/direct {s_rate / direct:.2f} x")
             if mitmproxy:
                 m_rate, _ = measure("mitmproxy", mitmproxy_port, tls, mitmproxy, max(seconds, 8), connections)
                 print(f"   sluice/mitmproxy: {s_rate / m_rate:.2f} x requests/s")
         judged_posts(folder, sluice, tls, seconds)
         if shutil.which("h2load"):
-            h2_rows(folder, running, sluice(tls2), nginx, {"origin": tls2, "nginx": terminating2, "nginx's origin": tls, "nghttpx": nghttpx_port},
-                    seconds)
+            ports = {"origin": tls2, "nginx": terminating2, "nginx's origin": tls, "nghttpx": nghttpx_port}
+            h2_rows(folder, running, sluice(tls2), nginx, ports, seconds)
         print("-- 1 GiB")
         direct = bulk("direct", f"http://127.0.0.1:{plain}/1g", None)
         through = bulk("sluice, opaque rule", f"http://127.0.0.1:{opaque_port}/1g", opaque)

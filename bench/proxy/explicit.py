@@ -72,7 +72,8 @@ def bulk(label, process, url, arguments):
     before = process.cpu() if process else 0
     rates = []
     for _ in range(3):
-        out = subprocess.run(["taskset", "-c", "1", "curl", "-s", "-o", "/dev/null", "-w", "%{speed_download} %{size_download}", *arguments, url],
+        out = subprocess.run(["taskset", "-c", "1", "curl", "-s", "-o", "/dev/null", "-w", "%{speed_download} %{size_download}",
+                              *arguments, url],
                              capture_output=True, text=True).stdout.split()
         if int(out[1]) != 2**30:
             print(f"{label:28} failed: {out[1]} octets came through", flush=True)
@@ -88,7 +89,8 @@ def idle_memory(load, label, process, port, *flags):
     load.once(port, 1, [*flags, "--connections", 64])
     time.sleep(0.5)
     before = anonymous_kib(process)
-    held = subprocess.Popen(load.command(port, *flags, "--hold", "--connections", TERMINATED_IDLE), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    held = subprocess.Popen(load.command(port, *flags, "--hold", "--connections", TERMINATED_IDLE), stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE,
                             text=True)
     try:
         if held.stdout.readline() != "held\n":
@@ -233,7 +235,8 @@ def terminating(load, folder, peers, ports, ours):
         floor = [load.row(name, peers[name], ports[f"{name} tls"], "--tls", bench_ca, *flags) for name in ("nginx", "haproxy")]
         slow = [("squid", load.row("squid ssl-bump", peers["squid"], ports["squid bump"], "--connect", "--tls", "any", *flags))]
         if with_mitmproxy and "mitmproxy" in peers:
-            slow.append(("mitmproxy", load.row("mitmproxy", peers["mitmproxy"], ports["mitmproxy"], "--connect", "--tls", bench_ca, *flags)))
+            slow.append(("mitmproxy", load.row("mitmproxy", peers["mitmproxy"], ports["mitmproxy"], "--connect", "--tls", bench_ca,
+                                               *flags)))
         own = load.row("sluice proxy", ours, ports["sluice"], "--connect", "--tls", own_ca, *flags)
         load.verdict(own, floor, slow)
         return own
@@ -252,7 +255,8 @@ def terminating(load, folder, peers, ports, ours):
     print("-- (e) 1 GiB, TLS terminated and opened anew")
     url = f"https://127.0.0.1:{ports['tls']}/1g"
     bulk("direct TLS", None, url, ["--cacert", bench_ca])
-    best = [bulk(name, peers[name], f"https://127.0.0.1:{ports[f'{name} tls']}/1g", ["--cacert", bench_ca]) for name in ("nginx", "haproxy")]
+    best = [bulk(name, peers[name], f"https://127.0.0.1:{ports[f'{name} tls']}/1g", ["--cacert", bench_ca])
+            for name in ("nginx", "haproxy")]
     bulk("squid ssl-bump", peers["squid"], url, ["-k", "-p", "-x", f"http://127.0.0.1:{ports['squid bump']}"])
     own = bulk("sluice proxy", ours, url, ["--cacert", own_ca, "-p", "-x", f"http://127.0.0.1:{ports['sluice']}"])
     if own and all(best):
@@ -272,7 +276,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="sluice-bench-")
     os.chmod(folder, 0o777)
     running = []
-    names = ("plain", "tls", "nginx", "nginx tls", "nginx stream", "haproxy", "haproxy tls", "haproxy tcp", "squid", "squid bump", "mitmproxy",
+    names = ("plain", "tls", "nginx", "nginx tls", "nginx stream", "haproxy", "haproxy tls", "haproxy tcp", "squid", "squid bump",
+             "mitmproxy",
              "sluice")
     ports = {name: free_port() for name in names}
     try:

@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   DroppingSink sink;
   sluice::proxy::EngineOptions options;
   options.workers = static_cast<unsigned>(std::atoi(argv[4]));
-  options.resolvers = {{sluice::IpAddress::FromV4(0x7f000001), 53}};
+  options.lookups.servers = {{.endpoint = {sluice::IpAddress::FromV4(0x7f000001), 53}}};
   options.upstream_ca_files = {argv[2]};
   auto engine = sluice::proxy::Engine::Start(std::move(options), policy, sink);
   if (!engine) {

@@ -244,7 +244,8 @@ int Run(const Load& load) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: proxy_load PORT ORIGIN_PORT [--connect|--absolute] [--tls CA_FILE|any] [--one] [--connections N] [--seconds N] [--rate N] "
+    std::fprintf(stderr, "usage: proxy_load PORT ORIGIN_PORT [--connect|--absolute] [--tls CA_FILE|any] [--one] [--connections N] "
+                         "[--seconds N] [--rate N] "
                          "[--hold]\n");
     return 2;
   }

@@ -1,41 +1,34 @@
 #include "dns/io/exchange.h"
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/udp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
-#include <memory>
-#include <optional>
+#include <cerrno>
 
-#include "base/random.h"
-#include "dns/chain.h"
+#include "dns/frame.h"
+#include "dns/io/addresses.h"
 
 namespace sluice::dns {
 namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
-using asio::ip::udp;
 using boost::system::error_code;
-using TimePoint = std::chrono::steady_clock::time_point;
+using TimePoint = Exchange::TimePoint;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr int kMaxStrangers = 64;  ///< datagrams that do not match before the question goes by TCP: someone is guessing
-
-asio::ip::address ToAsio(const IpAddress& address) {
-  if (address.is_v4()) return asio::ip::address_v4(address.v4());
-  return asio::ip::address_v6(address.bytes());
-}
 
 // A socket that is closed at the deadline, which ends whatever awaits it.
-template <class Socket>
 struct Guarded {
   Guarded(const asio::any_io_executor& executor, TimePoint deadline) : socket(executor), timer(executor, deadline) {}
-  Socket socket;
+  tcp::socket socket;
   asio::steady_timer timer;
   bool expired = false;
 
@@ -60,84 +53,17 @@ struct Guarded {
   }
 };
 
-struct Sent {
-  uint16_t id = 0;
-  Question question;
-  std::vector<uint8_t> wire;
-};
-
-enum class Extension : uint8_t { kEdns, kPlain };
-
-Sent MakeQuery(const Question& question, Extension extension) {
-  std::array<uint8_t, 34> random{};
-  FillRandom(random);
-  Sent sent;
-  sent.id = static_cast<uint16_t>(random[32] << 8 | random[33]);
-  sent.question = question;
-  sent.question.name.RandomizeCase(std::span(random).first(32));
-  Message message;
-  message.header.id = sent.id;
-  message.header.recursion_desired = true;
-  message.questions.push_back(sent.question);
-  if (extension == Extension::kEdns) message.edns.emplace();
-  sent.wire = Encode(message);
-  return sent;
-}
-
-// A server that knows no EDNS may answer with a bare header (RFC 6891 section 7).
-bool RefusesEdns(const Message& message, uint16_t id) {
-  const Rcode rcode = message.header.rcode;
-  return message.header.response && message.header.id == id && message.questions.empty() && !message.edns &&
-         (rcode == Rcode::kFormErr || rcode == Rcode::kNotImp);
-}
-
-enum class Next : uint8_t { kDone, kTcp, kPlain };
-struct UdpOutcome {
-  Next next = Next::kDone;
-  UpstreamAnswer answer;
-};
-
-asio::awaitable<Result<UdpOutcome>> AskUdp(Endpoint server, Question question, Extension extension, TimePoint deadline) {
-  const auto guard = Guarded<udp::socket>::Make(co_await asio::this_coro::executor, deadline);
-  const Guarded<udp::socket>::Stop stop{guard.get()};
-  const udp::endpoint peer(ToAsio(server.address), server.port);
-  error_code error;
-  guard->socket.open(peer.protocol(), error);
-  if (!error) guard->socket.connect(peer, error);  // the kernel picks a random port, and drops what others send
-  if (error) co_return std::unexpected(guard->Failure(server, error));
-  const Sent sent = MakeQuery(question, extension);
-  const auto [send_error, sent_octets] = co_await guard->socket.async_send(asio::buffer(sent.wire), kAwait);
-  if (send_error) co_return std::unexpected(guard->Failure(server, send_error));
-  std::vector<uint8_t> buffer(4096);
-  for (int strangers = 0; strangers < kMaxStrangers; ++strangers) {
-    const auto [receive_error, octets] = co_await guard->socket.async_receive(asio::buffer(buffer), kAwait);
-    if (receive_error) co_return std::unexpected(guard->Failure(server, receive_error));
-    const std::span<const uint8_t> datagram(buffer.data(), octets);
-    auto message = Decode(datagram);
-    if (!message) {
-      // Cut in the middle of a record, but it says so: the header is all that such an answer is good for.
-      const auto header = DecodeHeader(datagram);
-      if (header && header->response && header->id == sent.id && header->truncated) co_return UdpOutcome{Next::kTcp, {}};
-      continue;
-    }
-    if (extension == Extension::kEdns && RefusesEdns(*message, sent.id)) co_return UdpOutcome{Next::kPlain, {}};
-    const Match match = MatchResponse(*message, sent.id, sent.question);
-    if (match == Match::kNo) continue;
-    if (match == Match::kOtherCase || message->header.truncated) co_return UdpOutcome{Next::kTcp, {}};
-    co_return UdpOutcome{Next::kDone, {std::move(*message), {datagram.begin(), datagram.end()}}};
-  }
-  co_return UdpOutcome{Next::kTcp, {}};
-}
-
-asio::awaitable<Result<UpstreamAnswer>> AskTcp(Endpoint server, Question question, TimePoint deadline) {
-  const auto guard = Guarded<tcp::socket>::Make(co_await asio::this_coro::executor, deadline);
-  const Guarded<tcp::socket>::Stop stop{guard.get()};
+asio::awaitable<Result<UpstreamAnswer>> ByTcp(Endpoint server, SentQuery sent, TimePoint deadline, SocketSeal seal) {
+  const auto guard = Guarded::Make(co_await asio::this_coro::executor, deadline);
+  const Guarded::Stop stop{guard.get()};
   const tcp::endpoint peer(ToAsio(server.address), server.port);
+  error_code open_error;
+  guard->socket.open(peer.protocol(), open_error);
+  if (open_error) co_return std::unexpected(guard->Failure(server, open_error));
+  if (!ApplySeal(guard->socket.native_handle(), seal)) co_return FailErrno("a socket for lookups", errno);
   const auto [connect_error] = co_await guard->socket.async_connect(peer, kAwait);
   if (connect_error) co_return std::unexpected(guard->Failure(server, connect_error));
-  const Sent sent = MakeQuery(question, Extension::kEdns);
-  std::vector<uint8_t> frame{static_cast<uint8_t>(sent.wire.size() >> 8), static_cast<uint8_t>(sent.wire.size() & 0xff)};
-  frame.insert(frame.end(), sent.wire.begin(), sent.wire.end());
+  const std::vector<uint8_t> frame = Framed(sent.wire);
   const auto [write_error, written] = co_await asio::async_write(guard->socket, asio::buffer(frame), kAwait);
   if (write_error) co_return std::unexpected(guard->Failure(server, write_error));
   std::array<uint8_t, 2> length{};
@@ -149,17 +75,67 @@ asio::awaitable<Result<UpstreamAnswer>> AskTcp(Endpoint server, Question questio
   auto message = Decode(body);
   if (!message || MatchResponse(*message, sent.id, sent.question) == Match::kNo || message->header.truncated)
     co_return Fail(Code::kProtocol, "the resolver " + server.ToString() + " answered by TCP with something else than was asked");
-  co_return UpstreamAnswer{std::move(*message), std::move(body)};
+  co_return UpstreamAnswer{std::move(*message), body.size()};
 }
 
 }  // namespace
 
-asio::awaitable<Result<UpstreamAnswer>> AskServer(Endpoint server, Question question, TimePoint deadline) {
-  auto outcome = co_await AskUdp(server, question, Extension::kEdns, deadline);
-  if (outcome && outcome->next == Next::kPlain) outcome = co_await AskUdp(server, question, Extension::kPlain, deadline);
-  if (!outcome) co_return std::unexpected(outcome.error());
-  if (outcome->next == Next::kDone) co_return std::move(outcome->answer);
-  co_return co_await AskTcp(server, std::move(question), deadline);
+Result<std::shared_ptr<Exchange>> Exchange::Create(asio::io_context& context, const std::vector<UpstreamServer>& servers,
+                                                   SocketSeal seal, const std::vector<std::string>& tls_roots) {
+  std::shared_ptr<Exchange> self(new Exchange(context, seal));
+  auto udp = UdpPool::Create(context, seal);
+  if (!udp) return std::unexpected(udp.error());
+  self->udp_ = *std::move(udp);
+  for (const UpstreamServer& server : servers) {
+    if (server.kind != UpstreamServer::Kind::kTls) continue;
+    auto tls = TlsServer::Create(context, server, seal, tls_roots);
+    if (!tls) {
+      self->Stop();
+      return std::unexpected(tls.error());
+    }
+    self->tls_.emplace_back(server, *std::move(tls));
+  }
+  return self;
+}
+
+void Exchange::Stop() {
+  udp_->Stop();
+  for (const auto& [server, tls] : tls_) tls->Stop();
+}
+
+void Exchange::Ask(const UpstreamServer& server, const Question& question, TimePoint deadline, Done done) {
+  if (server.kind == UpstreamServer::Kind::kPlain)
+    return AskUdp(server.endpoint, question, Extension::kEdns, deadline, std::move(done));
+  const auto found = std::ranges::find(tls_, server, [](const auto& entry) { return entry.first; });
+  found->second->Ask(question, deadline, [done = std::move(done)](Result<TlsServer::Answer> answer) mutable {
+    if (!answer) return done(std::unexpected(std::move(answer.error())));
+    done(UpstreamAnswer{std::move(answer->message), answer->octets});
+  });
+}
+
+void Exchange::AskUdp(const Endpoint& server, const Question& question, Extension extension, TimePoint deadline, Done done) {
+  udp_->Ask(
+      server, question, extension, deadline,
+      [self = shared_from_this(), server, question, deadline, done = std::move(done)](Result<UdpPool::Outcome> got) mutable {
+        if (!got) return done(std::unexpected(std::move(got.error())));
+        switch (got->reception) {
+          case Reception::kAnswer:
+            return done(UpstreamAnswer{std::move(got->message), got->octets});
+          case Reception::kAskPlainly:
+            return self->AskUdp(server, question, Extension::kPlain, deadline, std::move(done));
+          default:
+            return self->AskTcp(server, question, deadline, std::move(done));
+        }
+      });
+}
+
+void Exchange::AskTcp(const Endpoint& server, const Question& question, TimePoint deadline, Done done) {
+  auto asking = ByTcp(server, MakeQuery(question, Extension::kEdns, &random_), deadline, seal_);
+  asio::co_spawn(context_, std::move(asking),
+                 [done = std::move(done)](const std::exception_ptr& failed, Result<UpstreamAnswer> answer) mutable {
+                   if (failed) return done(Fail(Code::kInternal, "a lookup by TCP ended in an exception"));
+                   done(std::move(answer));
+                 });
 }
 
 }  // namespace sluice::dns

@@ -32,7 +32,7 @@ class Pending {
   static boost::asio::awaitable<void> Wait(std::shared_ptr<Pending> self) {
     while (!self->value_) co_await self->ready_.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
   }
-  /// Returns after `grace` at the latest. One waiter only.
+  /// Returns after `grace` at the latest. A second waiter ends the wait of the first.
   static boost::asio::awaitable<void> WaitFor(std::shared_ptr<Pending> self, std::chrono::milliseconds grace) {
     if (self->value_) co_return;
     self->grace_.expires_after(grace);

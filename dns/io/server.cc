@@ -16,6 +16,7 @@ class Running final : public Server {
     if (udp_) udp_->Stop();
     if (tcp_) tcp_->Stop();
   }
+  void ForgetLeases() override { core_->ForgetLeases(); }
 
  private:
   std::shared_ptr<ServerCore> core_;
@@ -30,8 +31,7 @@ Result<std::unique_ptr<Server>> Server::Start(boost::asio::io_context& context, 
   if (!options.udp && !options.tcp) return Fail(Code::kInvalid, "the resolver was given no socket");
   if (!options.attribute)
     options.attribute = [](policy::Transport, const Endpoint&, const Endpoint&) { return policy::ProcessPtr(); };
-  auto core = std::make_shared<ServerCore>(std::move(options.attribute), options.limits, std::move(options.host_addresses),
-                                           upstream, pool, policy, sink);
+  auto core = std::make_shared<ServerCore>(context, options, upstream, pool, policy, sink);
   std::shared_ptr<UdpSide> udp;
   std::shared_ptr<TcpSide> tcp;
   if (options.udp) {

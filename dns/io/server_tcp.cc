@@ -94,15 +94,12 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
     if (auto* wire = std::get_if<Wire>(&step)) {
       Enqueue(std::move(*wire));
     } else {
-      asio::co_spawn(context_, AnswerLater(shared_from_this(), std::move(std::get<std::unique_ptr<Work>>(step))), asio::detached);
+      core_->Finish(std::move(std::get<std::unique_ptr<Work>>(step)), [self = shared_from_this()](Wire wire) {
+        if (wire.empty()) return self->Close();
+        self->Enqueue(std::move(wire));
+      });
     }
     return true;
-  }
-
-  static asio::awaitable<void> AnswerLater(std::shared_ptr<TcpConnection> self, std::unique_ptr<Work> work) {
-    Wire wire = co_await ServerCore::Finish(self->core_, std::move(work));
-    if (wire.empty()) co_return self->Close();
-    self->Enqueue(std::move(wire));
   }
 
   void Enqueue(Wire wire) {

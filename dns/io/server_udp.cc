@@ -7,6 +7,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <cstring>
@@ -199,8 +200,7 @@ void UdpSide::Reply(Step step, const ClientInfo& client) {
     const Message busy = Failed((*work)->query, Rcode::kServFail, Ede::kOther, "too many lookups are waiting");
     return Queue(EncodeWithin(busy, kUdpOctetsPlain), client);
   }
-  ++waiting_;
-  asio::co_spawn(context_, AnswerLater(shared_from_this(), std::move(*work), client), asio::detached);
+  AnswerLater(std::move(*work), client);
 }
 
 // Where the kernel takes no filter, the gate goes on dropping one by one.
@@ -214,16 +214,27 @@ void UdpSide::UpdateFilter(SteadyTime now) {
   });
 }
 
-asio::awaitable<void> UdpSide::AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client) {
-  const Wire wire = co_await ServerCore::Finish(self->core_, std::move(work));
-  --self->waiting_;
-  if (wire.empty() || !self->socket_.is_open()) co_return;
-  self->Queue(wire, client);
-  self->SendQueued();
+void UdpSide::AnswerLater(std::unique_ptr<Work> work, const ClientInfo& client) {
+  ++waiting_;
+  core_->Finish(std::move(work), [self = shared_from_this(), client](Wire wire) {
+    --self->waiting_;
+    if (wire.empty() || !self->socket_.is_open()) return;
+    self->Queue(std::move(wire), client);
+    self->SendSoon();
+  });
 }
 
-// At most one reply for each datagram of a receive, so there is always room; SendQueued empties it before the loop goes on.
+// All that becomes ready in one turn of the loop leaves in one call.
+void UdpSide::SendSoon() {
+  if (std::exchange(sending_soon_, true)) return;
+  asio::post(context_, [self = shared_from_this()] {
+    self->sending_soon_ = false;
+    if (self->socket_.is_open()) self->SendQueued();
+  });
+}
+
 void UdpSide::Queue(Wire wire, const ClientInfo& client) {
+  if (batch_->reply_count == kBatch) SendQueued();
   const size_t i = batch_->reply_count++;
   Batch::Reply& reply = batch_->replies[i];
   reply.wire = std::move(wire);

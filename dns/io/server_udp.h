@@ -28,7 +28,7 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   UdpSide(boost::asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core,
           std::unique_ptr<FloodGate> gate);
   static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
-  static boost::asio::awaitable<void> AnswerLater(std::shared_ptr<UdpSide> self, std::unique_ptr<Work> work, ClientInfo client);
+  void AnswerLater(std::unique_ptr<Work> work, const ClientInfo& client);
   struct Received {
     int datagrams = 0;
     int judged = 0;  ///< of these, not dropped unread
@@ -40,12 +40,14 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   void UpdateFilter(SteadyTime now);
   void Queue(Wire wire, const ClientInfo& client);
   void SendQueued();
+  void SendSoon();
 
   boost::asio::io_context& context_;
   boost::asio::posix::stream_descriptor socket_;
   const int family_;
   const uint16_t port_;
   size_t waiting_ = 0;
+  bool sending_soon_ = false;
   std::shared_ptr<ServerCore> core_;
   std::unique_ptr<FloodGate> gate_;
   boost::asio::steady_timer reopen_;  ///< runs while ports are shut

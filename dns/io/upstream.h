@@ -1,25 +1,24 @@
 #pragma once
 
-// Asks the real resolver. Answers are parsed by our codec, cached by TTL, coalesced while outstanding.
-// Every question leaves from a fresh connected socket with a random id and random case, and only an answer that repeats all
-// of it counts (RFC 5452); what does not is ignored, and a truncated or case-folded answer is asked for again by TCP.
+// Asks the real resolvers. Answers are parsed by our codec, cached by TTL, coalesced while outstanding.
+// Every question leaves from a port of its own with a random id and random case, and only an answer that repeats all
+// of it counts (RFC 5452); what does not is ignored, and a truncated or case-folded answer is asked for again by TCP. Servers are
+// asked in order, those that stay silent last; `tls://` servers over one verified connection each.
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/ip.h"
 #include "base/result.h"
+#include "dns/message.h"
+#include "dns/upstream_server.h"
 
 namespace sluice::dns {
-
-struct UpstreamOptions {
-  std::vector<Endpoint> servers;            ///< asked in order; empty: the host's resolv.conf (kNotFound when it names none)
-  std::chrono::milliseconds timeout{5000};  ///< for one lookup, retries included
-};
 
 /// The addresses of one name, all families asked for. `ttl` is the smallest of the chain, clamped to 5..300 s.
 struct Addresses {
@@ -37,22 +36,35 @@ struct Lookup {
 };
 using LookupPtr = std::shared_ptr<const Lookup>;
 
-/// One per io_context; every call on that context's thread. Destroying it abandons what is outstanding: those awaits end with
-/// kFailed.
+/// One per io_context; every call on that context's thread. Destroying it abandons what is outstanding: that ends with kFailed.
 class UpstreamClient {
  public:
+  using OnLookup = std::move_only_function<void(LookupPtr)>;
+  using MessagePtr = std::shared_ptr<const Message>;
+  using OnMessage = std::move_only_function<void(Result<MessagePtr>)>;
+
   static Result<std::unique_ptr<UpstreamClient>> Create(boost::asio::io_context& context, UpstreamOptions options);
   virtual ~UpstreamClient() = default;
 
   /// A and AAAA of a canonical name, IPv4 first; the CNAME chain walked by owner, at most 12 hops. kNotFound: no such name or no
-  /// address. /etc/hosts is not read.
+  /// address. Where one family has addresses the other is waited for 50 ms (RFC 8305 section 3); asked again, what came later is
+  /// there too. /etc/hosts is not read.
   virtual boost::asio::awaitable<Result<Addresses>> Resolve(std::string canonical_name) = 0;
   /// The same, telling a name that does not exist from one without addresses. Never null.
   virtual boost::asio::awaitable<LookupPtr> Look(std::string canonical_name) = 0;
   /// What Look would say without asking anyone; null when it would ask.
   [[nodiscard]] virtual LookupPtr Peek(const std::string& canonical_name) = 0;
-  /// Any query: the wire answer, checked to be for this question. Used by the resolver for types other than addresses.
-  virtual boost::asio::awaitable<Result<std::vector<uint8_t>>> Query(std::string canonical_name, uint16_t type) = 0;
+
+  /// As Look. `done` is called once, maybe from within.
+  virtual void LookBoth(const std::string& canonical_name, OnLookup done) = 0;
+
+  /// One family alone: `type` is kA or kAaaa. Asks, whatever PeekFamily would say. `done` is called once, maybe from within.
+  virtual void LookFamily(const std::string& canonical_name, Type type, OnLookup done) = 0;
+  [[nodiscard]] virtual LookupPtr PeekFamily(const std::string& canonical_name, Type type) = 0;
+  /// Any other type: the answer, checked to be for this question. `done` is called once, maybe from within.
+  virtual void Query(const std::string& canonical_name, Type type, OnMessage done) = 0;
+  /// Forgets what was found absent or failed; what was found stays.
+  virtual void ForgetAbsence() = 0;
 };
 
 }  // namespace sluice::dns

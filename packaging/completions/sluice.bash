@@ -17,11 +17,11 @@ _sluice() {
     [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
   done
   case $prev in
-    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest)
+    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
-    --rw | --ro | --cwd)
+    --rw | --ro | --cwd | --state)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
       return
       ;;
@@ -53,20 +53,39 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "required" -- "$cur")
       return
       ;;
-    --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
+    --compat)
+      mapfile -t COMPREPLY < <(compgen -W "opensandbox" -- "$cur")
+      return
+      ;;
+    --processes)
+      mapfile -t COMPREPLY < <(compgen -W "auto seen unseen" -- "$cur")
+      return
+      ;;
+    --path)
+      mapfile -t COMPREPLY < <(compgen -W "/readyz /healthz" -- "$cur")
+      return
+      ;;
+    --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run proxy lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --ca-out --bundle-out --print-env \
         --tokens --listen-tls-cert --listen-tls-key --client-ca --proxy-protocol --proxy-protocol-from --allow-open --drain --name --label --quiet \
         --verbose --help" -- "$cur")
       ;;
+    sidecar)
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
+        --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --proxy-port --dns-port --dry-run --drain \
+        --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
+        --label --quiet --verbose --help" -- "$cur")
+      ;;
+    health) mapfile -t COMPREPLY < <(compgen -W "--path --timeout --help" -- "$cur") ;;
     lint)
       if [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "--fail-on --format --help" -- "$cur")
@@ -97,7 +116,7 @@ _sluice() {
       ;;
     explain)
       if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --field --operation --tool --ref --ref-change --json --format --help" -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help" -- "$cur")
       else
         mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       fi

@@ -2,6 +2,8 @@
 complete -c sluice -f
 complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a policy'
 complete -c sluice -n __fish_use_subcommand -a proxy -d 'Serve an explicit proxy under a policy'
+complete -c sluice -n __fish_use_subcommand -a sidecar -d 'Fence every other process of this network namespace'
+complete -c sluice -n __fish_use_subcommand -a health -d 'Ask a running sidecar whether it is ready'
 complete -c sluice -n __fish_use_subcommand -a lint -d 'Check policy files'
 complete -c sluice -n __fish_use_subcommand -a prove -d 'Say what a policy change lets out'
 complete -c sluice -n __fish_use_subcommand -a fmt -d 'Rewrite policy files in their canonical form'
@@ -17,6 +19,7 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l allow -x -d 'One more
 complete -c sluice -n '__fish_seen_subcommand_from run' -l preset -x -d 'Rules of a preset'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l audit -r -F -d 'Write records here, as JSON Lines'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l resolver -x -d 'Upstream resolver'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l stub-domain -x -d 'Servers of its own for a domain'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l upstream-ca -r -F -d 'Trust this authority upstream'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-cert -r -F -d 'Inspect with this authority'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-key -r -F -d 'Key of that authority'
@@ -40,6 +43,7 @@ complete -c sluice -n '__fish_seen_subcommand_from proxy' -l allow -x -d "One mo
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l preset -x -d "Rules of a preset"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l audit -r -F -d "Write records here, as JSON Lines"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l resolver -x -d "Upstream resolver"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l stub-domain -x -d 'Servers of its own for a domain'
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l upstream-ca -r -F -d "Trust this authority upstream"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-cert -r -F -d "Inspect with this authority"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-key -r -F -d "Key of that authority"
@@ -62,6 +66,42 @@ complete -c sluice -n '__fish_seen_subcommand_from proxy' -l name -x -d "Name of
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l label -x -d "Label in records, KEY=VALUE"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l quiet -d "Say only what went wrong"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy -r -F -d "Policy file"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l allow -x -d "One more rule"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l preset -x -d "Rules of a preset"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l audit -r -F -d "Write records here, as JSON Lines"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l resolver -x -d "Upstream resolver"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l stub-domain -x -d "Servers of its own for a domain"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l upstream-ca -r -F -d "Trust this authority upstream"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-cert -r -F -d "Inspect with this authority"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via -x -d "Upstream proxy"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-auth -x -d "Where the login for that proxy is"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-ca -r -F -d "Roots for that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-except -x -d "Reached without that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-out -r -F -d "Write the authority's certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l processes -x -a 'auto seen unseen' -d "Whether other processes can be told apart"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l no-inbound -d "Drop new connections from outside"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l proxy-port -x -d "Port that TCP is redirected to"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l dns-port -x -d "Port that lookups are redirected to"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l dry-run -d "Print the fence's rules and end"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l drain -x -d "Let open connections end for this long"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l admin -x -d "Serve the admin API here"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l admin-token -r -F -d "Bearer token of the admin API"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l admin-open -d "Let it listen beyond loopback"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l health -x -d "Serve health and metrics here"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l state -r -F -d "Keep the last policy here"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy-url -x -d "Fetch the policy here"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy-key -r -F -d "Keys that sign it"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy-poll -x -d "How often it is asked for"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l compat -x -a opensandbox -d "Take the policy as another sidecar does"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l name -x -d "Name of the sandbox in records"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l label -x -d "Label in records"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l quiet -d "Say only what went wrong"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from health' -l path -x -a '/readyz /healthz' -d 'What is asked'
+complete -c sluice -n '__fish_seen_subcommand_from health' -l timeout -x -d 'For the whole question'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -F -l format -x -a 'text json sarif github markdown' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -l fail-on -x -a 'note warning error never' -d 'Exit 1 from this severity on'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -F -l format -x -a 'text json sarif github markdown' -d 'Output'
@@ -86,6 +126,8 @@ complete -c sluice -n '__fish_seen_subcommand_from explain' -l tool -x -d 'Tool 
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l ref -x -d 'Ref of a push'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l ref-change -x -a 'create update delete' -d 'How it changes'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l json -x -d 'Value in a body, POINTER=VALUE'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l body -r -F -d 'Body of the request'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l content-type -x -d 'Type of that body'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -a 'list show'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l set -x -d 'Value of a parameter'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l format -x -a 'text json' -d 'Output'

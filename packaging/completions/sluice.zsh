@@ -6,6 +6,8 @@ _sluice() {
   commands=(
     'run:run a program under a policy'
     'proxy:serve an explicit proxy under a policy'
+    'sidecar:fence every other process of this network namespace'
+    'health:ask a running sidecar whether it is ready'
     'lint:check policy files'
     'prove:say what a policy change lets out'
     'fmt:rewrite policy files in their canonical form'
@@ -27,6 +29,7 @@ _sluice() {
             '*--preset[rules of a preset]:preset:' \
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
+            '*--stub-domain[servers of its own for a domain]:domain=server:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
@@ -56,6 +59,7 @@ _sluice() {
             '*--preset[rules of a preset]:preset:' \
             '--audit[write records here, as JSON Lines]:file:_files' \
             '*--resolver[upstream resolver]:address:' \
+            '*--stub-domain[servers of its own for a domain]:domain=server:' \
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
@@ -79,6 +83,48 @@ _sluice() {
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \
             '(- *)--help[show help]'
+          ;;
+        sidecar)
+          _arguments \
+            '--policy[policy file]:file:_files' \
+            '*--allow[one more rule]:rule:' \
+            '*--preset[rules of a preset]:name:' \
+            '--audit[write records here, as JSON Lines]:file:_files' \
+            '*--resolver[upstream resolver]:ip:' \
+            '*--stub-domain[servers of its own for a domain]:d:' \
+            '*--upstream-ca[trust this authority upstream]:file:_files' \
+            '--ca-cert[inspect with this authority]:file:_files' \
+            '--ca-key[key of that authority]:file:_files' \
+            '--via[upstream proxy]:url:' \
+            '--via-auth[where the login for that proxy is]:s:' \
+            '--via-ca[roots for that proxy]:file:_files' \
+            '*--via-except[reached without that proxy]:h:' \
+            "--ca-out[write the authority's certificate here]:file:_files" \
+            "--bundle-out[write the system's roots and that certificate here]:file:_files" \
+            '--processes[whether other processes can be told apart]:how:(auto seen unseen)' \
+            '--no-inbound[drop new connections from outside]' \
+            '--proxy-port[port that TCP is redirected to]:port:' \
+            '--dns-port[port that lookups are redirected to]:port:' \
+            "--dry-run[print the fence's rules and end]" \
+            '--drain[let open connections end for this long]:duration:' \
+            '*--admin[serve the admin API here]:address:' \
+            '--admin-token[bearer token of the admin API]:file:_files' \
+            '--admin-open[let it listen beyond loopback]' \
+            '--health[serve health and metrics here]:address:' \
+            '--state[keep the last policy here]:dir:_files -/' \
+            '--policy-url[fetch the policy here]:url:' \
+            '--policy-key[keys that sign it]:file:_files' \
+            '--policy-poll[how often it is asked for]:duration:' \
+            '--compat[take the policy as another sidecar does]:which:(opensandbox)' \
+            '--name[name of the sandbox in records]:name:' \
+            '*--label[label in records]:key=value:' \
+            '--quiet[say only what went wrong]' \
+            '--verbose[say more]' \
+            '(- *)--help[show help]'
+          ;;
+        health)
+          _arguments '--path[what is asked]:path:(/readyz /healthz)' '--timeout[for the whole question]:duration:' \
+            '(- *)--help[show help]' '1:address:'
           ;;
         lint)
           _arguments '--fail-on[exit 1 from this severity on]:severity:(note warning error never)' \
@@ -109,6 +155,7 @@ _sluice() {
           _arguments '--by[executable that asks]:file:_files' '--ip[address dialled]:address:' '--at[time of the request]:time:' \
             '*--field[root field of GraphQL]:name:' '--operation[name of the operation]:name:' '--tool[tool of MCP]:name:' \
             '*--ref[ref of a push]:ref:' '--ref-change[how it changes]:change:(create update delete)' '*--json[value in a body]:pointer=value:' \
+            '--body[body of the request]:file:_files' '--content-type[type of that body]:type:' \
             '--format[output]:format:(text json)' '(- *)--help[show help]' '1:policy:_files' '2:request:'
           ;;
         preset)

@@ -34,11 +34,32 @@ Result<Effect> Action(const Node* node, std::string_view slot) {
   return NodeError(*node, fmt::format("`{}` is `allow` or `deny`, not `{}`", slot, *text));
 }
 
-Result<FirstMatchEntry> ReadRuleEntry(const Node& node, ImportBuilder* out) {
+struct RuleEntry {
+  FirstMatchEntry match;
+  std::string ports{};  ///< as a rule writes them; empty: all
+};
+
+// Only its address rules have ports: it looks names up without knowing what for.
+Result<std::string> Ports(const Node& node, const HostPattern& host) {
+  const auto list = List(&node, "ports");
+  if (!list) return std::unexpected(list.error());
+  if (list->empty()) return std::string();
+  if (host.kind != HostPattern::Kind::kAddress) return NodeError(node, "OpenSandbox has `ports` for addresses alone");
+  std::string ports;
+  for (const Node* item : *list) {
+    const auto port = Port(*item, "ports");
+    if (!port) return std::unexpected(port.error());
+    ports += fmt::format("{}{}", ports.empty() ? "" : ",", *port);
+  }
+  return ports;
+}
+
+Result<RuleEntry> ReadRuleEntry(const Node& node, ImportBuilder* out) {
   auto fields = Fields::Of(node, "an egress rule");
   if (!fields) return std::unexpected(fields.error());
   const Node* action = fields->Get("action");
   const Node* target = fields->Get("target");
+  const Node* ports = fields->Get("ports");
   if (auto rest = fields->RefuseOthers("an egress rule"); !rest) return std::unexpected(rest.error());
   if (target == nullptr) return NodeError(node, "an egress rule has a `target`");
   const auto effect = Action(action, "action");
@@ -54,7 +75,12 @@ Result<FirstMatchEntry> ReadRuleEntry(const Node& node, ImportBuilder* out) {
   if (below) host = "*" + host;
   auto pattern = HostAt(*target, host);
   if (!pattern) return std::unexpected(pattern.error());
-  return FirstMatchEntry{*effect, std::move(*pattern), target};
+  RuleEntry entry{{*effect, std::move(*pattern), target}};
+  if (ports == nullptr) return entry;
+  auto listed = Ports(*ports, entry.match.host);
+  if (!listed) return std::unexpected(listed.error());
+  entry.ports = *std::move(listed);
+  return entry;
 }
 
 }  // namespace
@@ -75,11 +101,15 @@ Result<void> ImportOpenSandbox(const Node& root, const ImportInput&, ImportBuild
   out->SayOfFile(RemarkKind::kNote,
                  "a name is that host alone, `*.x` all below x without x; addresses count in its mode `dns+nft` only", root.span);
   std::vector<FirstMatchEntry> names;
-  std::vector<FirstMatchEntry> addresses;
+  std::vector<RuleEntry> addresses;
   for (const Node* node : *rules) {
     auto entry = ReadRuleEntry(*node, out);
     if (!entry) return std::unexpected(entry.error());
-    (entry->host.kind == HostPattern::Kind::kAddress ? addresses : names).push_back(std::move(*entry));
+    if (entry->match.host.kind == HostPattern::Kind::kAddress) {
+      addresses.push_back(std::move(*entry));
+    } else {
+      names.push_back(std::move(entry->match));
+    }
   }
   if (*otherwise == Effect::kAllow) {
     FirstMatchEntry all{Effect::kAllow, {}, fallback};
@@ -88,10 +118,10 @@ Result<void> ImportOpenSandbox(const Node& root, const ImportInput&, ImportBuild
     out->SayOfFile(RemarkKind::kWider, "`defaultAction: allow`: everything that no rule denies", fallback->span);
   }
   if (auto added = AddFirstMatch(names, kTool, out); !added) return added;
-  for (const FirstMatchEntry& entry : addresses) {
-    RuleParts parts{.effect = entry.effect, .verb = "tcp", .host = HostText(entry.host)};
+  for (const auto& [entry, ports] : addresses) {
+    RuleParts parts{.effect = entry.effect, .verb = "tcp", .host = HostText(entry.host), .ports = ports};
     if (entry.effect == Effect::kAllow) {
-      parts.ports = kAllPorts;
+      if (ports.empty()) parts.ports = kAllPorts;
       if (const std::string range = PrivateInside(*entry.host.cidr); !range.empty())
         out->Say(RemarkKind::kNarrower,
                  fmt::format("the prefix holds {}, which here must be written by itself to be reached", range), entry.at->span);

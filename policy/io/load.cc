@@ -277,6 +277,10 @@ Result<SnapshotPtr> LoadRules(const LoadOptions& options) {
 Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name) {
   LoadOptions options;
   options.check_executables = false;
+  return LoadText(text, name, options);
+}
+
+Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name, const LoadOptions& options) {
   Loader loader(options);
   if (auto added = loader.AddText(text, name, FileRole::kTop, name); !added) return std::unexpected(added.error());
   return loader.Finish();

@@ -35,6 +35,8 @@ struct LoadOptions {
 
 /// A policy held in memory; `name` is what its errors call it. It cannot include others.
 [[nodiscard]] Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name);
+/// The same with `default_proxy` and `check_executables` of the options.
+[[nodiscard]] Result<SnapshotPtr> LoadText(std::string_view text, const std::string& name, const LoadOptions& options);
 
 /// "policy.yaml:7:12: unknown verb `gti`; did you mean `git`?", then the line, read again from the file, and a caret. `color`:
 /// ANSI.

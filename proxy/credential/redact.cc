@@ -1,5 +1,7 @@
 #include "proxy/credential/redact.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "proxy/credential/encoding.h"
@@ -68,6 +70,34 @@ std::optional<std::string> Redactor::Redact(std::string_view text) const {
   const std::string plain = PlainAlphabet(rest.contains('%') ? PercentDecode(rest, Plus::kLiteral) : std::string(rest));
   if (std::ranges::any_of(cores_, [&](const std::string& core) { return plain.contains(core); })) return std::string(kRedacted);
   return out;
+}
+
+void RedactHead(const Redactor& redactor, ResponseHead* head, std::deque<std::string>* kept) {
+  if (redactor.empty()) return;
+  if (auto clean = redactor.Redact(head->reason)) head->reason = kept->emplace_back(std::move(*clean));
+  for (Field& field : head->fields) {
+    if (auto clean = redactor.Redact(field.value)) field.value = kept->emplace_back(std::move(*clean));
+    // A name of the secret's own characters: the field goes.
+    if (redactor.Redact(field.name)) field.forward = false;
+  }
+}
+
+void RedactLines(const Redactor& redactor, std::string* lines) {
+  if (redactor.empty() || lines->empty()) return;
+  std::string out;
+  std::string_view rest = *lines;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end);
+    const size_t colon = std::min(line.find(':'), line.size());
+    if (!redactor.Redact(line)) {
+      out += line;
+    } else if (!redactor.Redact(line.substr(0, colon))) {
+      out += fmt::format("{}: {}\r\n", line.substr(0, colon), kRedacted);
+    }
+  }
+  *lines = std::move(out);
 }
 
 }  // namespace sluice::proxy

@@ -3,10 +3,13 @@
 // Keeps a secret that an upstream sends back out of what the workload reads: header and trailer fields and the reason phrase,
 // where the secret stands as it is, percent-encoded or in base64. Bodies are not looked at (docs/credentials.md).
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "proxy/http1.h"
 
 namespace sluice::proxy {
 
@@ -34,5 +37,10 @@ class Redactor {
   std::vector<std::string> secrets_;
   std::vector<std::string> cores_;  ///< base64 of each at the three places it may begin, without what its neighbours change
 };
+
+/// Reason and fields of a response; `*kept` holds what the head's views point into from then on.
+void RedactHead(const Redactor& redactor, ResponseHead* head, std::deque<std::string>* kept);
+/// "name: value" lines.
+void RedactLines(const Redactor& redactor, std::string* lines);
 
 }  // namespace sluice::proxy

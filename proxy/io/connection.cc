@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
@@ -19,6 +20,19 @@ constexpr char kHandshakeRecord = 0x16;
 // No method of HTTP/1.1 is called so (RFC 9113 section 3.4).
 constexpr std::string_view kPrefaceMark = "PRI ";
 
+// The name of a Host field in the first bytes of an HTTP/1.1 request, without its port: only to tell which of several names is meant.
+// The request is parsed and judged in full later.
+std::string_view SaidHost(std::string_view bytes) {
+  constexpr std::string_view kField = "\nhost:";
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + 32) : a) == b; };
+  const auto found = std::ranges::search(bytes, kField, same);
+  if (found.empty()) return {};
+  std::string_view rest = bytes.substr(static_cast<size_t>(found.end() - bytes.begin()));
+  rest = rest.substr(0, rest.find_first_of("\r\n"));
+  rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+  return rest.substr(0, rest.find_first_of(": \t"));
+}
+
 std::string Printable(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 255)) out += c > 0x20 && c < 0x7f ? c : '?';
@@ -27,9 +41,57 @@ std::string Printable(std::string_view text) {
 
 }  // namespace
 
-Connection::Connection(Worker& worker, Flow flow) : flow_(worker, std::move(flow)), started_(worker.reactor().now()) {}
+Connection::Connection(Worker& worker, Flow flow)
+    : names_(std::exchange(flow.names, {})), flow_(worker, std::move(flow)), started_(worker.reactor().now()) {}
 
 Task<> Connection::Run() {
+  if (names_.size() > 1) {
+    const bool chosen = co_await ChooseName();
+    if (!chosen) co_return;
+  }
+  co_await RunJudged();
+}
+
+// No choice widens anything: each is a name that the workload was told this address for, and is judged under that name.
+Task<bool> Connection::ChooseName() {
+  const auto judge = [this](const std::string& name) {
+    FlowTarget target = flow_.target();
+    target.host = name;
+    return JudgeConnect(flow_.worker(), target, target.destination.address).verdict;
+  };
+  const auto choose = [this](const std::string& name) {
+    FlowTarget target = flow_.target();
+    target.host = name;
+    flow_.Retarget(std::move(target));
+  };
+  const auto opaque = std::ranges::find(names_, policy::ConnectVerdict::kOpaqueTcp, judge);
+  const bool all_opaque = std::ranges::all_of(names_, [&](const std::string& name) {
+    const policy::ConnectVerdict verdict = judge(name);
+    return verdict == policy::ConnectVerdict::kOpaqueTcp || verdict == policy::ConnectVerdict::kDeny;
+  });
+  if (opaque != names_.end() && all_opaque) {
+    choose(*opaque);
+    co_return true;
+  }
+  const FirstBytes first = co_await ReadFirstBytes();
+  if (first == FirstBytes::kClosed || first == FirstBytes::kRefused) co_return false;
+  const std::string_view bytes = flow_.down.prefix.view();
+  const ClientHello hello = first == FirstBytes::kTls ? ParseClientHello(bytes).hello : ClientHello{};
+  const std::string said = first == FirstBytes::kTls ? hello.sni.value_or("") : std::string(SaidHost(bytes));
+  const auto meant = std::ranges::find(names_, policy::CanonicalName(said).value_or(""));
+  if (meant != names_.end()) {
+    choose(*meant);
+  } else if (opaque != names_.end()) {
+    choose(*opaque);
+  }
+  const bool any_sni = meant != names_.end() || opaque != names_.end();
+  names_.clear();
+  if (first != FirstBytes::kTls || any_sni) co_return true;
+  RefuseTls(policy::Reason::kAuthorityMismatch, Mismatch(hello), kUnrecognizedName);
+  co_return false;
+}
+
+Task<> Connection::RunJudged() {
   UpstreamPtr prepared = flow_.worker().TakePrepared(flow_.id());
   const auto decision = flow_.JudgeConnect(std::nullopt);
   verdict_ = decision.verdict;
@@ -141,13 +203,8 @@ Task<> Connection::RunRelay(UpstreamPtr upstream) {
 }
 
 Task<> Connection::RunInspected(UpstreamPtr prepared) {
-  FirstBytes first = FirstBytes::kOther;
-  if (flow_.down.prefix.empty()) {
-    first = co_await ReadFirstBytes();
-    if (first == FirstBytes::kClosed || first == FirstBytes::kRefused) co_return;
-  } else if (flow_.down.prefix.view().front() == kHandshakeRecord) {
-    first = FirstBytes::kTls;
-  }
+  const FirstBytes first = co_await ReadFirstBytes();
+  if (first == FirstBytes::kClosed || first == FirstBytes::kRefused) co_return;
   if (first == FirstBytes::kTls) {
     UpstreamPtr* const ahead = &prepared;
     const AlpnOffer offer = co_await ChooseOffer(ahead);
@@ -165,6 +222,7 @@ Task<> Connection::RunInspected(UpstreamPtr prepared) {
 }
 
 std::string Connection::Mismatch(const ClientHello& hello) const {
+  if (!names_.empty()) return "";  // compared once one of them was chosen
   const FlowTarget& target = flow_.target();
   if (!hello.sni) return target.host.empty() ? "" : fmt::format("no SNI, the connection is to {}", target.host);
   const bool same = target.host.empty() ? IpAddress::Parse(*hello.sni) == target.destination.address
@@ -174,6 +232,8 @@ std::string Connection::Mismatch(const ClientHello& hello) const {
 
 // Reads until it is known what the client speaks, and for TLS which name it asks for; the bytes stay in the stream's prefix.
 Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
+  if (!flow_.down.prefix.empty())
+    co_return flow_.down.prefix.view().front() == kHandshakeRecord ? FirstBytes::kTls : FirstBytes::kOther;
   Worker& worker = flow_.worker();
   Buffer bytes;
   SteadyTime deadline = worker.reactor().now() + kFirstByteDeadline;
@@ -229,7 +289,8 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
   const bool remote = target.via != nullptr && !target.name.empty();
   if (remote && flow_.JudgeRemote().verdict != policy::ConnectVerdict::kInspect) co_return AlpnOffer::kHttp11First;
   std::string key = PoolKey(policy::Scheme::kHttps, target);
-  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown) {
+  // A proxy would be told of a name for the sake of a request that may be refused: there the first request that goes out finds out.
+  if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown && target.via == nullptr) {
     AddressJudge judge = [this](const IpAddress& address) {
       const auto decision = flow_.JudgeConnect(address);
       policy::Decision answer = decision.decision;
@@ -299,9 +360,12 @@ bool Connection::StillOpaque() {
   return (remote ? flow_.JudgeRemote() : flow_.JudgeConnect(flow_.dialled)).verdict == verdict_;
 }
 
-void Connection::Recheck() {
-  const bool allowed = h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque();
-  if (!allowed) Cancel();
+bool Connection::StillAllowed() { return h2_ ? h2_->Recheck() : session_ ? session_->StillAllowed() : StillOpaque(); }
+
+void Connection::CutOff() {
+  if (h2_) return;
+  if (session_) return session_->CutOff();
+  flow_.down.Close(Stream::How::kReset);
 }
 
 }  // namespace sluice::proxy

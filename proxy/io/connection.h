@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "proxy/client_hello.h"
 #include "proxy/io/flow_context.h"
@@ -18,8 +19,10 @@ class Connection {
   Connection(Worker& worker, Flow flow);
 
   [[nodiscard]] Task<> Run();
-  /// The policy changed: ends the flow if it is no longer allowed what it does. May free this object.
-  void Recheck();
+  /// The policy changed: whether it allows what the flow does. Streams of HTTP/2 that it does not are ended from the reactor's loop.
+  [[nodiscard]] bool StillAllowed();
+  /// Where it does not: closes the client's socket now, unless the protocol has a last word; Cancel must follow.
+  void CutOff();
   /// Gives back what an idle connection does not need.
   void Trim(SteadyTime now) {
     if (session_) session_->Trim(now);
@@ -31,6 +34,9 @@ class Connection {
  private:
   enum class FirstBytes : uint8_t { kTls, kOther, kClosed, kRefused };
 
+  Task<> RunJudged();
+  /// Of several names for one address, the one that the client means.
+  Task<bool> ChooseName();
   Task<> RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr prepared);
   Task<> RunRelay(UpstreamPtr upstream);
   Task<> RunInspected(UpstreamPtr prepared);
@@ -44,6 +50,7 @@ class Connection {
   [[nodiscard]] bool StillOpaque();
   void RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string error);
 
+  std::vector<std::string> names_;  ///< Flow::names, until one was chosen
   FlowContext flow_;
   policy::ConnectVerdict verdict_ = policy::ConnectVerdict::kDeny;
   std::string via_;                 ///< of an opaque connection: its upstream proxy's name

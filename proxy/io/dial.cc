@@ -36,6 +36,7 @@ Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoin
   const auto size = static_cast<socklen_t>(to.ToSockaddr(&address));
   UniqueFd fd = OpenSocket(worker, address.ss_family);
   if (!fd) co_return errno;
+  if (!ApplySeal(fd.get(), worker.shared().options().seal)) co_return errno;
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -286,9 +287,21 @@ Task<DialResult<UpstreamPtr>> Dial(Worker& worker, Waiter& waiter, DialTarget ta
     auto resolved = co_await ResolveForDial(worker, waiter, std::move(name));
     if (!resolved) co_return std::unexpected(std::move(resolved.error()));
     if (auto refused = RefusedAlias(worker, target, *resolved)) co_return std::unexpected(std::move(*refused));
-    order = DialOrder(resolved->addresses, worker.failed_addresses(), worker.reactor().now());
+    if (!target.told) order = DialOrder(resolved->addresses, worker.failed_addresses(), worker.reactor().now());
   }
-  co_return co_await ConnectFirst(worker, waiter, std::move(what), std::move(order), target.port, std::move(judge));
+  std::vector<IpAddress> tried = order;
+  std::string text = what;
+  AddressJudge same = judge;
+  auto connected = co_await ConnectFirst(worker, waiter, std::move(text), std::move(order), target.port, std::move(same));
+  if (connected || target.name.empty() || waiter.cancelled()) co_return connected;
+  // Addresses of the other family may have come meanwhile (RFC 8305 section 3).
+  std::string name = target.name;
+  auto again = co_await ResolveForDial(worker, waiter, std::move(name));
+  if (!again || RefusedAlias(worker, target, *again)) co_return connected;
+  std::erase_if(again->addresses, [&](const IpAddress& address) { return std::ranges::find(tried, address) != tried.end(); });
+  if (again->addresses.empty()) co_return connected;
+  std::vector<IpAddress> more = DialOrder(again->addresses, worker.failed_addresses(), worker.reactor().now());
+  co_return co_await ConnectFirst(worker, waiter, std::move(what), std::move(more), target.port, std::move(judge));
 }
 
 }  // namespace sluice::proxy

@@ -73,6 +73,10 @@ class WorkerEngine final : public Engine {
     worker->Accept(std::move(flow));
   }
 
+  void Fetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) override {
+    LeastLoaded().FetchSoon(std::move(request), std::move(done));
+  }
+
   void AcceptClient(Client client) override {
     std::string why = Enter(client.socket);
     if (why.empty()) return LeastLoaded().AcceptClient(std::move(client));
@@ -91,6 +95,19 @@ class WorkerEngine final : public Engine {
 
   void PolicyChanged() override {
     for (auto& worker : workers_) worker->PolicyChanged();
+  }
+
+  Rejudging LastRejudging() const override {
+    Rejudging all;
+    for (const auto& worker : workers_) {
+      const Rejudging one = worker->last_rejudging();
+      all.passes += one.passes;
+      all.flows += one.flows;
+      all.decisions += one.decisions;
+      all.ended += one.ended;
+      all.closing = std::max(all.closing, one.closing);
+    }
+    return all;
   }
 
   boost::asio::io_context& ResolverContext() override { return workers_.front()->context(); }

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/socket_seal.h"
+#include "dns/upstream_server.h"
 #include "policy/event.h"
 #include "proxy/client.h"
 #include "proxy/flow.h"
@@ -40,18 +42,39 @@ struct DescriptorLimits {
   int ceiling = std::numeric_limits<int>::max();
 };
 
+/// What it took to judge everything open again after a change of policy: sums over the workers.
+struct Rejudging {
+  uint64_t passes = 0;   ///< since the start; each worker makes one for each change
+  size_t flows = 0;      ///< connections judged
+  size_t decisions = 0;  ///< questions put to the policy: of equal ones, one on each worker
+  size_t ended = 0;      ///< connections
+  std::chrono::microseconds closing{};  ///< from PolicyChanged to the last socket closed, on the slowest worker
+};
+
 struct EngineOptions {
-  std::shared_ptr<TlsAuthority> authority;     ///< the sandbox's; null: the engine makes one
-  unsigned workers = 0;                        ///< 0: one per core this process may use
-  std::shared_ptr<SecretStore> secrets;        ///< what credentials are made of; null: none is known, and rules with one answer 502
-  std::vector<Endpoint> resolvers;             ///< empty: the host's
+  std::shared_ptr<TlsAuthority> authority;  ///< the sandbox's; null: the engine makes one
+  unsigned workers = 0;                     ///< 0: one per core this process may use
+  std::shared_ptr<SecretStore> secrets;     ///< what credentials are made of; null: none is known, and rules with one answer 502
+  dns::UpstreamOptions lookups;             ///< which resolvers are asked, and how
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
   std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
-  uint64_t max_body_bytes = kMaxBodyBytes;  ///< of one message: over it 413, or 502 for a response
+  uint64_t max_body_bytes = kMaxBodyBytes;                  ///< of one message: over it 413, or 502 for a response
+  SocketSeal seal{};                                        ///< of every socket that is dialled; empty: none
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
+};
+
+struct FetchRequest {
+  std::string url;
+  std::string entity_tag{};  ///< for If-None-Match; empty: none
+  size_t most = 0;           ///< bytes of the answer's body
+};
+struct FetchAnswer {
+  int status = 0;
+  std::string entity_tag{};
+  std::string body{};
 };
 
 class Engine {
@@ -83,8 +106,14 @@ class Engine {
   /// Flows that have not ended. Any thread.
   [[nodiscard]] virtual size_t Open() const = 0;
 
+  /// One GET of an https URL of the operator's own, past the policy: sealed, resolved and verified as an upstream is. `done` runs once, on
+  /// a worker, unless the engine ends before. Any thread.
+  virtual void Fetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) = 0;
+
   /// Closes, within 100 ms, what the policy now in force no longer allows. Any thread, after CurrentPolicy::Set.
   virtual void PolicyChanged() = 0;
+  /// Of the last change that each worker is through with. Any thread.
+  [[nodiscard]] virtual Rejudging LastRejudging() const = 0;
 
   /// Context and DNS client of worker 0, for the resolver that serves the sandbox.
   [[nodiscard]] virtual boost::asio::io_context& ResolverContext() = 0;

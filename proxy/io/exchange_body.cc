@@ -153,12 +153,14 @@ Fault ExchangeJudge::PassTrailers(std::string* lines) {
 Fault ExchangeJudge::PassResponseHead(ResponseHead* head, const Framing& response_framing) {
   if (response_framing.length > flow_.worker().shared().options().max_body_bytes)
     return {502, "a response body that is too large"};
-  if (credential_ != nullptr) credential_->Redact(head);
+  if (credential_ == nullptr) return {};
+  credential_->Answered(head->status, flow_.worker().reactor().now());
+  credential_->Redact(head);
   return {};
 }
 
 void ExchangeJudge::RedactTrailers(std::string* lines) {
-  if (credential_ != nullptr) credential_->RedactLines(lines);
+  if (credential_ != nullptr) credential_->RedactTrailers(lines);
 }
 
 // A client that waits for a report of its push would show nothing of a 403.

@@ -11,7 +11,7 @@
 #include "policy/credential.h"
 #include "proxy/credential/encoding.h"
 #include "proxy/credential/sigv4.h"
-#include "proxy/io/token_fetch.h"
+#include "proxy/io/own_exchange.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
@@ -21,6 +21,7 @@ using UseKind = policy::CredentialUse::Kind;
 using TokenStep = SecretStore::TokenStep;
 
 constexpr std::chrono::milliseconds kTokenPoll{20};
+constexpr std::string_view kAstrayMessage = "a message with the stand-in of another credential";
 
 Sha256Digest Sha256(std::string_view bytes) {
   Sha256Digest out{};
@@ -70,6 +71,7 @@ void ExchangeCredential::Clear() {
   kept_.clear();
   secret_.reset();
   pending_.reset();
+  astray_.reset();
   edited_ = needs_body_ = body_work_ = changes_length_ = false;
 }
 
@@ -105,7 +107,7 @@ void ExchangeCredential::ReadStandIns(const SecretStore& store, const policy::Cr
 Task<std::optional<CredentialFailure>> ExchangeCredential::Apply(Worker& worker, Waiter& waiter, Request request) {
   Clear();
   request_ = std::move(request);
-  SecretStore* store = worker.shared().options().secrets.get();
+  SecretStore* store = store_ = worker.shared().options().secrets.get();
   const auto& credentials = request_.snapshot->credentials();
   const policy::Credential* credential = request_.credential < credentials.size() ? &credentials[request_.credential] : nullptr;
   if (credential != nullptr) name_ = credential->name;
@@ -129,7 +131,7 @@ Task<std::optional<CredentialFailure>> ExchangeCredential::Apply(Worker& worker,
   if (credential->from.kind != policy::SecretSource::Kind::kOauth) {
     found = store->Find(*credential);
   } else {
-    const SteadyTime deadline = worker.reactor().now() + kTokenDeadline + std::chrono::seconds(5);
+    const SteadyTime deadline = worker.reactor().now() + kOwnDeadline + std::chrono::seconds(5);
     for (;;) {
       const TokenStep step = store->TokenFor(credential->from, worker.reactor().now(), &found);
       if (step == TokenStep::kFetch || step == TokenStep::kUseAndFetch) worker.FetchTokenSoon(credential->from);
@@ -248,42 +250,36 @@ WebSocketTextEdit ExchangeCredential::TextEdit() {
   // Only where one of ours is to be replaced: to be edited, a message must be held.
   if (!edited_ || std::ranges::all_of(swaps_, [](const Swap& swap) { return swap.to.empty(); })) return {};
   return [this](std::string_view text) -> std::expected<std::string, std::string_view> {
-    for (const std::string& stand_in : forbidden_)
-      if (text.find(stand_in) != text.npos) return std::unexpected("a message with the stand-in of another credential");
+    for (size_t i = 0; i < forbidden_.size(); ++i) {
+      if (!text.contains(forbidden_[i])) continue;
+      astray_ = Astray(i);
+      return std::unexpected(kAstrayMessage);
+    }
     const size_t first = text.find_first_not_of(" \t\r\n");
     const bool json = first != text.npos && std::string_view("{[\"").find(text[first]) != text.npos;
     return SwapAll(text, SwapsFor(swaps_, json ? BodyForm::kJson : BodyForm::kVerbatim));
   };
 }
 
-std::string_view ExchangeCredential::Keep(std::string&& text) { return kept_.emplace_back(std::move(text)); }
-
-void ExchangeCredential::Redact(ResponseHead* head) {
-  if (redactor_.empty()) return;
-  if (auto clean = redactor_.Redact(head->reason)) head->reason = Keep(std::move(*clean));
-  for (Field& field : head->fields) {
-    if (auto clean = redactor_.Redact(field.value)) field.value = Keep(std::move(*clean));
-    // A name of the secret's own characters: the field goes.
-    if (redactor_.Redact(field.name)) field.forward = false;
-  }
+WebSocketSearch ExchangeCredential::Search() {
+  if (forbidden_.empty()) return {};
+  scanner_ = std::make_unique<StandInScanner>(forbidden_);
+  return [this](std::string_view piece) -> std::optional<std::string_view> {
+    const auto astray = scanner_->Push(piece);
+    if (!astray) return std::nullopt;
+    astray_ = Astray(*astray);
+    return kAstrayMessage;
+  };
 }
 
-void ExchangeCredential::RedactLines(std::string* lines) {
-  if (redactor_.empty() || lines->empty()) return;
-  std::string out;
-  std::string_view rest = *lines;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end);
-    const size_t colon = std::min(line.find(':'), line.size());
-    if (!redactor_.Redact(line)) {
-      out += line;
-    } else {
-      out += fmt::format("{}: {}\r\n", line.substr(0, colon), kRedacted);
-    }
-  }
-  *lines = std::move(out);
+void ExchangeCredential::Answered(int status, SteadyTime now) {
+  if (status != 401 || secret_ == nullptr || request_.credential >= request_.snapshot->credentials().size()) return;
+  const policy::SecretSource& source = request_.snapshot->credentials()[request_.credential].from;
+  if (source.kind == policy::SecretSource::Kind::kOauth) store_->TokenRefused(source, secret_, now);
 }
+
+void ExchangeCredential::Redact(ResponseHead* head) { RedactHead(redactor_, head, &kept_); }
+
+void ExchangeCredential::RedactTrailers(std::string* lines) { RedactLines(redactor_, lines); }
 
 }  // namespace sluice::proxy

@@ -11,10 +11,12 @@
 //
 // Where the policy has no credentials all of this is nothing. One worker's thread.
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "policy/decision.h"
@@ -88,11 +90,18 @@ class ExchangeCredential {
   /// After Apply, of a WebSocket: what becomes of the text messages that its client sends; empty: nothing. JSON is told by its
   /// first character. While this exchange lasts.
   [[nodiscard]] WebSocketTextEdit TextEdit();
+  /// The same of messages that TextEdit leaves alone: they are searched for stand-ins that have no business there. Empty: there are
+  /// none.
+  [[nodiscard]] WebSocketSearch Search();
+  /// What either found, once.
+  [[nodiscard]] std::optional<CredentialFailure> TakeAstray() { return std::exchange(astray_, std::nullopt); }
 
   [[nodiscard]] bool redacts() const { return !redactor_.empty(); }
+  /// The upstream's answer has this status: a token that it refuses may have been revoked.
+  void Answered(int status, SteadyTime now);
   void Redact(ResponseHead* head);
   /// "name: value" lines.
-  void RedactLines(std::string* lines);
+  void RedactTrailers(std::string* lines);
 
  private:
   void ReadStandIns(const SecretStore& store, const policy::Credential* named);
@@ -100,7 +109,6 @@ class ExchangeCredential {
   [[nodiscard]] std::optional<CredentialFailure> PrepareSignature(const policy::Credential& credential);
   [[nodiscard]] CredentialFailure Failed(std::string_view why, uint16_t status = 502) const;
   [[nodiscard]] CredentialFailure Astray(size_t stand_in) const;
-  std::string_view Keep(std::string&& text);
 
   Request request_;
   std::string name_;  ///< of the credential
@@ -114,6 +122,8 @@ class ExchangeCredential {
   std::unique_ptr<StandInScanner> scanner_;
   Redactor redactor_;
   std::deque<std::string> kept_;  ///< redacted fields of responses
+  std::optional<CredentialFailure> astray_;
+  SecretStore* store_ = nullptr;
   bool edited_ = false;
   bool needs_body_ = false;
   bool body_work_ = false;

@@ -63,9 +63,11 @@ void ExchangeJudge::Begin(uint64_t number) {
   asked_.clear();
   upstream_address.reset();
   upgrade = policy::Upgrade::kNone;
-  text_edit = {};
+  websocket = {};
   close_code = 0;
   bytes_up = bytes_down = 0;
+  decision_ = {};
+  decided_by_.reset();
   ForgetWay();
 }
 
@@ -156,7 +158,7 @@ policy::RequestQuery ExchangeJudge::Query(std::optional<IpAddress> address) cons
 }
 
 policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const {
-  return flow_.worker().snapshot()->DecideRequest(Query(address));
+  return flow_.worker().Decide(Query(address));
 }
 
 // By what is known of the address: nothing, so that each allow that may cover the request has its say.
@@ -219,6 +221,7 @@ ExchangeJudge::Verdict ExchangeJudge::Decide(std::optional<IpAddress> candidate)
     DecideFor(candidate);
   }
   decided_generation_ = flow_.worker().generation();
+  decided_by_ = flow_.worker().snapshot();
   if (!decision_.allowed) return decision_.body_needed != 0 && readings_ == nullptr ? Verdict::kNeedsBody : Verdict::kDeny;
   unrecorded_ = !RecordDecision(decision_, nullptr);
   return unrecorded_ ? Verdict::kDeny : Verdict::kForward;
@@ -297,9 +300,10 @@ Task<std::optional<Denial>> ExchangeJudge::UseCredential(Waiter& waiter, std::op
 }
 
 void ExchangeJudge::PrepareWebSocket(WebSocketOffer* offer) {
-  if (credential_ != nullptr) text_edit = credential_->TextEdit();
-  // Compressed text cannot be edited; an extension that is not offered cannot be agreed on.
-  if (text_edit) offer->deflate.clear();
+  if (credential_ == nullptr) return;
+  websocket = {credential_->TextEdit(), credential_->Search()};
+  // What is compressed cannot be edited or searched; an extension that is not offered cannot be agreed on.
+  if (websocket.edit || websocket.search) offer->deflate.clear();
 }
 
 void ExchangeJudge::TakeEdits() {
@@ -320,10 +324,14 @@ void ExchangeJudge::TakeEdits() {
   request.trailer = head.trailer;
 }
 
+policy::RuleRef ExchangeJudge::RuleNow() const {
+  return decided_generation_ == flow_.worker().generation() ? decision_.rule : policy::RuleRef::kNone;
+}
+
 Denial ExchangeJudge::Refused(CredentialFailure failure) const {
   Denial denial;
   denial.status = failure.status;
-  denial.decision = {false, failure.reason, decision_.rule, false};
+  denial.decision = {false, failure.reason, RuleNow(), false};
   denial.detail = std::move(failure.detail);
   denial.proxy_error = failure.status == 403 ? "http_request_denied" : "proxy_internal_error";
   return denial;
@@ -364,7 +372,7 @@ Denial ExchangeJudge::DenialFor(DialFailure failure) {
   Denial denial;
   denial.status = failure.status;
   const policy::Reason reason = failure.refused ? failure.refused->reason : policy::Reason::kUpstream;
-  denial.decision = {false, reason, failure.refused ? failure.refused->rule : decision_.rule, false};
+  denial.decision = {false, reason, failure.refused ? failure.refused->rule : RuleNow(), false};
   if (failure.refused && reason != policy::Reason::kLimit)
     denial.advice = flow_.worker().snapshot()->AdviseRequest(Query(failure.address), denial.decision);
   denial.detail = std::move(failure.detail);
@@ -392,7 +400,7 @@ SteadyTime ExchangeJudge::Deadline(Awaited awaited) const {
   const bool stuck = awaited == Awaited::kRequestTaken || awaited == Awaited::kResponseTaken;
   const auto idle = stuck                              ? deadlines.write_stuck
                     : awaited == Awaited::kRequestBody ? deadlines.request_body_idle
-                                                       : std::chrono::milliseconds(kResponseIdle);
+                                                       : deadlines.response_idle;
   return std::min<SteadyTime>(flow_.worker().reactor().now() + idle, started + deadlines.exchange);
 }
 
@@ -463,6 +471,14 @@ void ExchangeJudge::RecordCut(std::string_view error, int status) {
   RecordExchange(error, status);
 }
 
+void ExchangeJudge::RecordWebSocket(const WebSocketOutcome& outcome, int status) {
+  bytes_up = outcome.bytes_up;
+  bytes_down = outcome.bytes_down;
+  close_code = outcome.close_code;
+  if (credential_ != nullptr) astray_ = credential_->TakeAstray();
+  RecordCut(outcome.error, status);
+}
+
 void ExchangeJudge::RecordExchange(std::string_view error, int status) {
   policy::ExchangeEvent event;
   event.time = SystemClock().Wall();
@@ -472,7 +488,7 @@ void ExchangeJudge::RecordExchange(std::string_view error, int status) {
   if (upstream_address) event.target.address = upstream_address;
   event.process = flow_.target().process;
   event.rule = decision_.rule;
-  event.snapshot = flow_.worker().snapshot();
+  event.snapshot = decided_by_ != nullptr ? decided_by_ : flow_.worker().snapshot();
   event.status = status;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;

@@ -27,6 +27,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_credential.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/websocket_relay.h"
 #include "proxy/websocket_handshake.h"
 #include "proxy/websocket_lane.h"
 
@@ -150,11 +151,10 @@ class ExchangeJudge {
   [[nodiscard]] Fault CountDown(uint64_t bytes);
   /// What is changed in the head before it leaves. Set between the decision and forwarding.
   HeadEdits edits;
-  /// Where the request asks for a WebSocket, before it is asked for: text_edit, and what that does not allow to offer.
+  /// Where the request asks for a WebSocket, before it is asked for: `websocket`, and what that does not allow to offer.
   void PrepareWebSocket(WebSocketOffer* offer);
-  /// What is changed in the text messages that a WebSocket's client sends; empty: nothing. Set with `edits`. Such a WebSocket is
-  /// not compressed.
-  WebSocketTextEdit text_edit;
+  /// What is done to the messages that a WebSocket's client sends. Such a WebSocket is not compressed.
+  WebSocketHooks websocket;
 
   // Waiting.
 
@@ -184,6 +184,8 @@ class ExchangeJudge {
   void RecordDenial(Denial* denial);
   /// `status`: what the client was sent, 0 for nothing.
   void RecordExchange(std::string_view error, int status);
+  /// A WebSocket that has ended; a stand-in that ended it is a refusal of its own.
+  void RecordWebSocket(const WebSocketOutcome& outcome, int status);
   /// An exchange that failed when the client had its answer, or was gone.
   void RecordCut(std::string_view error, int status);
 
@@ -215,6 +217,8 @@ class ExchangeJudge {
   void LetGo(size_t* counted);
   void ReleaseReadings();
   [[nodiscard]] Denial Refused(CredentialFailure failure) const;
+  /// That of decision_; none where a policy has come that counts otherwise.
+  [[nodiscard]] policy::RuleRef RuleNow() const;
   [[nodiscard]] bool RecordDecision(const policy::Decision& decision, const Denial* denial);
   [[nodiscard]] bool RefusesPush(const Denial& denial) const;
   void AnswerPush(Denial* denial) const;
@@ -244,6 +248,7 @@ class ExchangeJudge {
   policy::Decision decision_;
   std::optional<IpAddress> decided_for_;  ///< the address that decision_ was made with
   uint64_t decided_generation_ = 0;
+  policy::SnapshotPtr decided_by_;  ///< what decision_ counts into
 
   // The body, where the policy needs it.
   std::optional<IpAddress> candidate_;

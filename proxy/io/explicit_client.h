@@ -32,7 +32,8 @@ class ExplicitClient {
 
   [[nodiscard]] Task<> Run();
   /// As Connection's.
-  void Recheck();
+  [[nodiscard]] bool StillAllowed();
+  void CutOff();
   void Trim(SteadyTime now);
   void Cancel();
   /// The proxy is about to stop: ends the client if nothing of it is under way. May free this object.
@@ -95,6 +96,8 @@ class ExplicitClient {
   std::unique_ptr<ForwardSession> forward_;
 };
 
+/// A refusal that no rule is the cause of.
+[[nodiscard]] policy::ConnectDecision DeniedFor(policy::Reason reason);
 /// 407 (RFC 9110 section 15.5.8).
 void AppendChallenge(Buffer* out, Keep keep);
 

@@ -44,8 +44,6 @@ policy::ConnectDecision FlowContext::JudgeConnect(std::optional<IpAddress> addre
 }
 
 bool FlowContext::AddressApproved(const IpAddress& address) {
-  // The snapshot first: it moves the generation.
-  (void)worker_.snapshot();
   if (approved_ == address && approved_generation_ == worker_.generation()) return true;
   if (!JudgeConnect(address).allowed()) return false;
   approved_ = address;

@@ -30,7 +30,7 @@ class FlowContext {
   }
   [[nodiscard]] uint64_t id() const { return id_; }
   [[nodiscard]] DialTarget dial_target() const {
-    return {target_.host, target_.destination.address, target_.destination.port, target_.process};
+    return {target_.host, target_.destination.address, target_.destination.port, target_.process, target_.told};
   }
   /// "a.test" or "1.2.3.4", for people.
   [[nodiscard]] std::string name_text() const;

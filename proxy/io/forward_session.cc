@@ -31,10 +31,6 @@ ForwardSession::ForwardSession(Worker& worker, Flow flow, std::string_view read_
   flow_.down.prefix.Append(read_already);
 }
 
-void ForwardSession::Recheck() {
-  if (asked_ && !session_.StillAllowed()) Cancel();
-}
-
 Fault ForwardSession::CheckToken(const RequestHead& head) {
   if (tokens_ == nullptr) return {};
   const policy::ProcessPtr shown = tokens_->Get()->FromField(head.Find(FieldId::kProxyAuthorization));

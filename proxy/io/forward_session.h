@@ -24,7 +24,8 @@ class ForwardSession final : private RequestGate {
 
   [[nodiscard]] Task<> Run() { return session_.Run(); }
   /// As Connection's.
-  void Recheck();
+  [[nodiscard]] bool StillAllowed() { return !asked_ || session_.StillAllowed(); }
+  void CutOff() { session_.CutOff(); }
   void Trim(SteadyTime now) { session_.Trim(now); }
   void Cancel() { flow_.waiter.Cancel(); }
   /// Between requests.

@@ -134,9 +134,9 @@ H2Connection::Pump H2Connection::WriteSome() {
 
 SteadyTime H2Connection::Deadline() const {
   SteadyTime deadline = SteadyTime::max();
-  if (!out_.empty()) deadline = written_at_ + kWriteStuck;
-  if (section_since_)
-    deadline = std::min<SteadyTime>(deadline, *section_since_ + flow_.worker().shared().options().deadlines.head);
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  if (!out_.empty()) deadline = written_at_ + deadlines.write_stuck;
+  if (section_since_) deadline = std::min<SteadyTime>(deadline, *section_since_ + deadlines.head);
   if (streams_.empty()) deadline = std::min<SteadyTime>(deadline, idle_since_ + kKeepAliveIdle);
   return deadline;
 }

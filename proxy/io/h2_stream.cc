@@ -67,6 +67,7 @@ H2Listener::Piece H2Stream::ReadBody(std::span<char> room) {
     std::copy_n(response_.bytes.view().data(), n, room.data());
     response_.bytes.Consume(n);
     sent_down_ += n;
+    taken_at_ = connection_.flow().worker().reactor().now();
     Poke();
   }
   const bool ended = response_.ended && response_.bytes.empty();
@@ -173,7 +174,10 @@ Task<> H2Stream::Forward() {
   const int status = status_;
   co_await Drain();
   judge_.bytes_down = sent_down_;
-  judge_.RecordExchange(waiter_.cancelled() ? (revoked_ ? failure_ : "the client went away") : std::string_view(), status);
+  std::string_view error;
+  if (!response_.bytes.empty()) error = "a response of which the client took nothing for too long";
+  if (waiter_.cancelled()) error = revoked_ ? failure_ : "the client went away";
+  judge_.RecordExchange(error, status);
 }
 
 Task<std::optional<DialFailure>> H2Stream::ObtainLeg() {
@@ -229,8 +233,13 @@ ExchangeJudge::Awaited H2Stream::WaitsFor(bool writing) const {
   return for_client ? Awaited::kRequestBody : Awaited::kResponse;
 }
 
+SteadyTime H2Stream::StuckAt() const {
+  return taken_at_ + connection_.flow().worker().shared().options().deadlines.write_stuck;
+}
+
 Task<H2Stream::Carried> H2Stream::Carry() {
   carrying_ = true;
+  taken_at_ = connection_.flow().worker().reactor().now();
   const Carried carried = co_await CarryOn();
   carrying_ = false;
   co_return carried;
@@ -275,7 +284,12 @@ Task<H2Stream::Carried> H2Stream::CarryOn() {
     }
     const Waiter::On on = leg_->Wants();
     const auto awaited = WaitsFor((on.interest & kWritable) != 0);
-    const SteadyTime deadline = judge_.Deadline(awaited);
+    SteadyTime deadline = judge_.Deadline(awaited);
+    if (awaited == ExchangeJudge::Awaited::kResponseTaken) {
+      deadline = std::min(deadline, StuckAt());
+    } else {
+      taken_at_ = connection_.flow().worker().reactor().now();
+    }
     Wake wake = Wake::kReady;
     if (more) {
       wake = co_await waiter_.Yield(deadline);
@@ -335,6 +349,7 @@ Task<> H2Stream::Drain() {
   carrying_ = true;
   std::optional<SteadyTime> linger;
   Worker& worker = connection_.flow().worker();
+  taken_at_ = worker.reactor().now();
   while (!closed_) {
     const SteadyTime now = worker.reactor().now();
     const bool answered = response_.ended && response_.bytes.empty();
@@ -345,7 +360,7 @@ Task<> H2Stream::Drain() {
       break;
     }
     connection_.Flush();
-    const SteadyTime deadline = answered ? *linger : now + kWriteStuck;
+    const SteadyTime deadline = answered ? *linger : StuckAt();
     const Wake wake = co_await waiter_.Wait({}, deadline);
     if (wake == Wake::kReady) continue;
     ResetStream(answered ? kH2NoError : kH2Cancel);

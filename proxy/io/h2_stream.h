@@ -89,6 +89,8 @@ class H2Stream {
   void ResetStream(uint32_t code);
   void Poke();
   [[nodiscard]] ExchangeJudge::Awaited WaitsFor(bool writing) const;
+  /// Until when the client must have taken some of the response, whatever it sends meanwhile.
+  [[nodiscard]] SteadyTime StuckAt() const;
 
   H2Connection& connection_;
   const int32_t id_;
@@ -107,6 +109,7 @@ class H2Stream {
   std::string_view failure_;  ///< static; why the policy ended the exchange
   LegFailure lost_;
   uint64_t sent_down_ = 0;  ///< bytes that nghttp2 took from response_
+  SteadyTime taken_at_{};   ///< when it last did, or had no reason to
   int status_ = 0;          ///< sent to the client
   bool carrying_ = false;   ///< a poke is welcome
   bool dropping_ = false;   ///< what still comes of the request is dropped

@@ -72,15 +72,12 @@ Task<> H2Stream::CarryWebSocket() {
   } else {
     up = std::make_unique<LegEnd>(*leg_);
   }
-  WebSocketTextEdit edit = std::move(judge_.text_edit);
+  WebSocketHooks hooks = std::move(judge_.websocket);
   const WebSocketOutcome outcome =
-      co_await RelayWebSocket(worker.reactor(), waiter_, down, *up, compression, std::move(edit), limits);
+      co_await RelayWebSocket(worker.reactor(), waiter_, down, *up, compression, std::move(hooks), limits);
   up.reset();
   leg_.reset();
-  judge_.bytes_up = outcome.bytes_up;
-  judge_.bytes_down = outcome.bytes_down;
-  judge_.close_code = outcome.close_code;
-  judge_.RecordExchange(outcome.error, status_);
+  judge_.RecordWebSocket(outcome, status_);
   response_.ended = true;
   if (!closed_) {
     // A close frame is to be seen before the stream is reset, where it must be.

@@ -135,7 +135,8 @@ Task<> H2Upstream::Pass() {
     if (read == Pump::kEnded || wrote == Pump::kEnded || session_.done()) break;
     const SteadyTime now = worker_.reactor().now();
     SteadyTime deadline = legs_.empty() ? idle_since_ + kPoolIdle : now + kResponseIdle;
-    if (!out_.empty()) deadline = std::min<SteadyTime>(deadline, written_at_ + kWriteStuck);
+    if (!out_.empty())
+      deadline = std::min<SteadyTime>(deadline, written_at_ + worker_.shared().options().deadlines.write_stuck);
     Wake wake = Wake::kReady;
     if (read == Pump::kMore || wrote == Pump::kMore) {
       wake = co_await waiter_.Yield(deadline);

@@ -115,6 +115,7 @@ void HttpSession::BeginExchange() {
 void HttpSession::ResetExchange() {
   response_chunks_.Reset();
   response_trailer_.clear();
+  redacted_.clear();
   judge_.bytes_up = judge_.bytes_down = 0;
   response_left_ = 0;
   response_resume_ = 0;
@@ -278,6 +279,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
   const auto framing = ResponseFraming(response_, judge_.request.method);
   if (!framing) return framing.error();
   if (const Fault fault = judge_.PassResponseHead(&response_, *framing)) return fault;
+  if (upstream_->proxy_login != nullptr) RedactHead(*upstream_->proxy_login, &response_, &redacted_);
   if (response_.status < 200) {
     if (response_.status == 101) return TakeSwitch(size);
     if (++interims_ > kMaxInterimResponses) return {502, "too many interim responses"};
@@ -309,6 +311,7 @@ Fault HttpSession::TakeResponseHead(size_t size) {
 
 void HttpSession::FinishResponseBody() {
   judge_.RedactTrailers(&response_chunks_.trailers());
+  if (upstream_->proxy_login != nullptr) RedactLines(*upstream_->proxy_login, &response_chunks_.trailers());
   if (response_out_ == BodyKind::kChunked) AppendLastChunk(&out_, response_chunks_.trailers(), response_trailer_);
   response_read_ = true;
 }

@@ -183,6 +183,11 @@ void HttpSession::Trim(SteadyTime now) {
   idle_since_.reset();
 }
 
+void HttpSession::CutOff() {
+  if (switched_) return;
+  flow_.down.Close(between_ ? Stream::How::kOrderly : Stream::How::kReset);
+}
+
 bool HttpSession::StillAllowed() {
   return judge_.StillAllowed(leg_ != nullptr        ? leg_->address()
                              : upstream_ != nullptr ? upstream_->known_address()

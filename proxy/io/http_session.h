@@ -3,6 +3,7 @@
 // HTTP/1.1 on one inspected connection: read a head, judge it, forward it, answer it, again. Bodies stream both ways through
 // bounded buffers; each pump does what it can without waiting and says what it waits for.
 
+#include <deque>
 #include <expected>
 #include <memory>
 #include <optional>
@@ -36,6 +37,9 @@ class HttpSession {
 
   /// Whether the policy now in force allows what this session does or last did. Between suspensions only.
   [[nodiscard]] bool StillAllowed();
+
+  /// Closes the client's socket, but for a WebSocket, which has a close frame to send. What waits on it must be cancelled next.
+  void CutOff();
 
   /// Waiting for a request of which nothing has come.
   [[nodiscard]] bool idle() const { return between_; }
@@ -149,6 +153,7 @@ class HttpSession {
   ChunkedDecoder request_chunks_;
   ChunkedDecoder response_chunks_;
   std::string response_trailer_;  ///< the announced names
+  std::deque<std::string> redacted_;  ///< fields of the response in which a proxy's login stood
   uint64_t request_left_ = 0;
   uint64_t response_left_ = 0;
   size_t response_resume_ = 0;

@@ -53,14 +53,11 @@ Task<HttpSession::After> HttpSession::CarryWebSocket() {
     std::swap(up->in, upstream_->in);
     std::swap(up->out, up_out_);
   }
-  WebSocketTextEdit edit = std::move(judge_.text_edit);
+  WebSocketHooks hooks = std::move(judge_.websocket);
   const WebSocketOutcome outcome =
-      co_await RelayWebSocket(reactor, flow_.waiter, down, *up, compression_, std::move(edit), limits);
+      co_await RelayWebSocket(reactor, flow_.waiter, down, *up, compression_, std::move(hooks), limits);
   up.reset();
-  judge_.bytes_up = outcome.bytes_up;
-  judge_.bytes_down = outcome.bytes_down;
-  judge_.close_code = outcome.close_code;
-  judge_.RecordExchange(outcome.error, response_.status);
+  judge_.RecordWebSocket(outcome, response_.status);
   DropUpstream();
   co_return After::kLinger;
 }

@@ -58,6 +58,7 @@ inline constexpr size_t kMaxKnownProtocols = 4096;  ///< origins whose protocol 
 struct Deadlines {
   std::chrono::milliseconds head = kHeadDeadline;
   std::chrono::milliseconds request_body_idle = kRequestBodyIdle;
+  std::chrono::milliseconds response_idle = kResponseIdle;
   std::chrono::milliseconds exchange = kExchangeTotal;
   std::chrono::milliseconds websocket_idle = kWebSocketIdleDeadline;
   std::chrono::milliseconds websocket_close = kWebSocketCloseDeadline;

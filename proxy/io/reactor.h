@@ -7,6 +7,7 @@
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/clock.h"
@@ -144,7 +145,13 @@ class Reactor {
   void Sweep();
   /// Steady time of the present round.
   [[nodiscard]] SteadyTime now() const { return now_; }
-  void Refresh() { now_ = SystemClock().Steady(); }
+  /// Begins a round: whatever enters this thread does so first.
+  void Refresh() {
+    now_ = SystemClock().Steady();
+    if (on_round_) on_round_();
+  }
+  /// Called as each round begins, before anything of it runs. Once, before the first.
+  void OnRound(std::function<void()> act) { on_round_ = std::move(act); }
 
  private:
   friend class Channel;
@@ -158,6 +165,7 @@ class Reactor {
   UniqueFd bell_;
   bool polling_ = false;
   SteadyTime now_;
+  std::function<void()> on_round_;
   Waiter* waiters_ = nullptr;  ///< all that are suspended
   std::vector<Waiter*> expired_;
   std::vector<Waiter*> queued_;   ///< they go on in the next round

@@ -329,12 +329,22 @@ void SecretStore::TokenCame(const policy::SecretSource& source, TokenAnswer&& an
   const std::lock_guard lock(mutex_);
   Token& token = tokens_[key];
   token.secret = std::make_shared<const Secret>(std::move(answer.token));
+  token.came = now;
   token.refresh = RefreshDue(now, answer.life);
   token.expires = now + answer.life;
   token.failures = 0;
   token.again = {};
   token.fetching = false;
   token.fault.clear();
+}
+
+void SecretStore::TokenRefused(const policy::SecretSource& source, const SecretPtr& refused, SteadyTime now) {
+  const std::string key = SourceText(source);
+  const std::lock_guard lock(mutex_);
+  const auto found = tokens_.find(key);
+  // Another may have come meanwhile.
+  if (found == tokens_.end() || found->second.secret != refused || now < found->second.came + kTokenTrusted) return;
+  found->second.secret = nullptr;
 }
 
 void SecretStore::TokenFailed(const policy::SecretSource& source, std::string fault, SteadyTime now) {

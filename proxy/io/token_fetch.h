@@ -13,8 +13,6 @@ namespace sluice::proxy {
 
 class Worker;
 
-inline constexpr std::chrono::seconds kTokenDeadline{20};  ///< one request for a token, the connection included
-
 /// `source` is kOauth; `client_secret` its client's. An error is a sentence that names the endpoint.
 [[nodiscard]] Task<Result<TokenAnswer>> FetchToken(Worker& worker, Waiter& waiter, policy::SecretSource source,
                                                    SecretPtr client_secret);

@@ -53,7 +53,8 @@ std::string OutOfDescriptors(size_t open_connections, int limit) {
 }
 
 std::string PoolKey(policy::Scheme scheme, const DialTarget& target) {
-  return fmt::format("{} {}{}", scheme == policy::Scheme::kHttps ? 's' : 'h', TargetText(target), IdentityKey(target));
+  const std::string at = target.told ? "@" + target.literal.ToString() : "";
+  return fmt::format("{} {}{}{}", scheme == policy::Scheme::kHttps ? 's' : 'h', TargetText(target), at, IdentityKey(target));
 }
 
 Upstream* UpstreamPool::Peek(const std::string& key) {
@@ -140,7 +141,7 @@ policy::ConnectDecision JudgeRemote(Worker& worker, const FlowTarget& target) {
   if (target.host.empty()) return JudgeConnect(worker, target, std::nullopt);
   policy::ConnectQuery query = QueryFor(worker, target, std::nullopt);
   query.remote = true;
-  return worker.snapshot()->DecideConnect(query);
+  return worker.Decide(query);
 }
 
 policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, std::optional<IpAddress> address) {
@@ -150,7 +151,7 @@ policy::ConnectDecision JudgeConnect(Worker& worker, const FlowTarget& target, s
     if (IsOwn(options.explicit_proxy->own, options.host_addresses, dialled))
       return {policy::ConnectVerdict::kDeny, {false, policy::Reason::kPrivateAddress, policy::RuleRef::kNone, false}};
   }
-  return worker.snapshot()->DecideConnect(QueryFor(worker, target, address));
+  return worker.Decide(QueryFor(worker, target, address));
 }
 
 Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, Upstream& upstream, DialTarget target) {

@@ -14,6 +14,7 @@
 #include "policy/credential.h"
 #include "policy/event.h"
 #include "proxy/buffer.h"
+#include "proxy/credential/redact.h"
 #include "proxy/flow.h"
 #include "proxy/io/reactor.h"
 #include "proxy/io/stream.h"
@@ -42,6 +43,7 @@ struct Upstream {
   std::string identity{};             ///< of the way it was made for: WayKey, once secured IdentityKey
   ProxyPtr via{};                     ///< the proxy that it goes through; null: none
   std::string proxy_authorization{};  ///< for each request that the proxy is to forward; empty: none
+  std::shared_ptr<const Redactor> proxy_login{};  ///< the same, to be kept out of what comes back; null: none
   bool remote_name = false;           ///< the proxy looks the name up: what the policy says of addresses cannot be asked
   /// What the policy is asked with.
   [[nodiscard]] std::optional<IpAddress> known_address() const { return remote_name ? std::nullopt : std::optional(address); }
@@ -84,6 +86,7 @@ struct DialTarget {
   IpAddress literal;
   uint16_t port = 0;
   policy::ProcessPtr process{};
+  bool told = false;                     ///< `literal` is the one address of the name to dial, as in FlowTarget
   AlpnOffer offer = AlpnOffer::kHttp11;  ///< to a TLS upstream
   ProxyPtr via{};                        ///< null: directly
   ViaUse via_use = ViaUse::kTunnel;

@@ -294,6 +294,12 @@ Task<DialResult<UpstreamPtr>> DialThroughProxy(Worker& worker, Waiter& waiter, D
   upstream->address = target.name.empty() ? target.literal : IpAddress();
   if (IsForwarded(target)) {
     upstream->proxy_authorization = login->authorization;
+    if (login->given()) {
+      auto login_text = std::make_shared<Redactor>();
+      login_text->Add(login->secret);
+      if (login->basic) login_text->Add(login->password());
+      upstream->proxy_login = std::move(login_text);
+    }
     co_return upstream;
   }
   Talk talk(worker, waiter, *upstream, ProxyText(*proxy));

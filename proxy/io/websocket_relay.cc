@@ -76,10 +76,10 @@ Turned Turn(Way* way, SteadyTime now) {
 /// The relay and how it ends.
 class Relaying {
  public:
-  Relaying(WebSocketEnd& down, WebSocketEnd& up, WebSocketCompression compression, WebSocketTextEdit edit)
+  Relaying(WebSocketEnd& down, WebSocketEnd& up, WebSocketCompression compression, WebSocketHooks hooks)
       : down_(down),
         up_(up),
-        to_up_{down_, up_, WebSocketLane(WebSocketSide::kClient, compression, RandomMasks(), std::move(edit))},
+        to_up_{down_, up_, WebSocketLane(WebSocketSide::kClient, compression, RandomMasks(), std::move(hooks))},
         to_down_{up_, down_, WebSocketLane(WebSocketSide::kServer, compression, {}, {})} {}
 
   Task<WebSocketOutcome> Run(Reactor& reactor, Waiter& waiter, WebSocketDeadlines deadlines) {
@@ -242,8 +242,8 @@ WebSocketMaskSource RandomMasks() {
 }
 
 Task<WebSocketOutcome> RelayWebSocket(Reactor& reactor, Waiter& waiter, WebSocketEnd& down, WebSocketEnd& up,
-                                      WebSocketCompression compression, WebSocketTextEdit edit, WebSocketDeadlines deadlines) {
-  Relaying relaying(down, up, compression, std::move(edit));
+                                      WebSocketCompression compression, WebSocketHooks hooks, WebSocketDeadlines deadlines) {
+  Relaying relaying(down, up, compression, std::move(hooks));
   co_return co_await relaying.Run(reactor, waiter, deadlines);
 }
 

@@ -90,10 +90,10 @@ struct WebSocketOutcome {
   std::string_view error;                            ///< static; empty: closed by its peers
 };
 
-/// Closes the upstream's end; the caller lingers on the client's. `edit`: of text that the client sends, or empty. On the
-/// waiter's thread; both ends outlive it.
+/// Closes the upstream's end; the caller lingers on the client's. `hooks`: for what the client sends. On the waiter's thread; both
+/// ends outlive it.
 [[nodiscard]] Task<WebSocketOutcome> RelayWebSocket(Reactor& reactor, Waiter& waiter, WebSocketEnd& down, WebSocketEnd& up,
-                                                    WebSocketCompression compression, WebSocketTextEdit edit,
+                                                    WebSocketCompression compression, WebSocketHooks hooks,
                                                     WebSocketDeadlines deadlines);
 
 /// From getrandom(2), a few at a time. One thread.

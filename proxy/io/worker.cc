@@ -1,5 +1,6 @@
 #include "proxy/io/worker.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <boost/asio/awaitable.hpp>
@@ -22,6 +23,7 @@
 #include "proxy/io/explicit_client.h"
 #include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
+#include "proxy/io/own_exchange.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/route.h"
 #include "proxy/io/secret_store.h"
@@ -82,13 +84,16 @@ Worker::Worker(Shared& shared)
     : shared_(shared),
       pipes_(std::make_unique<PipePool>(shared.options().descriptors.ceiling)),
       scratch_(kReadPiece),
-      loop_(std::make_unique<Loop>()) {}
+      loop_(std::make_unique<Loop>()) {
+  reactor_.OnRound([this] { TakePolicy(); });
+  TakePolicy();
+}
 
 Result<std::unique_ptr<Worker>> Worker::Start(Shared& shared) {
   std::unique_ptr<Worker> worker(new Worker(shared));
   if (worker->reactor_.fd() < 0) return FailErrno("cannot make an epoll descriptor", errno);
   Loop& loop = *worker->loop_;
-  auto dns = dns::UpstreamClient::Create(loop.context, {.servers = shared.options().resolvers});
+  auto dns = dns::UpstreamClient::Create(loop.context, shared.options().lookups);
   if (!dns) return std::unexpected(dns.error());
   loop.dns = std::move(*dns);
   loop.epoll.assign(worker->reactor_.fd());
@@ -128,15 +133,14 @@ void Worker::Run() {
 boost::asio::io_context& Worker::context() { return loop_->context; }
 dns::UpstreamClient& Worker::dns() { return *loop_->dns; }
 
-const policy::SnapshotPtr& Worker::snapshot() {
+void Worker::TakePolicy() {
   // The generation before the snapshot: at worst the same snapshot is fetched once more.
-  if (const uint64_t now = shared_.policy().generation(); now != generation_) {
-    snapshot_ = shared_.policy().Get();
-    generation_ = now;
-    loop_->expiry = policy::NextExpiry(*snapshot_, SystemClock().Wall());
-    has_ways_ = HasWays(*snapshot_);
-  }
-  return snapshot_;
+  const uint64_t now = shared_.policy().generation();
+  if (now == generation_) return;
+  snapshot_ = shared_.policy().Get();
+  generation_ = now;
+  loop_->expiry = policy::NextExpiry(*snapshot_, SystemClock().Wall());
+  has_ways_ = HasWays(*snapshot_);
 }
 
 void Worker::Accept(Flow flow) {
@@ -242,7 +246,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
   int error = ECONNABORTED;
   try {
     auto preliminary = JudgeConnect(*this, target, std::nullopt);
-    DialTarget to{target.host, target.destination.address, target.destination.port, target.process};
+    DialTarget to{target.host, target.destination.address, target.destination.port, target.process, target.told};
     const bool known = RouteConnection(*this, target, preliminary, &to);
     if (known && to.via != nullptr) preliminary = JudgeRemote(*this, target);
     const auto pooled = [&](policy::Scheme scheme) {
@@ -323,6 +327,45 @@ detail::Detached Worker::RunFetch(policy::SecretSource source) {
   }
 }
 
+void Worker::FetchSoon(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) {
+  asio::post(loop_->context, [this, moved = std::move(request), told = std::move(done)]() mutable {
+    reactor_.Refresh();
+    if (loop_->closing) return;
+    RunOwnFetch(std::move(moved), std::move(told));
+  });
+}
+
+detail::Detached Worker::RunOwnFetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) {
+  constexpr size_t kHeadRoom = 32 * 1024;
+  Waiter waiter(reactor_);
+  const uint64_t key = ++next_key_;
+  fetching_[key] = &waiter;
+  loop_->Tick(this);
+  Result<FetchAnswer> answer = Fail(Code::kInternal, "nothing was fetched");
+  try {
+    const auto endpoint = ParseTokenEndpoint(request.url);
+    if (!endpoint) {
+      answer = std::unexpected(endpoint.error());
+    } else {
+      TokenEndpoint to = *endpoint;
+      std::string text = fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nConnection: close\r\n{}\r\n", to.target, to.authority,
+                                     request.entity_tag.empty() ? "" : fmt::format("If-None-Match: {}\r\n", request.entity_tag));
+      auto whole = co_await ExchangeOwn(*this, waiter, std::move(to), std::move(text), request.most + kHeadRoom);
+      if (!whole) {
+        answer = Fail(whole.error().code, fmt::format("nothing from {}: {}", request.url, whole.error().message));
+      } else if (whole->body.size() > request.most) {
+        answer = Fail(Code::kExhausted, fmt::format("{} is longer than {} KiB", request.url, request.most / 1024));
+      } else {
+        answer = FetchAnswer{whole->status, std::move(whole->entity_tag), std::move(whole->body)};
+      }
+    }
+  } catch (const std::exception& fault) {
+    LogError("fetch: {}", fault.what());
+  }
+  fetching_.erase(key);
+  done(std::move(answer));
+}
+
 void Worker::GiveBackSpare() {
   pool_.Clear();
   h2_pool_.RetireAll();
@@ -389,24 +432,54 @@ void Worker::Tick() {
 }
 
 void Worker::PolicyChanged() {
-  asio::post(loop_->context, [this] {
+  asio::post(loop_->context, [this, since = SystemClock().Steady()] {
     reactor_.Refresh();
-    pool_.Clear();
-    h2_pool_.RetireAll();
-    (void)snapshot();
-    // By key: ending one flow changes the table.
-    std::vector<uint64_t> keys;
-    keys.reserve(connections_.size());
-    for (const auto& [key, connection] : connections_) keys.push_back(key);
-    for (const uint64_t key : keys)
-      if (const auto found = connections_.find(key); found != connections_.end()) found->second->Recheck();
-    ForEachClient([](ExplicitClient& client) { client.Recheck(); });
+    try {
+      Rejudge(since);
+    } catch (const std::bad_alloc&) {
+      // What cannot be judged is not allowed.
+      memo_.reset();
+      LogError("proxy: no memory to judge what is open again, so all of it ends");
+      EndAllFlows();
+    }
   });
 }
 
-void Worker::CloseAll() {
-  loop_->closing = true;
-  loop_->timer.cancel();
+// In three steps, so that what a record costs comes after the last socket was closed: judge, which waits for nothing and ends
+// nothing; close; let each flow find out.
+void Worker::Rejudge(SteadyTime since) {
+  Rejudging now;
+  now.flows = connections_.size() + clients_.size();
+  std::vector<uint64_t> connections;
+  std::vector<uint64_t> clients;
+  memo_.emplace(snapshot_, SystemClock().Wall());
+  for (const auto& [key, connection] : connections_)
+    if (!connection->StillAllowed()) connections.push_back(key);
+  for (const auto& [key, client] : clients_)
+    if (!client->StillAllowed()) clients.push_back(key);
+  now.decisions = memo_->asked();
+  memo_.reset();
+  now.ended = connections.size() + clients.size();
+  for (const uint64_t key : connections) connections_.find(key)->second->CutOff();
+  for (const uint64_t key : clients) clients_.find(key)->second->CutOff();
+  now.closing = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - since);
+  pool_.Clear();
+  h2_pool_.RetireAll();
+  Cancel(connections_, connections);
+  Cancel(clients_, clients);
+  const std::lock_guard lock(rejudging_mutex_);
+  now.passes = rejudging_.passes + 1;
+  rejudging_ = now;
+}
+
+template <class Kind>
+void Worker::Cancel(std::unordered_map<uint64_t, Kind*>& flows, const std::vector<uint64_t>& keys) {
+  // The end of one may be the end of another.
+  for (const uint64_t key : keys)
+    if (const auto found = flows.find(key); found != flows.end()) found->second->Cancel();
+}
+
+void Worker::EndAllFlows() {
   while (!connections_.empty()) {
     const auto first = connections_.begin()->first;
     connections_.begin()->second->Cancel();
@@ -414,6 +487,12 @@ void Worker::CloseAll() {
     if (const auto still = connections_.find(first); still != connections_.end()) connections_.erase(still);
   }
   ForEachClient([](ExplicitClient& client) { client.Cancel(); });
+}
+
+void Worker::CloseAll() {
+  loop_->closing = true;
+  loop_->timer.cancel();
+  EndAllFlows();
   while (!preparing_.empty()) {
     const auto [id, waiter] = *preparing_.begin();
     preparing_.erase(id);

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "policy/credential.h"
 #include "policy/event.h"
 #include "proxy/client.h"
+#include "proxy/decision_memo.h"
 #include "proxy/dial_order.h"
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
@@ -71,7 +74,12 @@ class Worker {
   void AcceptClient(Client client);
   void PolicyChanged();
   void Drain();
+  void FetchSoon(FetchRequest request, std::function<void(Result<FetchAnswer>)> done);
   [[nodiscard]] size_t load() const { return load_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Rejudging last_rejudging() const {
+    const std::lock_guard lock(rejudging_mutex_);
+    return rejudging_;
+  }
   [[nodiscard]] boost::asio::io_context& context();
   [[nodiscard]] dns::UpstreamClient& dns();
 
@@ -85,14 +93,19 @@ class Worker {
   [[nodiscard]] FailedAddresses& failed_addresses() { return failed_addresses_; }
   /// Closes what is kept for reuse only.
   void GiveBackSpare();
-  /// The policy in force, looked up again when its generation moved.
-  [[nodiscard]] const policy::SnapshotPtr& snapshot();
+  /// The policy in force. It changes between rounds only: what is decided of it and what the decision counts into belong together
+  /// for as long as nothing is waited for.
+  [[nodiscard]] const policy::SnapshotPtr& snapshot() const { return snapshot_; }
   [[nodiscard]] uint64_t generation() const { return generation_; }
-  /// Whether that policy knows of upstream proxies, pins or client certificates.
-  [[nodiscard]] bool has_ways() {
-    (void)snapshot();
-    return has_ways_;
+  /// What that policy says. While everything open is judged again, equal questions are asked of it once.
+  [[nodiscard]] policy::ConnectDecision Decide(const policy::ConnectQuery& query) {
+    return memo_ ? memo_->Decide(query) : snapshot()->DecideConnect(query);
   }
+  [[nodiscard]] policy::Decision Decide(const policy::RequestQuery& query) {
+    return memo_ ? memo_->Decide(query) : snapshot()->DecideRequest(query);
+  }
+  /// Whether that policy knows of upstream proxies, pins or client certificates.
+  [[nodiscard]] bool has_ways() const { return has_ways_; }
   /// Scratch for reads whose size is not known; valid until the next suspension.
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
   /// Bytes of bodies that wait to be judged, signed or sent on, and of what was read in them; at most kMaxHeldBodies.
@@ -116,10 +129,16 @@ class Worker {
   };
   detail::Detached RunConnection(std::unique_ptr<Connection> connection);
   detail::Detached RunFetch(policy::SecretSource source);
+  detail::Detached RunOwnFetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done);
   detail::Detached RunClient(std::unique_ptr<ExplicitClient> client);
   /// `act` on each client, which may end it.
   template <class Act>
   void ForEachClient(Act act);
+  void TakePolicy();
+  void Rejudge(SteadyTime since);
+  template <class Kind>
+  void Cancel(std::unordered_map<uint64_t, Kind*>& flows, const std::vector<uint64_t>& keys);
+  void EndAllFlows();
   void RecordLostProxy(uint64_t id, const FlowTarget& flow, const DialTarget& target, std::string detail);
   detail::Detached RunPrepare(uint64_t id, FlowTarget target, std::function<void(int)> done);
   void Tick();
@@ -135,6 +154,7 @@ class Worker {
   policy::SnapshotPtr snapshot_;
   uint64_t generation_ = 0;
   bool has_ways_ = false;
+  std::optional<DecisionMemo> memo_;
   std::unordered_map<uint64_t, Connection*> connections_;
   std::unordered_map<uint64_t, ExplicitClient*> clients_;
   uint64_t next_key_ = 0;
@@ -144,6 +164,8 @@ class Worker {
   std::vector<char> scratch_;
   SteadyTime trimmed_at_{};
   std::atomic<size_t> load_{0};
+  mutable std::mutex rejudging_mutex_;
+  Rejudging rejudging_;
   std::unique_ptr<Loop> loop_;
 };
 

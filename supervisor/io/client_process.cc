@@ -67,7 +67,14 @@ ClientProcesses::Recent* ClientProcesses::Holder(uint64_t inode) {
 }
 
 policy::ProcessPtr ClientProcesses::OfTcpPeer(const Endpoint& client, const Endpoint& server, Digests digests) {
-  const auto socket = owner_.Find(policy::Transport::kTcp, client, server);
+  return OfSocket(owner_.Find(policy::Transport::kTcp, client, server), digests);
+}
+
+policy::ProcessPtr ClientProcesses::OfSender(policy::Transport transport, const Endpoint& client, Digests digests) {
+  return OfSocket(owner_.FindSender(transport, client), digests);
+}
+
+policy::ProcessPtr ClientProcesses::OfSocket(const std::optional<SocketIdentity>& socket, Digests digests) {
   if (!socket) return nullptr;
   Recent* holder = Holder(socket->inode);
   if (holder == nullptr) return nullptr;

@@ -27,8 +27,11 @@ class ClientProcesses {
   /// `client` and `server` are the connection's ends as its socket names them. Null as above. May take some milliseconds for a
   /// process that has not connected before, since /proc is searched.
   [[nodiscard]] policy::ProcessPtr OfTcpPeer(const Endpoint& client, const Endpoint& server, Digests digests);
+  /// Whoever sends from there, for what was redirected on its way: what its socket is connected to is not known.
+  [[nodiscard]] policy::ProcessPtr OfSender(policy::Transport transport, const Endpoint& client, Digests digests);
 
  private:
+  [[nodiscard]] policy::ProcessPtr OfSocket(const std::optional<SocketIdentity>& socket, Digests digests);
   explicit ClientProcesses(SocketOwner owner) : owner_(std::move(owner)), processes_({}) {}
   [[nodiscard]] policy::ProcessPtr Identify(pid_t pid, Digests digests);
   struct Recent {

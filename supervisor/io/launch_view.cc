@@ -113,7 +113,8 @@ class ViewBuilder {
     if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kBehind, 0755) != 0 || ::mkdir(kLayers, 0755) != 0)
       return FailErrno("cannot create masks", errno);
     // The second layers of the shields. A mount of their own: a folder that is removed under an overlay ends each listing of it.
-    auto layers = NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", "64k"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    auto layers =
+        NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", "64k"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     if (!layers) return std::unexpected(layers.error());
     if (auto attached = Attach(layers->get(), kLayers); !attached) return attached;
     if (::mkdir(kNothing, 0755) != 0) return FailErrno("cannot create masks", errno);

@@ -85,11 +85,13 @@ Result<void> DropPrivileges() {
   return {};
 }
 
-Result<void> KeepReadingOnly() {
+Result<void> KeepReadingOnly(NetworkRights network) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return FailErrno("cannot set no_new_privs", errno);
   cap_t now = cap_get_proc();
   cap_t kept = cap_init();
-  for (const cap_value_t capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE}) {
+  for (const cap_value_t capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_NET_ADMIN, CAP_NET_RAW}) {
+    const bool of_network = capability == CAP_NET_ADMIN || capability == CAP_NET_RAW;
+    if (of_network && network == NetworkRights::kNone) continue;
     cap_flag_value_t held = CAP_CLEAR;
     if (now == nullptr || cap_get_flag(now, capability, CAP_PERMITTED, &held) != 0 || held != CAP_SET) continue;
     cap_set_flag(kept, CAP_PERMITTED, 1, &capability, CAP_SET);

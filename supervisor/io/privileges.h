@@ -2,6 +2,8 @@
 
 // What a process gives up for good, each step in the calling process.
 
+#include <cstdint>
+
 #include "base/result.h"
 #include "supervisor/mount_plan.h"
 
@@ -14,8 +16,9 @@ namespace sluice::supervisor {
 [[nodiscard]] Result<void> DropCapabilities();
 
 /// For a service that runs no workload: no_new_privs, and of its capabilities only those to read what belongs to others, in files
-/// and in /proc. Before any thread exists. An ordinary user has none to begin with.
-[[nodiscard]] Result<void> KeepReadingOnly();
+/// and in /proc, with CAP_NET_ADMIN and CAP_NET_RAW where it fences a network. Before any thread exists. An ordinary user has none to begin with.
+enum class NetworkRights : uint8_t { kNone, kAdministration };
+[[nodiscard]] Result<void> KeepReadingOnly(NetworkRights network = NetworkRights::kNone);
 
 /// No core file of this process, and no other process of its user may trace it or look at its memory and descriptors. Once the
 /// workload is launched: the kernel makes no light copy of such a process (light_process.h).

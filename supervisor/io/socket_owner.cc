@@ -84,6 +84,46 @@ std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport tra
   return SocketIdentity{uint64_t{found->id.idiag_cookie[1]} << 32 | found->id.idiag_cookie[0], found->idiag_inode};
 }
 
+IpAddress SourceOf(const inet_diag_msg& message) {
+  if (message.idiag_family == AF_INET) return IpAddress::FromV4(ntohl(message.id.idiag_src[0]));
+  std::array<uint8_t, 16> bytes{};
+  std::memcpy(bytes.data(), message.id.idiag_src, bytes.size());
+  return IpAddress::FromV6(bytes);
+}
+
+// All sockets of one port, of which the first that fits is given. A dual-stack socket is found among those of IPv6.
+std::optional<SocketIdentity> FindByPort(int diag, int family, policy::Transport transport, const Endpoint& client) {
+  DiagRequest request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.body.sdiag_family = static_cast<uint8_t>(family);
+  request.body.sdiag_protocol = transport == policy::Transport::kTcp ? IPPROTO_TCP : IPPROTO_UDP;
+  request.body.idiag_states = ~uint32_t{0};
+  request.body.id.idiag_sport = htons(client.port);
+  if (send(diag, &request, sizeof request, 0) != sizeof request) return std::nullopt;
+  std::optional<SocketIdentity> best;
+  for (;;) {
+    alignas(nlmsghdr) Buffer buffer;
+    const ssize_t n = recv(diag, buffer.data(), buffer.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return std::nullopt;
+    auto left = static_cast<uint32_t>(n);
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data()); NLMSG_OK(header, left);
+         header = NLMSG_NEXT(header, left)) {
+      if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) return best;
+      if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY || header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) continue;
+      const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
+      const IpAddress source = SourceOf(*found);
+      const bool exact = source == client.address;
+      const bool any = source == IpAddress{} || source == IpAddress::FromV4(0);
+      if (ntohs(found->id.idiag_sport) != client.port || found->idiag_inode == 0 || (!exact && !any) || (best && !exact))
+        continue;
+      best = SocketIdentity{uint64_t{found->id.idiag_cookie[1]} << 32 | found->id.idiag_cookie[0], found->idiag_inode};
+    }
+  }
+}
+
 bool IsNumber(const char* text, pid_t* out) {
   const char* end = text + std::strlen(text);
   return std::from_chars(text, end, *out).ptr == end;
@@ -177,6 +217,13 @@ std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, con
   const bool v4 = client.address.is_v4();
   // An IPv4 flow may belong to a dual-stack socket; the IPv4 lookup finds both.
   return Lookup(diag_.get(), v4 ? AF_INET : AF_INET6, transport, client, server);
+}
+
+std::optional<SocketIdentity> SocketOwner::FindSender(policy::Transport transport, const Endpoint& client) {
+  const std::lock_guard lock(mutex_);
+  if (client.address.is_v4())
+    if (auto found = FindByPort(diag_.get(), AF_INET, transport, client)) return found;
+  return FindByPort(diag_.get(), AF_INET6, transport, client);
 }
 
 pid_t SocketOwner::Holder(uint64_t inode) const {

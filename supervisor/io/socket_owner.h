@@ -46,6 +46,9 @@ class SocketOwner {
 
   /// The socket with this tuple, or nothing. `client` is its local end.
   [[nodiscard]] std::optional<SocketIdentity> Find(policy::Transport transport, const Endpoint& client, const Endpoint& server);
+  /// The socket that sends UDP from `client`, or has it as its TCP end, whatever the other end is: bound to that address, or to none.
+  /// Goes through all sockets of that port.
+  [[nodiscard]] std::optional<SocketIdentity> FindSender(policy::Transport transport, const Endpoint& client);
   /// A process of the workload that holds the socket; 0 when none does.
   [[nodiscard]] pid_t Holder(uint64_t inode) const;
   /// Whether this process, of whichever namespace, holds it. Looks at the descriptors of `hints` first, and puts where it was there.

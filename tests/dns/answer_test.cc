@@ -9,8 +9,9 @@
 namespace sluice::dns {
 namespace {
 
-TargetVerdict AllowOnly(const std::string& name) {
-  return name == "ok.test" ? TargetVerdict::kAllowed : TargetVerdict::kForbidden;
+TargetVerdict AllowOnly(const std::string& name, std::optional<uint16_t> port) {
+  if (port && *port != 443) return TargetVerdict::kForbidden;
+  return name == "ok.test" || name == "a.test" ? TargetVerdict::kAllowed : TargetVerdict::kForbidden;
 }
 
 Record Https(std::string_view owner, const Svcb& svcb) {
@@ -105,6 +106,25 @@ TEST(AnswerTest, HttpsRecordsLoseHintsAndKeepAnAllowedTarget) {
   ASSERT_EQ(first->params.size(), 1u);
   EXPECT_EQ(first->params[0].key, 1);
   EXPECT_EQ(ParseSvcb(Octets(m.answers[1].rdata))->target.ToText(), "ok.test");
+}
+
+TEST(AnswerTest, AServicePortMustBeOneThatThePolicyAllows) {
+  const std::string allowed("\x01\xbb", 2);
+  const std::string other("\x20\xfb", 2);
+  const Message upstream =
+      AnswerTo(AskMessage("a.test", Type::kHttps),
+               {Https("a.test", Svcb{1, Name(), {{3, allowed}}}), Https("a.test", Svcb{1, Name(), {{3, other}}}),
+                Https("a.test", Svcb{1, *Name::FromText("ok.test"), {{3, other}}})});
+  const Message m = Relayed(AskQuery("a.test", Type::kHttps), upstream, AllowOnly);
+  ASSERT_EQ(m.answers.size(), 1u);
+  EXPECT_EQ(PortOf(*ParseSvcb(Octets(m.answers[0].rdata))), 443);
+}
+
+TEST(AnswerTest, ADenialMayBeARefusal) {
+  const Message m = Refused(AskQuery("a.test", Type::kA), "no");
+  EXPECT_EQ(m.header.rcode, Rcode::kRefused);
+  EXPECT_TRUE(m.authority.empty());
+  EXPECT_EQ(m.edns->error->code, Ede::kBlocked);
 }
 
 TEST(AnswerTest, AnHttpsAliasOutsideThePolicyIsNodata) {

@@ -47,10 +47,58 @@ TEST(LimiterTest, NewNamesAreRationedForEachDomain) {
 TEST(LimiterTest, UpstreamLookupsMayBurstButNotFlow) {
   Limiter limiter({});
   int passed = 0;
-  for (int i = 0; i < 300; ++i) passed += limiter.JudgeUpstream(kStart) ? 0 : 1;
+  for (int i = 0; i < 300; ++i) passed += limiter.JudgeUpstream(1, kStart) ? 0 : 1;
   EXPECT_EQ(passed, 200);
-  for (int i = 0; i < 300; ++i) passed += limiter.JudgeUpstream(kStart + seconds(1)) ? 0 : 1;
+  for (int i = 0; i < 300; ++i) passed += limiter.JudgeUpstream(1, kStart + seconds(1)) ? 0 : 1;
   EXPECT_EQ(passed, 250);
+  EXPECT_FALSE(limiter.JudgeUpstream(2, kStart + seconds(1))) << "another client has its own ration";
+}
+
+TEST(LimiterTest, ManyClientsTogetherHaveABoundToo) {
+  Limiter limiter({});
+  int passed = 0;
+  for (uint64_t client = 0; client < 10'000; ++client) passed += limiter.JudgeUpstream(client, kStart) ? 0 : 1;
+  EXPECT_EQ(passed, 800);
+}
+
+TEST(LimiterTest, ANameCountsByWhatItMayCarry) {
+  EXPECT_EQ(NameWeight("api.a.test", "a.test"), 1);
+  EXPECT_EQ(NameWeight("my-service.a.test", "a.test"), 1);
+  EXPECT_EQ(NameWeight(std::string(40, 'a') + ".a.test", "a.test"), 1) << "long, and says nothing";
+  EXPECT_GE(NameWeight("0123456789abcdef0123456789abcdef.a.test", "a.test"), 3);
+  EXPECT_EQ(NameWeight("k7q2zx9vb4n8m1pw5t3y6u0i2o4a7s9d.f5g8h1j3k6l9.a.test", "a.test"), 4) << "the most";
+  EXPECT_EQ(NameWeight("a.test", "a.test"), 1);
+  Limiter limiter({});
+  int passed = 0;
+  for (int i = 0; i < 100; ++i)
+    passed += limiter.JudgeNewName("k7q2zx9vb4n8m1pw5t3y6u0i2o4a" + std::to_string(1000 + i) + ".a.test", "GET *.a.test", kStart)
+                  ? 0
+                  : 1;
+  EXPECT_LT(passed, 31);
+  EXPECT_GE(passed, 15) << "a score, not a verdict";
+}
+
+TEST(LimiterTest, ADomainWhoseNewNamesDoNotExistGetsNoMore) {
+  Limiter limiter({});
+  const std::string rule = "GET *.a.test";
+  const auto ask = [&](int i, bool exists, SteadyTime now) {
+    const std::string name = "n" + std::to_string(i) + ".a.test";
+    if (limiter.JudgeAbsence(name, rule, now) || limiter.JudgeNewName(name, rule, now)) return false;
+    limiter.NoteExistence(name, rule, exists, now);
+    return true;
+  };
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(ask(i, false, kStart)) << i;
+  EXPECT_FALSE(ask(20, false, kStart));
+  EXPECT_FALSE(limiter.JudgeAbsence("n0.a.test", rule, kStart)) << "names that passed keep passing";
+  EXPECT_FALSE(limiter.JudgeAbsence("n0.b.test", "GET *.b.test", kStart)) << "another domain";
+  EXPECT_FALSE(limiter.JudgeAbsence("spelled.a.test", "GET spelled.a.test", kStart));
+  EXPECT_TRUE(ask(21, false, kStart + std::chrono::minutes(1))) << "halved";
+  Limiter mixed({});
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "n" + std::to_string(i) + ".a.test";
+    EXPECT_FALSE(mixed.JudgeAbsence(name, rule, kStart)) << i;
+    mixed.NoteExistence(name, rule, i % 2 == 0, kStart);
+  }
 }
 
 TEST(LimiterTest, DomainsAreCountedByWhatTheRuleSpellsOrOneCanRegister) {

@@ -160,12 +160,14 @@ class Via(Proxied):
         self.assertNotIn(peers["/pub/proxied"], (zone.HOST_V4, zone.HOST_V6))
 
     def test_denials_stay_what_they_are_and_a_literal_is_judged_here(self):
-        denied = self.through(self.KINDS["http"], ["allow GET a.test/pub/**"], "curl", "-sS", "-i", "-d", "x", "https://a.test/pub/x")
-        self.assertRegex(denied.out, r'HTTP/1\.1 403 Egress denied: needs "POST a\.test/pub/x"')
+        for version, words in (("--http1.1", r'HTTP/1\.1 403 Egress denied: needs "POST a\.test/pub/x"'), ("--http2", r"HTTP/2 403")):
+            denied = self.through(self.KINDS["http"], ["allow GET a.test/pub/**"], "curl", "-sS", "-i", version, "-d", "x", "https://a.test/pub/x")
+            self.assertRegex(denied.out, words)
+            self.assertIn('"suggest":"POST a.test/pub/x"', denied.out)
         literal = self.through(self.KINDS["http"], ["allow http **"], "curl", "-sS", "-m", "10", "http://169.254.169.254/latest")
         self.assertDenialLine(literal, "169.254.169.254")
-        # What the origin speaks was asked for the TLS of the first; the refused request and the literal went nowhere.
-        self.assertEqual([line for line in self.new_squid_lines() if "CONNECT a.test:443" not in line], [])
+        # Not even to ask what the origin speaks.
+        self.assertEqual(self.new_squid_lines(), [])
         self.assertEqual(self.served(), [])
 
     def test_a_policy_names_its_proxies(self):
@@ -185,6 +187,42 @@ rules:
         self.assertEqual(len([line for line in self.new_squid_lines() if "CONNECT" in line]), 1)
         peers = {e["host"]: e["peer"] for e in self.served()}
         self.assertEqual(peers["b.test"] in (zone.HOST_V4, zone.HOST_V6), True)
+
+    def test_tokens_are_fetched_through_the_proxy_and_a_reload_changes_the_way(self):
+        text = f"""version: 1
+proxies:
+  corp: {{ url: "{self.KINDS['http']}", basic: env PROXY_LOGIN }}
+settings: {{ via: corp }}
+credentials:
+  orders:
+    from: oauth
+    token-url: https://b.test/token/3600
+    client-id: sluice
+    client-secret: env CLIENT
+    send: bearer
+    to: [a.test]
+rules:
+  - allow: GET a.test/echo
+    with: orders
+"""
+        script = "while read line; do curl -sS https://a.test/echo | tr '\\n' ' '; echo; done"
+        with self.running(text, "sh", "-c", script, env={**os.environ, "PROXY_LOGIN": LOGIN, "CLIENT": "client-s3cret"}) as process:
+            def ask():
+                process.stdin.write("\n")
+                process.stdin.flush()
+                return process.stdout.readline()
+
+            def tunnels():  # that have ended: squid writes a line then
+                return {line.split("CONNECT ")[1].split()[0] for line in self.new_squid_lines() if "CONNECT" in line}
+
+            self.assertIn("Bearer token-", ask())
+            self.assertEventually(lambda: "b.test:443" in tunnels(), "the tunnel to the token endpoint")
+            self.assertEqual({e["peer"] for e in self.served()} & {zone.HOST_V4, zone.HOST_V6}, set())
+            # The same credential without a proxy: requests go directly, with the token that is there.
+            self.policy.write_text(text.replace("settings: { via: corp }\n", ""))
+            self.assertEventually(lambda: "Bearer token-" in ask() and self.served()[-1]["peer"] in (zone.HOST_V4, zone.HOST_V6), "the new way")
+            self.assertEqual(len([e for e in self.served() if e["host"] == "b.test"]), 1)
+            self.assertEventually(lambda: "a.test:443" in tunnels(), "the end of what went the old way")
 
     def test_git_clones_through_each_kind(self):
         for kind, url in self.KINDS.items():

@@ -341,6 +341,14 @@ class Exchange:
         await self.json({"host": host, "path": self.request.path, "note": "hello from the lab"}, *((200, "OK") if not parts or parts[0] == "pub" else (404, "Not Found")))
 
 
+class UdpEcho(asyncio.DatagramProtocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, addr):
+        self.transport.sendto(data, addr)
+
+
 class World:
     def __init__(self, folder):
         self.folder = folder
@@ -397,6 +405,8 @@ class World:
             await asyncio.start_server(self.http, port=port, ssl=tls, **listen)
         await asyncio.start_server(self.echo, port=zone.PORT_TCP_ECHO, **listen)
         await asyncio.start_server(self.echo, port=zone.PORT_TLS_ECHO, ssl=tls, **listen)
+        for address in zone.SITES["db.test"]:
+            await asyncio.get_running_loop().create_datagram_endpoint(UdpEcho, local_addr=(address, zone.PORT_UDP_ECHO))
         await resolver.start(self.dns_log)
         (self.folder / "world.ready").write_text("ready\n")
         await asyncio.Event().wait()

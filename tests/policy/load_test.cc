@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Operations, BadPolicies,
     ::testing::Values(
-        BadPolicy{"version: 1\nsettings: { dns: real }\n", "p.yaml:2:18: error: `dns: real` is not in this version"},
+        BadPolicy{"version: 1\nsettings: { dns: true }\n", "p.yaml:2:18: error: "},
+        BadPolicy{"version: 1\nsettings: { dns: genuine }\n", "p.yaml:2:18: error: `dns` is `synthetic` or `real`"},
         BadPolicy{RULE "grpc a.test\n", "p.yaml:3:12: error: `grpc` needs a call after the host"},
         BadPolicy{RULE "grpc a.test /p.S/M\n", "p.yaml:3:24: error: a call of gRPC is `package.Service/Method`"},
         BadPolicy{RULE "grpc a.test p.S\n", "p.yaml:3:24: error: a call of gRPC is"},

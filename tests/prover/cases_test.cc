@@ -368,11 +368,71 @@ TEST(Cases, OfOperations) {
     Check(c);
 }
 
+TEST(Cases, OfLfs) {
+  const std::string fetch = Allow("git fetch-pack github.com/o/r");
+  const std::string push = Allow("git receive-pack github.com/o/r");
+  const std::string lfs = Key("lfs: true");
+  const std::string post = Allow("POST github.com/o/r/info/lfs/**");
+  for (const Case& c : std::vector<Case>{
+           {"downloads beside fetch", fetch, fetch + lfs, kWidened},
+           {"uploads beside push", push, push + lfs, kWidened},
+           {"uploads for downloads", fetch + lfs, fetch + push + lfs, kIncomparable},
+           {"what posts reach already", post + Allow("GET,PUT github.com/o/r/info/lfs/**") + push,
+            post + Allow("GET,PUT github.com/o/r/info/lfs/**") + push + lfs, kWidened},
+           {"a deny of uploads leaves downloads", post, post + Deny("git receive-pack github.com/o/r") + lfs, kNarrowed},
+           {"a deny of the other operation cuts what may have a body", fetch + lfs,
+            fetch + lfs + Deny("git receive-pack github.com/o/r") + lfs, kNarrowed},
+           {"a deny of fetch", fetch + lfs, fetch + lfs + Deny("git fetch-pack github.com/o/r") + lfs, kNarrowed},
+           {"another repository's", fetch + lfs, fetch + lfs + Deny("git fetch-pack github.com/o/other") + lfs, kEqual},
+       })
+    Check(c);
+}
+
+// As many as people write, with a number to spare.
+TEST(Cases, OfLfsInManyRepositories) {
+  std::string many;
+  for (int i = 0; i < 20; ++i)
+    for (const char* service : {"fetch-pack", "receive-pack"})
+      many += Allow("git " + std::string(service) + " github.com/o/r" + std::to_string(i)) + Key("lfs: true");
+  many += Deny("git receive-pack github.com/o/r3") + Key("lfs: true");
+  const Proof same = Compare(*Loaded(many), *Loaded(many), {.at = kNow});
+  EXPECT_EQ(same.verdict, Verdict::kEqual);
+  const Proof more =
+      Compare(*Loaded(many), *Loaded(many + Allow("git receive-pack github.com/o/new") + Key("lfs: true")), {.at = kNow});
+  EXPECT_EQ(more.verdict, Verdict::kWidened) << Shown(more);
+  EXPECT_LT(more.steps, 5'000'000U);
+}
+
+// What could be read in a body that is a batch of LFS too is not compared.
+TEST(Cases, OfLfsBesideWhatReadsTheSameBody) {
+  const std::string lfs = Allow("git fetch-pack a.ex/o/r") + Key("lfs: true");
+  for (const std::string& other : {Allow("graphql query a.ex/g"), Allow("mcp tools/call a.ex/m"),
+                                   Allow("POST a.ex/x") + Key("json: { /operation: [download] }")}) {
+    const Proof proof = Compare(*Loaded(lfs), *Loaded(lfs + other), {.at = kNow});
+    EXPECT_EQ(proof.verdict, Verdict::kUnknown) << other;
+    EXPECT_NE(proof.why_unknown.find("git LFS"), std::string::npos) << proof.why_unknown;
+  }
+}
+
 std::string Travelling(const std::string& rules, const std::string& more = "") {
   return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
          "  mine: { from: env MINE, send: bearer, to: [api.ex.com] }\n"
          "proxies:\n  corp: { url: 'http://proxy.corp:3128' }\n" +
          more + "rules:\n" + rules;
+}
+
+// What audit lets through goes a way of its own.
+TEST(Cases, OfWaysUnderAuditAreUnknown) {
+  const std::string plain = Travelling(Allow("GET api.ex.com"));
+  const std::string audited = Travelling(Allow("GET api.ex.com"), "mode: audit\n");
+  const std::string via = Allow("GET api.ex.com") + Key("via: corp");
+  for (const auto& [base, head] : {std::pair(audited, Travelling(via, "mode: audit\n")), std::pair(audited, Travelling(via)),
+                                   std::pair(Travelling(via), audited)}) {
+    const Proof proof = Compare(*Loaded(base), *Loaded(head), {.at = kNow});
+    EXPECT_EQ(proof.verdict, Verdict::kUnknown);
+    EXPECT_NE(proof.why_unknown.find("mode: audit"), std::string::npos) << proof.why_unknown;
+  }
+  EXPECT_EQ(Compare(*Loaded(plain), *Loaded(audited), {.at = kNow}).verdict, Verdict::kWidened);
 }
 
 TEST(Cases, OfWays) {

@@ -2,6 +2,8 @@
 // through the enforcer's decisions. Verdicts and the rules that grant must be the same.
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -135,24 +137,33 @@ size_t CheckFamily(const World& world, const Draw& draw) {
 
 class Differential : public testing::TestWithParam<size_t> {};
 
+// A whole number of the environment; `otherwise` where there is none. 0 where it is no number.
+size_t FromEnvironment(const char* name, size_t otherwise) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  size_t number = 0;
+  const char* end = text + std::strlen(text);
+  return std::from_chars(text, end, number).ptr == end ? number : 0;
+}
+
+// SLUICE_SEED draws other policies, SLUICE_PAIRS compares so many in each world, SLUICE_TIMES so many times the usual.
 TEST_P(Differential, AgreesWithBruteForce) {
   const World& world = Worlds()[GetParam()];
-  const char* seed = std::getenv("SLUICE_SEED");
-  std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 1);
+  std::mt19937 random(static_cast<unsigned>(FromEnvironment("SLUICE_SEED", 1)));
   const Draw draw = [&](size_t n) { return random() % n; };
   size_t pairs = 0;
-  const char* wanted = std::getenv("SLUICE_PAIRS");
 #ifdef SLUICE_SANITIZED
   constexpr size_t kSlowness = 4;  // the memory faults are looked for here, and the usual build has the numbers
 #else
   constexpr size_t kSlowness = 1;
 #endif
-  const size_t enough = wanted != nullptr && *wanted != '\0' ? static_cast<size_t>(std::atol(wanted)) : world.pairs / kSlowness;
-  ASSERT_GT(enough, 0U) << "SLUICE_PAIRS=" << wanted << " is no number of pairs";
+  const size_t enough = FromEnvironment("SLUICE_PAIRS", FromEnvironment("SLUICE_TIMES", 1) * world.pairs / kSlowness);
+  ASSERT_GT(enough, 0U) << "SLUICE_PAIRS and SLUICE_TIMES are whole numbers above 0";
   while (pairs < enough) {
     pairs += CheckFamily(world, draw);
     ASSERT_FALSE(HasFatalFailure());
   }
+  RecordProperty("pairs", std::to_string(pairs));
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Differential, testing::Range(size_t{0}, Worlds().size()),

@@ -129,7 +129,9 @@ TEST_P(Metamorphic, LawsHold) {
   const auto widened = [](const Proof& p) { return !p.gains.empty(); };
   const auto narrowed = [](const Proof& p) { return !p.losses.empty(); };
   for (int round = 0; round < 150; ++round) {
-    const SmallPolicy policy = DrawPolicy(world, draw);
+    SmallPolicy policy = DrawPolicy(world, draw);
+    // A draw whose one rule is none of a policy's.
+    while (policy.rules.empty()) policy = DrawPolicy(world, draw);
     const auto snapshot = policy.Compiled();
     SmallPolicy turned = policy;
     std::reverse(turned.rules.begin(), turned.rules.end());

@@ -282,6 +282,7 @@ bool IsFeasible(const Witness& tuple) {
   const bool get = tuple.method == "GET" || tuple.method == "DELETE";
   if (kind == Kind::kGraphql && get) return tuple.query.starts_with("query=");
   if (kind == Kind::kPush) return true;
+  if (kind == Kind::kLfs && !tuple.path.ends_with("/batch")) return false;
   return !get || !tuple.headers.empty();
 }
 
@@ -364,6 +365,48 @@ World Pushes() {
   return w;
 }
 
+World Batches() {
+  World w{.name = "batches",
+          .pairs = 500,
+          .verbs = {"GET", "POST", "http", "PUT,POST", "git fetch-pack", "git fetch-pack", "git receive-pack", "git receive-pack",
+                    "git receive-pack", "tls"},
+          .hosts = {"a.t"}};
+  w.lfs = true;
+  w.paths = {"", "/o/r", "/o/*", "/**"};
+  w.headers = {"", "", "", "content-type=application/vnd.git-lfs*"};
+  w.json = {"", "", "", "/x=1|b*"};
+  w.names = {"a.t"};
+  w.methods = {"GET", "HEAD", "POST", "PUT", "DELETE"};
+  w.targets = {};
+  for (const std::string repo : {"/o/r", "/o/R.git", "/o/r.git.git", "/x", "/o/r/info/lfs/x"})
+    for (const std::string end : {"/info/lfs/objects/batch", "/info/lfs/objects/batch?", "/info/lfs/objects/batch/",
+                                  "/info/lfs/objects/ab", "/info/lfs/objects/ab?z", "/info/lfs/objects/ab/", "/info/lfs/objects/ab/verify",
+                                  "/info/lfs/objects/verify", "/info/lfs/objects/", "/info/lfs/objects/info/refs",
+                                  "/info/lfs/objects/git-upload-pack", "/info/lfs/objects/git-receive-pack", "/info/lfs/verify",
+                                  "/info/lfs/locks", "/info/lfs/locks?z", "/info/lfs/locks/", "/info/lfs/locks/1/unlock",
+                                  "/info/lfs/locks/info/refs", "/info/lfs/x", "/info/lfs/", "/info/lfs/info/lfs/objects/ab",
+                                  "/info/lfs/x/info/lfs/", "/info/lfs/x/info/lfs", "/info/lfs/x/info/refs?service=git-upload-pack",
+                                  "/info/refs?service=git-upload-pack", "/info/refs?service=git-receive-pack", "/git-upload-pack",
+                                  "/git-receive-pack", "/info/lfs/git-receive-pack"})
+      w.targets.push_back(repo + end);
+  w.header_sets = {{},
+                   {{"content-type", "application/vnd.git-lfs+json"}},
+                   {{"content-type", "application/json"}},
+                   {{"content-type", "application/x-git-receive-pack-request"}},
+                   {{"content-length", "0"}},
+                   {{"content-length", "1"}}};
+  using Kind = WitnessBody::Kind;
+  for (const auto& leaves : LeavesAt("/x")) w.bodies.push_back({.kind = Kind::kJson, .json = leaves});
+  for (const auto operation : {policy::LfsOperation::kDownload, policy::LfsOperation::kUpload}) {
+    for (auto leaves : LeavesAt("/x")) {
+      const char* text = operation == policy::LfsOperation::kDownload ? "download" : "upload";
+      leaves.insert(leaves.begin(), {"/operation", policy::JsonLeaf::Type::kString, text});
+      w.bodies.push_back({.kind = Kind::kLfs, .lfs = operation, .json = std::move(leaves)});
+    }
+  }
+  return w;
+}
+
 World Travels() {
   World w{.name = "travels", .pairs = 4'000, .verbs = {"GET", "POST", "http", "http", "tls"}, .hosts = {"a.t", "b.t", "*.t"}};
   w.paths = {"", "/v", "/v/*"};
@@ -426,6 +469,7 @@ void DrawOperation(const World& world, Rule* rule, const Draw& draw) {
   if (const std::string& json = Pick(world.json, draw); !json.empty() && reads) rule->json = {Matcher(json)};
   const bool push = rule->verb == Verb::kGitReceivePack;
   if (const std::string& refs = Pick(world.refs, draw); push && !refs.empty()) rule->refs = Globs(refs);
+  if (world.lfs && policy::IsGit(rule->verb)) rule->lfs = draw(3) != 0;
   if (const unsigned changes = world.changes[draw(world.changes.size())]; push && changes != 0)
     rule->ref_changes = static_cast<policy::RefChanges>(changes);
 }
@@ -509,7 +553,7 @@ void AddTuples(World* world) {
 
 std::vector<World> MakeWorlds() {
   std::vector<World> worlds{Hosts(), Paths(),     Readings(), Queries(), Addresses(), Processes(),
-                            Git(),   Overrides(), Graphql(),  Calls(),   Pushes(),    Travels()};
+                            Git(),   Overrides(), Graphql(),  Calls(),   Pushes(),    Batches(),   Travels()};
   for (World& world : worlds) AddTuples(&world);
   return worlds;
 }
@@ -675,7 +719,9 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
         .host = tuple.host, .address = tuple.address, .port = tuple.port, .transport = policy::Transport::kTcp, .now = tuple.time};
     const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
     if (!connect.allowed()) continue;
-    const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect;
+    // Cleartext where only TLS may pass is looked into.
+    const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect ||
+                           (connect.verdict == policy::ConnectVerdict::kOpaqueTls && tuple.scheme == policy::Scheme::kHttp);
     const policy::Decision decision = inspected ? DecideTuple(snapshot, tuple) : connect.decision;
     way.reached = decision.allowed;
     if (!way.reached) continue;

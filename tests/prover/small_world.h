@@ -20,7 +20,7 @@ using Draw = std::function<size_t(size_t)>;
 
 struct World {
   std::string name;
-  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 200,600 in all
+  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 201,100 in all
   std::vector<std::string> verbs;  ///< "GET", "tls", "http://GET": a scheme may stand before a method
   std::vector<std::string> hosts;
   std::vector<std::string> ports{""};
@@ -43,6 +43,7 @@ struct World {
   bool opening_methods = false;  ///< method-override
   unsigned audit_in = 0;         ///< one policy in so many is `mode: audit`
   bool ways = false;             ///< credentials, upstream proxies, pins
+  bool lfs = false;              ///< `lfs: true` beside git verbs
   // The tuples.
   std::vector<std::string> names{};  ///< "" is by literal
   std::vector<std::string> addresses{"1.1.1.1"};

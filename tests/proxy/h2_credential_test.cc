@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
-#include "policy/io/load.h"
 #include "proxy/credential/sigv4.h"
-#include "proxy/io/secret_store.h"
 #include "tests/proxy/h2_peer.h"
 
 namespace sluice::proxy::testing {
@@ -148,14 +145,7 @@ class SecretBed {
     return text;
   }
   EngineOptions Options() {
-    setenv("SLUICE_TEST_HUB", kToken, 1);
-    setenv("SLUICE_TEST_MODEL", kModel, 1);
-    setenv("SLUICE_TEST_AWS", kAws, 1);
-    store_ = std::make_shared<SecretStore>(SecretStoreOptions{});
-    const std::string text = "version: 1\nname: test\nrules:\n" + Policy();
-    const auto snapshot = policy::LoadText(text, "policy.yaml");
-    const auto loaded = store_->Load((*snapshot)->credentials());
-    EXPECT_TRUE(loaded) << loaded.error().message;
+    store_ = SecretsOf(Policy(), {{"SLUICE_TEST_HUB", kToken}, {"SLUICE_TEST_MODEL", kModel}, {"SLUICE_TEST_AWS", kAws}});
     EngineOptions options;
     options.secrets = store_;
     return options;

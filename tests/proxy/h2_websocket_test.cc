@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -81,10 +82,12 @@ const Versions kAll[] = {{"h2", ""}, {"h2", "h2"}, {"http/1.1", "h2"}};
 /// An origin that says every frame back and keeps what it was sent.
 class WsBed {
  public:
-  explicit WsBed(const Versions& versions, const std::string& verb = "ws")
+  /// `more`: lines behind the rule, with credentials of `secrets`.
+  explicit WsBed(const Versions& versions, const std::string& verb = "ws", const std::string& more = "",
+                 std::shared_ptr<SecretStore> secrets = nullptr)
       : versions_(versions),
         origin(SharedAuthority().ServerContext("DNS:a.test", versions.upstream), [this](Peer peer) { Serve(std::move(peer)); }),
-        bed(Rule(verb)) {
+        bed(Rule(verb) + more, OptionsWith(std::move(secrets))) {
     bed.OfferAlpn({versions.client});
   }
   [[nodiscard]] std::string Rule(const std::string& verb) const {
@@ -193,6 +196,11 @@ class WsBed {
     if (message.Field("sec-websocket-protocol") == "v1, v2") head.Add("sec-websocket-protocol", "v2");
     talker.session.Respond(id, head, H2End::kOpen);
     return !none;
+  }
+  static EngineOptions OptionsWith(std::shared_ptr<SecretStore> secrets) {
+    EngineOptions options;
+    options.secrets = std::move(secrets);
+    return options;
   }
   void Serve(Peer peer) {
     if (peer.alpn() == "h2") {
@@ -408,6 +416,59 @@ TEST(H2WebSocket, WhatBreaksTheProtocolClosesBothSides) {
       EXPECT_THAT(b.last(), row.code == "1007" ? ::testing::StartsWith("end") : ::testing::StartsWith("close " + row.code));
       EXPECT_EQ(std::to_string(b.bed.sink().exchanges(1)[0].close_code), row.code);
     });
+  }
+}
+
+constexpr const char* kSecret = "sk-the-real-one-of-the-supervisor-0123456789";
+
+/// A WebSocket whose rule names the placeholder, or one whose rule names none while another rule's does.
+struct StandInBed {
+  StandInBed(const Versions& versions, bool named)
+      : secrets(SecretsOf(std::string("  - allow: GET a.test\n") + kCredentials, {{"SLUICE_TEST_WS", kSecret}})),
+        bed(versions, "ws", (named ? "    with: model\n" : "") + std::string(kCredentials), secrets) {}
+  static constexpr const char* kCredentials =
+      "credentials:\n  model: { from: env SLUICE_TEST_WS, send: placeholder MODEL_KEY, to: ['a.test:1-65535'] }\n";
+  [[nodiscard]] std::string stand_in() const { return secrets->stand_ins().at(0).text; }
+  std::shared_ptr<SecretStore> secrets;
+  WsBed bed;
+};
+
+const Versions kEach[] = {{"h2", ""}, {"h2", "h2"}, {"http/1.1", "h2"}, {"http/1.1", ""}};
+
+TEST(H2WebSocket, AStandInInTextIsReplacedWhereTheRuleNamesIt) {
+  for (const Versions& versions : kEach) {
+    SCOPED_TRACE(versions.client + " " + versions.upstream);
+    StandInBed b(versions, true);
+    WsClient client(b.bed);
+    ASSERT_EQ(client.Open("/chat", {{"sec-websocket-extensions", "permessage-deflate"}}), "200");
+    EXPECT_EQ(b.bed.asked().find("permessage-deflate"), std::string::npos);
+    const std::string text = "{\"key\": \"" + b.stand_in() + "\"}";
+    client.Send(Frame(Opcode::kText, text, WebSocketSide::kClient));
+    EXPECT_EQ(client.Next(), "1 {\"key\": \"" + std::string(kSecret) + "\"}");
+  }
+}
+
+TEST(H2WebSocket, AStandInWhoseRuleNamesNoneEndsItAndIsRecorded) {
+  for (const Versions& versions : kEach) {
+    for (const Opcode opcode : {Opcode::kText, Opcode::kBinary}) {
+      SCOPED_TRACE(versions.client + " " + versions.upstream);
+      StandInBed b(versions, false);
+      WsClient client(b.bed);
+      ASSERT_EQ(client.Open("/chat", {{"sec-websocket-extensions", "permessage-deflate"}}), "200");
+      EXPECT_EQ(b.bed.asked().find("permessage-deflate"), std::string::npos);
+      client.Send(Frame(opcode, "harmless", WebSocketSide::kClient));
+      EXPECT_EQ(client.Next(), fmt::format("{} harmless", static_cast<int>(opcode)));
+      client.Send(Frame(opcode, "to you: " + b.stand_in(), WebSocketSide::kClient));
+      EXPECT_THAT(client.Next(), HasSubstr("close 1008 "));
+      const auto exchange = b.bed.bed.sink().exchanges(1)[0];
+      EXPECT_EQ(exchange.close_code, 1008);
+      EXPECT_THAT(exchange.error, HasSubstr("stand-in"));
+      const auto decisions = b.bed.bed.sink().decisions();
+      ASSERT_FALSE(decisions.empty());
+      EXPECT_FALSE(decisions.back().decision.allowed);
+      EXPECT_THAT(decisions.back().detail, HasSubstr("credential model"));
+      for (const std::string& seen : b.bed.seen()) EXPECT_EQ(seen.find(b.stand_in()), std::string::npos);
+    }
   }
 }
 

@@ -256,5 +256,30 @@ TEST(SecretStore, LetsOneFetchATokenAndTheOthersWait) {
   EXPECT_EQ(found.secret->Reveal(), "token-2");
 }
 
+TEST(SecretStore, FetchesAnotherTokenOnceAnUpstreamRefusesIt) {
+  using Step = SecretStore::TokenStep;
+  using std::chrono::seconds;
+  SecretStore store({});
+  const auto source = Source(SourceKind::kOauth, "https://id.test/token");
+  const SteadyTime start{};
+  SecretLookup first;
+  EXPECT_EQ(store.TokenFor(source, start, &first), Step::kFetch);
+  store.TokenCame(source, {"token-1", seconds(1000)}, start);
+  EXPECT_EQ(store.TokenFor(source, start, &first), Step::kUse);
+  // A token so young is not what is wrong.
+  SecretLookup found;
+  store.TokenRefused(source, first.secret, start + seconds(9));
+  EXPECT_EQ(store.TokenFor(source, start + seconds(9), &found), Step::kUse);
+  store.TokenRefused(source, first.secret, start + seconds(10));
+  EXPECT_EQ(store.TokenFor(source, start + seconds(10), &found), Step::kFetch);
+  // Requests that were under way with the old one say nothing of the new one.
+  store.TokenCame(source, {"token-2", seconds(1000)}, start + seconds(11));
+  store.TokenRefused(source, first.secret, start + seconds(60));
+  EXPECT_EQ(store.TokenFor(source, start + seconds(60), &found), Step::kUse);
+  EXPECT_EQ(found.secret->Reveal(), "token-2");
+  // Of a source that has none there is nothing to refuse.
+  store.TokenRefused(Source(SourceKind::kOauth, "https://other.test/token"), first.secret, start + seconds(60));
+}
+
 }  // namespace
 }  // namespace sluice::proxy

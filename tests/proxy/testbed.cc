@@ -396,7 +396,7 @@ Testbed::Testbed(const std::string& rules, EngineOptions options) {
   process->ancestors = {{"/usr/bin/npm", true, {}}};
   process_ = process;
   policy_ = std::make_unique<policy::CurrentPolicy>(Load(rules));
-  options.resolvers = {resolver_.endpoint()};
+  options.lookups.servers = {{.endpoint = resolver_.endpoint()}};
   options.upstream_ca_files = {SharedAuthority().file()};
   if (options.workers == 0) options.workers = 2;
   auto engine = Engine::Start(std::move(options), *policy_, sink_);
@@ -425,6 +425,17 @@ policy::SnapshotPtr Testbed::Load(const std::string& rules) {
     std::abort();
   }
   return *snapshot;
+}
+
+std::shared_ptr<SecretStore> SecretsOf(const std::string& rules,
+                                       const std::vector<std::pair<const char*, const char*>>& variables) {
+  for (const auto& [name, value] : variables) setenv(name, value, 1);
+  auto store = std::make_shared<SecretStore>(SecretStoreOptions{});
+  const auto snapshot = policy::LoadText("version: 1\nname: test\nrules:\n" + rules, "policy.yaml");
+  EXPECT_TRUE(snapshot) << snapshot.error().message;
+  const auto loaded = store->Load((*snapshot)->credentials());
+  EXPECT_TRUE(loaded) << loaded.error().message;
+  return store;
 }
 
 void Testbed::SetPolicy(const std::string& rules) {

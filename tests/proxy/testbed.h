@@ -12,11 +12,13 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
 #include "policy/event.h"
 #include "proxy/io/engine.h"
+#include "proxy/io/secret_store.h"
 
 struct ssl_st;
 struct ssl_ctx_st;
@@ -179,6 +181,10 @@ class Testbed {
   std::shared_ptr<ssl_ctx_st> client_;
   uint64_t next_id_ = 1;
 };
+
+/// What the credentials of a policy of these rules are made of, from variables that are set for it.
+[[nodiscard]] std::shared_ptr<SecretStore> SecretsOf(const std::string& rules,
+                                                     const std::vector<std::pair<const char*, const char*>>& variables);
 
 /// The authority that signs every test's origins.
 [[nodiscard]] TestAuthority& SharedAuthority();

@@ -99,6 +99,13 @@ void UpstreamProxyServer::Serve(Peer peer) {
       continue;
     }
     const std::string line = request.FirstLine();
+    if (line.contains("/back ")) {
+      peer.Write(fmt::format(
+          "HTTP/1.1 200 OK\r\nX-Back: {}\r\nX-Plain: it was {}\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n"
+          "2\r\nok\r\n0\r\nx-sum: {}\r\n\r\n",
+          got, login_, got));
+      continue;
+    }
     if (!line.starts_with("CONNECT ")) {
       const std::string body = line + "|" + got;
       peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));

@@ -357,6 +357,20 @@ TEST(Via, CleartextIsForwardedInAbsoluteForm) {
   }
 }
 
+TEST(Via, WhatAProxySaysBackOfItsLoginIsTakenOut) {
+  UpstreamProxyServer server(Kind::kHttp, kLogin);
+  auto proxy = server.AsProxy();
+  proxy.basic = LoginFromEnvironment();
+  Through bed("  - allow: http http://a.test/**\n", proxy);
+  Peer client = bed.Connect("a.test", 80, Speak::kPlain);
+  client.Write("GET /back HTTP/1.1\r\nHost: a.test\r\n\r\n");
+  const auto answer = client.ReadMessage();
+  EXPECT_EQ(answer.Field("x-back"), "[redacted]");
+  EXPECT_EQ(answer.Field("x-plain"), "it was [redacted]");
+  EXPECT_EQ(answer.head.find("bWU6czNjcmV0LXdvcmQ"), std::string::npos) << answer.head;
+  EXPECT_EQ(answer.trailers, "x-sum: [redacted]\r\n");
+}
+
 TEST(Via, AProxyThatWantsALoginForCleartextIsA502) {
   UpstreamProxyServer server(Kind::kHttp, kLogin);
   Through bed("  - allow: http http://a.test/**\n", server.AsProxy());
@@ -426,6 +440,19 @@ TEST(Via, ConnectionsOfDifferentProxiesAreKeptApart) {
   }
   EXPECT_EQ(one.accepted(), 1);
   EXPECT_EQ(two.accepted(), 1);
+}
+
+TEST(Via, ARefusedRequestAsksNothingOfTheProxy) {
+  UpstreamProxyServer server(Kind::kHttp, "");
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
+  Through bed(fmt::format("  - allow: GET a.test:{}/ok\n", origin.port()), server.AsProxy());
+  bed.OfferAlpn({"h2", "http/1.1"});
+  const std::string authority = fmt::format("a.test:{}", origin.port());
+  H2Client client(bed.Connect("a.test", origin.port()));
+  EXPECT_EQ(client.Do(GetFields(authority, "/refused")).status(), "403");
+  EXPECT_EQ(server.accepted(), 0);
+  EXPECT_EQ(client.Do(GetFields(authority, "/ok")).status(), "200");
+  EXPECT_EQ(server.accepted(), 1);
 }
 
 TEST(Via, Http2IsAskedForAndSpokenThroughTheProxyAlone) {

@@ -18,8 +18,8 @@ WebSocketMaskSource Masks() {
   };
 }
 
-WebSocketLane ClientLane(WebSocketTextEdit edit = {}) {
-  return {WebSocketSide::kClient, WebSocketCompression::kNone, Masks(), std::move(edit)};
+WebSocketLane ClientLane(WebSocketTextEdit edit = {}, WebSocketSearch search = {}) {
+  return {WebSocketSide::kClient, WebSocketCompression::kNone, Masks(), {std::move(edit), std::move(search)}};
 }
 
 void Put(Buffer* in, WebSocketOpcode opcode, std::string_view data, bool fin = true) {
@@ -138,6 +138,40 @@ TEST(WebSocketLane, EditsTextOnlyOnceItIsWhole) {
   const auto fault = lane.Move(&in, &out, kRoom);
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->code, 1008);
+}
+
+TEST(WebSocketLane, SearchesWhatIsNotHeldAndStopsAtAFind) {
+  Buffer in;
+  Buffer out;
+  std::string looked_at;
+  const WebSocketSearch search = [&](std::string_view piece) -> std::optional<std::string_view> {
+    looked_at += piece;
+    if (looked_at.ends_with("secret")) return "a placeholder that may not go there";
+    return std::nullopt;
+  };
+  WebSocketLane lane = ClientLane({}, search);
+  Put(&in, WebSocketOpcode::kText, "a se", false);
+  Put(&in, WebSocketOpcode::kPing, "secret");
+  Put(&in, WebSocketOpcode::kContinuation, "c,");
+  Put(&in, WebSocketOpcode::kBinary, "x");
+  ASSERT_FALSE(lane.Move(&in, &out, kRoom));
+  EXPECT_EQ(AtServer(std::string(out.view())), "1+:a se 9:secret 0:c, 2:x ");
+  out.Clear();
+  Put(&in, WebSocketOpcode::kBinary, "se", false);
+  Put(&in, WebSocketOpcode::kContinuation, "cret");
+  const auto fault = lane.Move(&in, &out, kRoom);
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->code, 1008);
+  EXPECT_FALSE(out.view().contains("cret"));
+  // Text that is held to be edited is searched by whoever edits it.
+  looked_at.clear();
+  WebSocketLane editing = ClientLane([](std::string_view text) { return std::string(text); }, search);
+  Buffer both;
+  out.Clear();
+  Put(&both, WebSocketOpcode::kText, "text");
+  Put(&both, WebSocketOpcode::kBinary, "binary");
+  ASSERT_FALSE(editing.Move(&both, &out, kRoom));
+  EXPECT_EQ(looked_at, "binary");
 }
 
 TEST(WebSocketLane, HoldsNoMoreTextThanItsBound) {

@@ -1,12 +1,8 @@
 // The resolver between real programs: dnsmasq as its upstream; dig, glibc's getent and a static musl program as its clients.
 #include <gtest/gtest.h>
-#include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -16,8 +12,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
+#include "tests/dns/io/name_servers.h"
+#include "tests/dns/io/own_place.h"
 #include "tests/dns/io/server_harness.h"
 #include "tests/dns/make.h"
 
@@ -25,16 +22,6 @@ namespace sluice::dns {
 namespace {
 
 using std::chrono::milliseconds;
-
-std::string Output(const std::string& command) {
-  std::string out;
-  FILE* pipe = popen(("PATH=$PATH:/usr/sbin; " + command + " 2>&1").c_str(), "re");
-  if (pipe == nullptr) return "popen failed";
-  std::array<char, 4096> buffer{};
-  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) out.append(buffer.data(), n);
-  pclose(pipe);
-  return out;
-}
 
 bool Has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
@@ -195,66 +182,13 @@ TEST_F(DnsmasqTest, OtherTypesAreRelayed) {
   EXPECT_TRUE(Has(Dig(resolver, "+short one.test MX"), "10 mail.test."));
 }
 
-// A place of its own where port 53 of 127.0.0.1 is the resolver and resolv.conf says so. Runs `body` in a child; true when it
-// did.
-bool InOwnPlace(const std::function<bool()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool root = geteuid() == 0;
-    const auto uid = std::to_string(geteuid());
-    if (unshare(CLONE_NEWNET | CLONE_NEWNS | (root ? 0 : CLONE_NEWUSER)) != 0) {
-      std::perror("unshare");
-      _exit(3);
-    }
-    if (!root) std::ofstream("/proc/self/uid_map") << "0 " << uid << " 1";
-    ifreq lo{};
-    std::snprintf(lo.ifr_name, sizeof lo.ifr_name, "lo");
-    lo.ifr_flags = IFF_UP;
-    const UniqueFd control(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    std::string conf = (std::filesystem::temp_directory_path() / "sluice-resolv-XXXXXX").string();
-    const UniqueFd made(mkstemp(conf.data()));
-    std::ofstream(conf) << "nameserver 127.0.0.1\noptions ndots:1 timeout:2 attempts:2\n";
-    const bool ready = ioctl(control.get(), SIOCSIFFLAGS, &lo) == 0 &&
-                       mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                       mount(conf.c_str(), "/etc/resolv.conf", nullptr, MS_BIND, nullptr) == 0;
-    if (!ready) std::perror("preparing the namespace");
-    // getaddrinfo's AI_ADDRCONFIG counts an address that is not loopback only (glibc's check_pf).
-    Output("ip address add 100.64.0.2/32 dev lo; ip address add fd01::2/128 dev lo");
-    const bool good = ready && body();
-    std::filesystem::remove(conf);
-    std::fflush(nullptr);
-    _exit(good ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-bool Shows(const std::string& command, std::string_view wanted) {
-  const std::string out = Output(command);
-  if (Has(out, wanted)) return true;
-  std::fprintf(stderr, "%s: expected \"%.*s\" in:\n%s\n", command.c_str(), static_cast<int>(wanted.size()), wanted.data(),
-               out.c_str());
-  return false;
-}
-
 TEST(LibcTest, GetentAndAStaticMuslProgramResolveThroughIt) {
   std::string folder = (std::filesystem::temp_directory_path() / "sluice-musl-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::ofstream(folder + "/look.c") << R"(
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <stdio.h>
-int main(int argc, char** argv) {
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
-  int error = getaddrinfo(argv[argc - 1], 0, &hints, &list);
-  if (error) return printf("error: %s\n", gai_strerror(error)), 1;
-  for (char text[64]; list; list = list->ai_next)
-    if (!getnameinfo(list->ai_addr, list->ai_addrlen, text, sizeof text, 0, 0, NI_NUMERICHOST)) printf("%s\n", text);
-})";
+  std::ofstream(folder + "/look.c") << kLookProgram;
   const std::string built = Output("musl-gcc -static -o " + folder + "/look " + folder + "/look.c && echo built");
   ASSERT_TRUE(Has(built, "built")) << "Debian's musl-tools is needed: " << built;
-  EXPECT_TRUE(InOwnPlace([&] {
+  EXPECT_TRUE(InOwnPlace("nameserver 127.0.0.1\noptions ndots:1 timeout:2 attempts:2\n", [&] {
     const Dnsmasq upstream;
     ResolverHarness resolver(
         {.allows = {"GET one.test"}, .yaml = "", .upstream = {upstream.endpoint()}, .bind = Bind::kV4, .pool = 0, .port = 53});

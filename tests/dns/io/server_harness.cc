@@ -90,13 +90,21 @@ ResolverHarness::ResolverHarness(HarnessOptions options)
   UniqueFd udp;
   UniqueFd tcp;
   port_ = BindBoth(options.bind, options.port, &udp, &tcp);
-  auto upstream = UpstreamClient::Create(context_, {.servers = options.upstream, .timeout = std::chrono::milliseconds(1500)});
+  UpstreamOptions asking = std::move(options.more);
+  for (const Endpoint& server : options.upstream) asking.servers.push_back({.endpoint = server});
+  asking.timeout = std::chrono::milliseconds(1500);
+  auto upstream = UpstreamClient::Create(context_, std::move(asking));
   if (!upstream) Die(upstream.error().message.c_str());
   upstream_ = std::move(*upstream);
-  auto server = Server::Start(
-      context_,
-      {std::move(udp), std::move(tcp), TestProcess, options.limits, options.tcp_idle, options.host_addresses, options.flood},
-      *upstream_, pool_, policy_, events_);
+  ServerOptions serving{.udp = std::move(udp), .tcp = std::move(tcp), .attribute = TestProcess, .limits = options.limits};
+  serving.tcp_idle = options.tcp_idle;
+  serving.host_addresses = options.host_addresses;
+  serving.flood = options.flood;
+  serving.denial = options.denial;
+  serving.ipv6 = options.ipv6;
+  serving.history = options.history;
+  serving.publish = options.publish;
+  auto server = Server::Start(context_, std::move(serving), *upstream_, pool_, policy_, events_);
   if (!server) Die(server.error().message.c_str());
   server_ = std::move(*server);
   thread_ = std::thread([this] { context_.run(); });

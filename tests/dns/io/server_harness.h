@@ -36,8 +36,8 @@ enum class Bind : uint8_t { kV4, kDualStack };
 
 struct HarnessOptions {
   std::vector<std::string> allows;
-  std::string yaml{};  ///< a policy file's text, for what an allow text cannot say; then `allows` is not used
-  std::vector<Endpoint> upstream{};
+  std::string yaml{};                ///< a policy file's text, for what an allow text cannot say; then `allows` is not used
+  std::vector<Endpoint> upstream{};  ///< plain servers
   Bind bind = Bind::kV4;
   size_t pool = 0;
   uint16_t port = 0;
@@ -45,6 +45,11 @@ struct HarnessOptions {
   std::chrono::milliseconds tcp_idle{10'000};
   std::vector<IpAddress> host_addresses{};
   FloodLimits flood{};
+  UpstreamOptions more{};  ///< further servers, stub domains, seal
+  DenialForm denial = DenialForm::kNxDomain;
+  Ipv6Egress ipv6 = Ipv6Egress::kPresent;
+  std::shared_ptr<NameHistory> history{};
+  Publish publish{};
 };
 
 class ResolverHarness {
@@ -58,6 +63,9 @@ class ResolverHarness {
   [[nodiscard]] std::vector<uint8_t> AskRaw(std::span<const uint8_t> query, int wait_ms = 2000) const;
   [[nodiscard]] UniqueFd ConnectTcp() const;
   void SetPolicy(const std::vector<std::string>& allows) { policy_.Set(Load(allows)); }
+  void SetYaml(const std::string& yaml) { policy_.Set(LoadYaml(yaml)); }
+  [[nodiscard]] policy::CurrentPolicy& policy() { return policy_; }
+  void ForgetLeases() { server_->ForgetLeases(); }
 
   [[nodiscard]] KeptEvents& events() { return events_; }
   [[nodiscard]] SyntheticPool& pool() { return pool_; }

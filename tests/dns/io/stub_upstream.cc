@@ -22,6 +22,9 @@ StubUpstream::StubUpstream(Handler handler) : handler_(std::move(handler)) {
     if (bind(udp_.get(), generic, length) != 0 || getsockname(udp_.get(), generic, &length) != 0) std::abort();
     if (bind(tcp_.get(), generic, length) != 0 || listen(tcp_.get(), 16) != 0) continue;
     endpoint_ = *Endpoint::FromSockaddr(generic, length);
+    const int room = 4 << 20;
+    if (setsockopt(udp_.get(), SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) != 0)
+      (void)setsockopt(udp_.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     thread_ = std::thread([this] { Run(); });
     return;
   }

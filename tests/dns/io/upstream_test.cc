@@ -1,12 +1,17 @@
 #include "dns/io/upstream.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <set>
+#include <thread>
 
 #include "dns/chain.h"
+#include "dns/io/sent_query.h"
 #include "tests/dns/io/stub_upstream.h"
 #include "tests/dns/make.h"
 
@@ -42,7 +47,9 @@ LookupPtr Look(UpstreamClient* client, asio::io_context* context, const std::str
 class UpstreamTest : public testing::Test {
  protected:
   UpstreamClient& Client(std::vector<Endpoint> servers, milliseconds timeout = milliseconds(3000)) {
-    client_ = *UpstreamClient::Create(context_, {.servers = std::move(servers), .timeout = timeout});
+    UpstreamOptions options{.timeout = timeout};
+    for (const Endpoint& server : servers) options.servers.push_back({.endpoint = server});
+    client_ = *UpstreamClient::Create(context_, std::move(options));
     return *client_;
   }
   LookupPtr Lookup(const std::string& name) { return Look(client_.get(), &context_, name); }
@@ -215,6 +222,31 @@ TEST_F(UpstreamTest, AServerThatNeverAnswersAaaaCostsLittle) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(900));
 }
 
+TEST_F(UpstreamTest, ALateFamilyIsNotWaitedForAndKnownOnceItHasCome) {
+  for (const Type late : {Type::kA, Type::kAaaa}) {
+    // Silent at first, so that its answer is to the question asked again a second later.
+    std::atomic<int> asked{0};
+    StubUpstream stub([&](const Message& q, Via) {
+      const bool silent = q.questions[0].type == late && asked++ == 0;
+      return silent ? Datagrams{} : Datagrams{Encode(Plain(q))};
+    });
+    UpstreamClient& client = Client({stub.endpoint()});
+    const auto first = Lookup("a.test");
+    ASSERT_EQ(first->status, Lookup::Status::kFound);
+    ASSERT_EQ(first->found.addresses.size(), 1u);
+    EXPECT_EQ(first->found.addresses[0].is_v4(), late == Type::kAaaa);
+    EXPECT_EQ(asked, 1) << "it was waited for";
+    const auto both = [&] {
+      const LookupPtr known = client.Peek("a.test");
+      return known != nullptr && known->found.addresses.size() == 2;
+    };
+    context_.restart();
+    while (!both() && context_.run_one_for(milliseconds(6000)) != 0) {
+    }
+    EXPECT_TRUE(both());
+  }
+}
+
 TEST_F(UpstreamTest, EqualLookupsAreOneQuestion) {
   StubUpstream stub([](const Message& q, Via) { return Datagrams{Encode(Plain(q))}; });
   UpstreamClient& client = Client({stub.endpoint()});
@@ -249,6 +281,160 @@ TEST_F(UpstreamTest, DestroyingTheClientEndsWhatWaits) {
   context_.restart();
   context_.run_for(milliseconds(50));
   EXPECT_TRUE(failed);
+}
+
+TEST(SentQueryTest, ItIsWhatEncodeWrites) {
+  RandomOctets random;
+  SentQuery sent;
+  for (const Extension extension : {Extension::kEdns, Extension::kPlain}) {
+    for (const char* name : {".", "a.test", "a-longer-name-than-most.of.them.example"}) {
+      MakeQuery({*Name::FromText(name), Type::kAaaa, kClassIn}, extension, &random, &sent);
+      Message message;
+      message.header.id = sent.id;
+      message.header.recursion_desired = true;
+      message.questions.push_back(sent.question);
+      if (extension == Extension::kEdns) message.edns.emplace();
+      EXPECT_EQ(sent.wire, Encode(message)) << name;
+      EXPECT_TRUE(sent.question.name.EqualsIgnoringCase(*Name::FromText(name)));
+    }
+  }
+}
+
+// What is outstanding at one time, which is what a forger has to hit (RFC 5452 section 9).
+TEST_F(UpstreamTest, ConcurrentQuestionsHaveAPortAndAnIdEach) {
+  StubUpstream silent([](const Message&, Via) { return Datagrams{}; });
+  UpstreamClient& client = Client({silent.endpoint()}, milliseconds(3000));
+  constexpr size_t kAtOnce = 500;
+  size_t done = 0;
+  for (size_t i = 0; i < kAtOnce; ++i)
+    client.LookFamily("n" + std::to_string(i) + ".test", Type::kA, [&](const LookupPtr&) { ++done; });
+  context_.run_for(milliseconds(600));
+  const auto seen = silent.seen();
+  ASSERT_EQ(seen.size(), kAtOnce);
+  std::set<uint16_t> ports;
+  std::set<uint16_t> ids;
+  std::set<int> high;
+  std::set<int> low;
+  for (const SeenQuery& query : seen) {
+    ports.insert(query.client_port);
+    ids.insert(query.id);
+    high.insert(query.id >> 12);
+    low.insert(query.id & 15);
+  }
+  EXPECT_EQ(ports.size(), kAtOnce) << "one port each";
+  EXPECT_GE(ids.size(), kAtOnce - 12) << "random ids repeat themselves now and then";
+  EXPECT_EQ(high.size(), 16u);
+  EXPECT_EQ(low.size(), 16u);
+  client_.reset();
+  context_.restart();
+  context_.run_for(milliseconds(50));
+  EXPECT_EQ(done, kAtOnce) << "each is told";
+}
+
+TEST_F(UpstreamTest, ASocketThatWasAnsweredHasAnotherPortForItsNextQuestion) {
+  StubUpstream stub([](const Message& q, Via) { return Datagrams{Encode(Plain(q))}; });
+  UpstreamClient& client = Client({stub.endpoint()});
+  for (int i = 0; i < 200; ++i) {
+    bool done = false;
+    client.LookFamily("n" + std::to_string(i) + ".test", Type::kA, [&](const LookupPtr&) { done = true; });
+    context_.restart();
+    while (!done && context_.run_one_for(milliseconds(3000)) != 0) {
+    }
+  }
+  const auto seen = stub.seen();
+  ASSERT_EQ(seen.size(), 200u);
+  std::set<uint16_t> ports;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    ports.insert(seen[i].client_port);
+    if (i > 0) EXPECT_NE(seen[i].client_port, seen[i - 1].client_port) << i;
+  }
+  EXPECT_GT(ports.size(), 190u);
+}
+
+TEST_F(UpstreamTest, AnAnswerFromAnotherPortIsIgnored) {
+  const UniqueFd other(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  std::atomic<uint16_t> client_port{0};
+  StubUpstream* self = nullptr;
+  StubUpstream stub([&](const Message& q, Via) {
+    const uint16_t port = self->seen().back().client_port;
+    sockaddr_storage to{};
+    const auto length = static_cast<socklen_t>(Endpoint{IpAddress::FromV4(0x7f000001), port}.ToSockaddr(&to));
+    const auto forged = Encode(AnswerTo(q, {A(q.questions[0].name.ToText(), "203.0.113.66")}));
+    sendto(other.get(), forged.data(), forged.size(), 0, reinterpret_cast<sockaddr*>(&to), length);
+    client_port = port;
+    return Datagrams{Encode(Plain(q))};
+  });
+  self = &stub;
+  Client({stub.endpoint()});
+  EXPECT_EQ(Lookup("a.test")->found.addresses.at(0).ToString(), "192.0.2.1");
+  EXPECT_NE(client_port, 0);
+}
+
+TEST_F(UpstreamTest, AServerThatRefusesConnectionsIsPassedOverAtOnce) {
+  StubUpstream good([](const Message& q, Via) { return Datagrams{Encode(Plain(q))}; });
+  Client({{IpAddress::FromV4(0x7f000001), 1}, good.endpoint()});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(Lookup("a.test")->status, Lookup::Status::kFound);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(400));
+}
+
+// Of this process's sockets those that are connected to the endpoint.
+std::vector<int> SocketsTo(const Endpoint& endpoint) {
+  std::vector<int> fds;
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&peer), length) == endpoint) fds.push_back(fd);
+  }
+  return fds;
+}
+
+TEST_F(UpstreamTest, EverySocketCarriesTheSeal) {
+  const UniqueFd probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const SocketSeal seal = DrawSeal();
+  if (!ApplySeal(probe.get(), seal)) GTEST_SKIP() << "needs CAP_NET_ADMIN";
+  StubUpstream stub([](const Message& q, Via via) {
+    Message answer = Plain(q);
+    answer.header.truncated = via == Via::kUdp && q.questions[0].name.Canonical() == "long.test";
+    if (via == Via::kTcp || !answer.header.truncated) std::this_thread::sleep_for(milliseconds(300));
+    return Datagrams{Encode(answer)};
+  });
+  UpstreamOptions options{.servers = {{.endpoint = stub.endpoint()}}, .timeout = milliseconds(3000)};
+  options.seal = seal;
+  client_ = *UpstreamClient::Create(context_, std::move(options));
+  for (const char* name : {"short.test", "long.test"}) {
+    bool done = false;
+    client_->LookFamily(name, Type::kA, [&](const LookupPtr&) { done = true; });
+    context_.restart();
+    context_.run_for(milliseconds(150));
+    const auto sockets = SocketsTo(stub.endpoint());
+    EXPECT_FALSE(sockets.empty()) << name;
+    for (const int fd : sockets) {
+      uint32_t mark = 0;
+      uint32_t priority = 0;
+      socklen_t length = sizeof mark;
+      EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_MARK, &mark, &length), 0);
+      length = sizeof priority;
+      EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, &length), 0);
+      EXPECT_EQ((SocketSeal{mark, priority}), seal) << name;
+    }
+    context_.restart();
+    while (!done && context_.run_one_for(milliseconds(3000)) != 0) {
+    }
+    EXPECT_TRUE(done);
+  }
+}
+
+TEST_F(UpstreamTest, BadOptionsAreRefused) {
+  const auto create = [&](UpstreamOptions options) { return UpstreamClient::Create(context_, std::move(options)).has_value(); };
+  const UpstreamServer server{.endpoint = {IpAddress::FromV4(0x7f000001), 53}};
+  EXPECT_TRUE(create({.servers = {server}}));
+  EXPECT_FALSE(create({.servers = {server}, .timeout = milliseconds(0)}));
+  EXPECT_FALSE(create({.servers = {server}, .stubs = {{"a.test", {}}}}));
+  EXPECT_FALSE(create({.servers = {server}, .stubs = {{"a.test", {server}}, {"a.test", {server}}}}));
+  EXPECT_FALSE(create(
+      {.servers = {{.endpoint = server.endpoint, .kind = UpstreamServer::Kind::kTls}}, .tls_roots = {"/nonexistent/roots.pem"}}));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Query query;
   query.question = question;
   query.name = question.name.Canonical();
-  const Message relayed = Relayed(query, *message, [](const std::string&) { return TargetVerdict::kForbidden; });
+  const Message relayed =
+      Relayed(query, *message, [](const std::string&, std::optional<uint16_t>) { return TargetVerdict::kForbidden; });
   if (relayed.answers.size() > kMaxRelayed || !Decode(EncodeWithin(relayed, kMaxMessageOctets))) std::abort();
   return 0;
 }

@@ -1,0 +1,434 @@
+#include "app/admin_server.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "app/accept_loop.h"
+#include "app/file.h"
+#include "app/host.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace sluice::app {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using Socket = asio::generic::stream_protocol::socket;
+using Stream = beast::basic_stream<asio::generic::stream_protocol>;
+using boost::system::error_code;
+
+constexpr size_t kLeastToken = 16;
+constexpr size_t kMostToken = 4096;
+constexpr unsigned kMostRequests = 1000;  // of one connection
+
+enum class Door : uint8_t { kAdminUnix, kAdminTcp, kHealth, kFront };
+
+bool IsLoopback(const IpAddress& address) {
+  static const Cidr kV4 = Cidr::Of(IpAddress::FromV4(0x7f000000), 8);
+  static const IpAddress kV6 = *IpAddress::Parse("::1");
+  return address == kV6 || (address.is_v4() && kV4.Contains(address));
+}
+
+// Whether somebody on this host calls: then it may be whoever is fenced.
+bool IsOfThisHost(const IpAddress& address) {
+  if (IsLoopback(address)) return true;
+  const auto own = HostAddresses();
+  return !own || std::ranges::find(*own, address) != own->end();
+}
+
+bool IsOwnUser(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+std::string AddressText(const ListenAddress& address) {
+  return address.unix_path.empty() ? address.endpoint.ToString() : "unix:" + address.unix_path;
+}
+
+// Field names come in any case; of these none may come twice, so that it is plain which one counts.
+bool TakeFields(const http::request<http::string_body>& message, AdminRequest* out) {
+  for (const auto& field : message) {
+    std::string name(field.name_string());
+    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
+    if (out->Field(name) != nullptr && name != "accept" && name != "via") return false;
+    out->fields.emplace_back(std::move(name), std::string(field.value()));
+  }
+  return true;
+}
+
+// A door of the server, as bound.
+struct Doorway {
+  Door door = Door::kHealth;
+  ListenAddress address;
+};
+
+class Serving final : public AdminServer {
+ public:
+  Serving(AdminAddresses addresses, AdminApi& api, DecisionStream& stream, OpenSandboxFront* front)
+      : addresses_(std::move(addresses)), api_(api), stream_(stream), front_(front) {}
+
+  ~Serving() override {
+    for (auto& loop : loops_) loop->Stop();
+    asio::post(context_, [this] { context_.stop(); });
+    work_.reset();
+    if (thread_.joinable()) thread_.join();
+    {
+      const std::lock_guard lock(gate_->mutex);
+      gate_->open = false;
+    }
+    changes_.join();
+    looks_.join();
+    for (const Doorway& doorway : doorways_)
+      if (!doorway.address.unix_path.empty()) unlink(doorway.address.unix_path.c_str());
+  }
+
+  Result<void> Begin() {
+    for (const ListenAddress& address : addresses_.admin)
+      if (auto bound = Bind(address, address.unix_path.empty() ? Door::kAdminTcp : Door::kAdminUnix); !bound) return bound;
+    if (addresses_.health)
+      if (auto bound = Bind(*addresses_.health, Door::kHealth); !bound) return bound;
+    if (addresses_.front && front_ != nullptr)
+      if (auto bound = Bind(*addresses_.front, Door::kFront); !bound) return bound;
+    thread_ = std::thread([this] { context_.run(); });
+    for (size_t i = 0; i < loops_.size(); ++i) {
+      const Door door = doorways_[i].door;
+      loops_[i]->Start([this, door](UniqueFd socket, const sockaddr_storage& from, socklen_t size) {
+        Take(std::move(socket), from, size, door);
+      });
+    }
+    return {};
+  }
+
+  std::vector<std::string> admin_addresses() const override {
+    std::vector<std::string> texts;
+    for (const Doorway& doorway : doorways_)
+      if (doorway.door == Door::kAdminUnix || doorway.door == Door::kAdminTcp) texts.push_back(AddressText(doorway.address));
+    return texts;
+  }
+  std::string health_address() const override { return AddressOf(Door::kHealth); }
+  std::string front_address() const override { return AddressOf(Door::kFront); }
+
+ private:
+  std::string AddressOf(Door door) const {
+    const auto found = std::ranges::find(doorways_, door, &Doorway::door);
+    return found == doorways_.end() ? "" : AddressText(found->address);
+  }
+
+  Result<void> Bind(ListenAddress address, Door door) {
+    auto listener = ListenAt(&address);
+    if (!listener) return std::unexpected(listener.error());
+    std::vector<UniqueFd> one;
+    one.push_back(*std::move(listener));
+    auto loop = AcceptLoop::Create(std::move(one));
+    if (!loop) return std::unexpected(loop.error());
+    loops_.push_back(*std::move(loop));
+    doorways_.push_back({door, std::move(address)});
+    return {};
+  }
+
+  // On an accepting thread. A full house closes at once; each door has room of its own, since the workload reaches some of them.
+  void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size, Door door) {
+    std::atomic<size_t>& open = open_[static_cast<size_t>(door)];
+    if (door == Door::kAdminUnix && !IsOwnUser(socket.get())) return;
+    bool from_here = false;
+    if (from.ss_family != AF_UNIX) {
+      const auto peer = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
+      if (!peer) return;
+      from_here = IsOfThisHost(peer->address);
+    }
+    if (open.fetch_add(1) >= kMaxAdminConnections) {
+      open.fetch_sub(1);
+      return;
+    }
+    const int family = from.ss_family == 0 ? AF_UNIX : from.ss_family;
+    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &open] {
+      Socket accepted(context_);
+      error_code error;
+      accepted.assign(asio::generic::stream_protocol(family, 0), fd, error);
+      if (error) {
+        ::close(fd);
+        open.fetch_sub(1);
+        return;
+      }
+      asio::co_spawn(context_, Session(std::move(accepted), door, from_here), [&open](const std::exception_ptr& fault) {
+        open.fetch_sub(1);
+        if (fault) LogDebug("admin: a connection ended by a fault");
+      });
+    });
+  }
+
+  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here) {
+    Stream stream(std::move(accepted));
+    beast::flat_buffer buffer(kMaxAdminHead + kMaxAdminBody + 4096);
+    for (unsigned served = 0; served < kMostRequests; ++served) {
+      http::request_parser<http::string_body> parser;
+      parser.header_limit(kMaxAdminHead);
+      parser.body_limit(kMaxAdminBody);
+      stream.expires_after(kAdminReadDeadline);
+      error_code error;
+      co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+      if (error == http::error::end_of_stream || (error && !parser.got_some())) break;
+      const unsigned version = parser.is_header_done() ? parser.get().version() : 11;
+      if (error) {
+        AdminResponse refused = RefuseMessage(error);
+        if (error != beast::error::timeout) co_await Send(stream, std::move(refused), version, false, false);
+        break;
+      }
+      const bool keep = parser.get().keep_alive() && served + 1 < kMostRequests;
+      const bool head_only = parser.get().method() == http::verb::head;
+      AdminRequest request;
+      request.from_here = from_here;
+      std::optional<AdminResponse> refused = Read(parser.get(), door, &request);
+      if (!refused && IsStream(door, request)) {
+        co_await ServeStream(stream, std::move(request));
+        break;
+      }
+      AdminResponse answer;
+      if (refused) {
+        answer = *std::move(refused);
+      } else {
+        answer = co_await Answer(door, std::move(request));
+      }
+      if (!co_await Send(stream, std::move(answer), version, keep, head_only) || !keep) break;
+    }
+    error_code ignored;
+    stream.socket().shutdown(Socket::shutdown_both, ignored);
+  }
+
+  static AdminResponse RefuseMessage(const error_code& error) {
+    if (error == http::error::body_limit) return Problem(413, "too_long", "the body is longer than 1 MiB");
+    if (error == http::error::header_limit) return Problem(431, "too_long", "the head is longer than 16 KiB");
+    return Problem(400, "bad_request", "the request is not HTTP/1.1");
+  }
+
+  // Fills `out`; a refusal where the caller is not one of this door's.
+  std::optional<AdminResponse> Read(const http::request<http::string_body>& message, Door door, AdminRequest* out) const {
+    out->method = std::string(message.method_string());
+    if (!TakeFields(message, out)) return Problem(400, "bad_request", "a header field comes twice");
+    if (auto read = ReadTarget({message.target().data(), message.target().size()}, out); !read)
+      return Problem(400, "bad_request", read.error().message);
+    out->body = message.body();
+    if (door != Door::kAdminTcp) return std::nullopt;
+    const auto token = ReadAdminToken(addresses_.token_file);
+    if (!token) {
+      LogError("{}", token.error().message);
+      return Problem(503, "no_token", "the token file cannot be read");
+    }
+    if (!HasBearer(*out, *token))
+      return Problem(401, "unauthorized", "the token is missing or wrong", {}, "Authorization: Bearer TOKEN");
+    return std::nullopt;
+  }
+
+  static bool IsStream(Door door, const AdminRequest& request) {
+    return (door == Door::kAdminUnix || door == Door::kAdminTcp) && request.path == "/v1/decisions" && request.method == "GET";
+  }
+
+  // Changes one after the other, and never in front of a probe.
+  asio::awaitable<AdminResponse> Answer(Door door, AdminRequest request) {
+    const bool looks = request.method == "GET" || request.method == "HEAD";
+    asio::thread_pool& pool = looks || door == Door::kHealth ? looks_ : changes_;
+    AdminResponse answer;
+    co_await asio::co_spawn(pool.get_executor(), Judge(door, &request, &answer), asio::use_awaitable);
+    co_return answer;
+  }
+
+  // On a pool's thread.
+  asio::awaitable<void> Judge(Door door, const AdminRequest* request, AdminResponse* answer) {
+    if (door == Door::kHealth) {
+      *answer = api_.HandleHealth(*request);
+    } else if (door == Door::kFront) {
+      *answer = AnswerFront(*request);
+    } else {
+      *answer = api_.Handle(*request);
+    }
+    co_return;
+  }
+
+  // There /healthz is text.
+  AdminResponse AnswerFront(const AdminRequest& request) const {
+    if (request.path != "/healthz") return front_->Handle(request);
+    AdminRequest asked = request;
+    asked.path = "/readyz";
+    AdminResponse answer = api_.HandleHealth(asked);
+    answer.content_type = "text/plain; charset=utf-8";
+    answer.body = answer.status == 200 ? "ok" : "not ready\n";
+    return answer;
+  }
+
+  asio::awaitable<bool> Send(Stream& stream, AdminResponse answer, unsigned version, bool keep, bool head_only) {
+    http::response<http::string_body> message{static_cast<http::status>(answer.status), version};
+    message.reason(std::string(StatusPhrase(answer.status)));
+    message.set(http::field::content_type, answer.content_type);
+    message.set(http::field::cache_control, "no-store");
+    for (const auto& [name, value] : answer.fields) message.set(name, value);
+    message.keep_alive(keep);
+    const size_t size = answer.body.size();
+    if (!head_only) message.body() = std::move(answer.body);
+    message.content_length(size);
+    stream.expires_after(kAdminWriteDeadline);
+    error_code error;
+    http::serializer<false, http::string_body> serializer(message);
+    if (head_only) {
+      co_await http::async_write_header(stream, serializer, asio::redirect_error(asio::use_awaitable, error));
+      error = error == http::error::end_of_stream ? error_code{} : error;
+    } else {
+      co_await http::async_write(stream, serializer, asio::redirect_error(asio::use_awaitable, error));
+    }
+    co_return !error;
+  }
+
+  static std::optional<StreamFilter> ReadFilter(const AdminRequest& request) {
+    StreamFilter filter;
+    if (const std::string* verdict = request.Parameter("verdict")) filter.verdict = *verdict;
+    if (const std::string* layer = request.Parameter("layer")) filter.layer = *layer;
+    const auto exchanges = request.Says("exchanges");
+    if (!exchanges || (!filter.verdict.empty() && filter.verdict != "allowed" && filter.verdict != "denied")) return std::nullopt;
+    filter.exchanges = *exchanges;
+    return filter;
+  }
+
+  // JSON Lines until the caller goes or falls behind.
+  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request) {
+    const auto filter = ReadFilter(request);
+    auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
+    std::unique_ptr<DecisionStream::Reader> reader;
+    if (filter) {
+      // The timer is touched on its own thread alone; one that is gone is not woken.
+      const std::weak_ptr<asio::steady_timer> woken = wake;
+      reader = stream_.Open(*filter, [this, gate = gate_, woken] {
+        const std::lock_guard lock(gate->mutex);
+        if (!gate->open) return;
+        asio::post(context_, [woken] {
+          if (const auto timer = woken.lock()) timer->expires_at(asio::steady_timer::time_point::min());
+        });
+      });
+    }
+    if (reader == nullptr) {
+      AdminResponse refused = !filter ? Problem(400, "bad_request", "`verdict` is allowed or denied, `exchanges` 1 or 0")
+                                      : Problem(503, "too_many_readers", "as many read already as may");
+      co_await Send(stream, std::move(refused), 11, false, false);
+      co_return;
+    }
+    http::response<http::empty_body> head{http::status::ok, 11};
+    head.set(http::field::content_type, "application/x-ndjson");
+    head.set(http::field::cache_control, "no-store");
+    head.chunked(true);
+    head.keep_alive(false);
+    http::serializer<false, http::empty_body> serializer(head);
+    error_code error;
+    stream.expires_after(kAdminWriteDeadline);
+    co_await http::async_write_header(stream, serializer, asio::redirect_error(asio::use_awaitable, error));
+    error = {};
+    bool ended = false;
+    while (!error && !ended) {
+      const std::string lines = reader->Take(&ended);
+      if (lines.empty()) {
+        // A blank line now and then shows that both are still there.
+        wake->expires_after(kStreamBeat);
+        error_code woken;
+        co_await wake->async_wait(asio::redirect_error(asio::use_awaitable, woken));
+        if (woken == asio::error::operation_aborted || wake->expiry() == asio::steady_timer::time_point::min()) continue;
+      }
+      const std::string part = lines.empty() ? "\n" : lines;
+      stream.expires_after(kAdminWriteDeadline);
+      co_await asio::async_write(stream, http::make_chunk(asio::buffer(part)), asio::redirect_error(asio::use_awaitable, error));
+    }
+    if (!error) co_await asio::async_write(stream, http::make_chunk_last(), asio::redirect_error(asio::use_awaitable, error));
+  }
+
+  static constexpr std::chrono::seconds kStreamBeat{15};
+  // Shut before the context ends, for those who would wake somebody on it.
+  struct Gate {
+    std::mutex mutex;
+    bool open = true;
+  };
+
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  const AdminAddresses addresses_;
+  AdminApi& api_;
+  DecisionStream& stream_;
+  OpenSandboxFront* const front_;
+  std::vector<Doorway> doorways_;
+  std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
+  std::array<std::atomic<size_t>, 4> open_{};       // by Door
+  asio::io_context context_{1};
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{context_.get_executor()};
+  asio::thread_pool changes_{1};
+  asio::thread_pool looks_{1};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::string> ReadAdminToken(const std::string& file) {
+  struct stat about{};
+  if (::stat(file.c_str(), &about) != 0) return FailErrno(fmt::format("--admin-token {}", file), errno);
+  if ((about.st_mode & (S_IRWXO | S_IWGRP)) != 0)
+    return Fail(Code::kInvalid, fmt::format("--admin-token {}: others may read or write it (chmod 0600)", file));
+  auto text = ReadFile(file, kMostToken);
+  if (!text) return Fail(text.error().code, fmt::format("--admin-token: {}", text.error().message));
+  while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
+  if (text->size() < kLeastToken || text->find_first_of(" \t\r\n") != std::string::npos)
+    return Fail(
+        Code::kInvalid,
+        fmt::format("--admin-token {}: one line of {} bytes at least, without blanks (openssl rand -hex 32)", file, kLeastToken));
+  return *std::move(text);
+}
+
+Result<void> CheckAdminAddresses(const AdminAddresses& addresses) {
+  for (const ListenAddress& address : addresses.admin) {
+    if (!address.unix_path.empty()) continue;
+    const std::string text = address.endpoint.ToString();
+    if (addresses.token_file.empty())
+      return Fail(
+          Code::kInvalid,
+          fmt::format("--admin {}: whoever reaches it, the workload too, could change the policy; give --admin-token FILE, or "
+                      "unix:/PATH",
+                      text));
+    if (!addresses.beyond_loopback && !IsLoopback(address.endpoint.address))
+      return Fail(Code::kInvalid,
+                  fmt::format("--admin {}: the token would cross the network in the clear; listen on 127.0.0.1, or say "
+                              "--admin-open",
+                              text));
+  }
+  if (!addresses.token_file.empty())
+    if (auto token = ReadAdminToken(addresses.token_file); !token) return std::unexpected(token.error());
+  return {};
+}
+
+Result<std::unique_ptr<AdminServer>> AdminServer::Start(AdminAddresses addresses, AdminApi& api, DecisionStream& stream,
+                                                        OpenSandboxFront* front) {
+  if (auto good = CheckAdminAddresses(addresses); !good) return std::unexpected(good.error());
+  auto server = std::make_unique<Serving>(std::move(addresses), api, stream, front);
+  if (auto begun = server->Begin(); !begun) return std::unexpected(begun.error());
+  return server;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,88 @@
+#pragma once
+
+// Live readers of the decisions, each with a queue that has a bound: who reads too slowly is cut off with a note, and nobody else
+// notices. Counts every decision besides, for the metrics.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "app/metrics.h"
+#include "audit/tap.h"
+
+namespace sluice::app {
+
+inline constexpr size_t kMaxStreamReaders = 16;
+inline constexpr size_t kMaxStreamBytes = 1u << 20;  ///< that wait for one reader
+
+/// What a reader wants to see. Empty fields: everything.
+struct StreamFilter {
+  std::string verdict{};   ///< "allowed" or "denied"
+  std::string layer{};     ///< as records name it
+  bool exchanges = false;  ///< finished exchanges too
+};
+
+class DecisionStream final : public audit::Tap {
+ public:
+  class Reader {
+   public:
+    ~Reader();
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    /// What waits, lines whole. `*ended`: the reader was cut off, the last line says why. Any thread.
+    [[nodiscard]] std::string Take(bool* ended);
+
+   private:
+    friend class DecisionStream;
+    Reader(DecisionStream& stream, StreamFilter filter, std::function<void()> wake)
+        : stream_(stream), filter_(std::move(filter)), wake_(std::move(wake)) {}
+    DecisionStream& stream_;
+    const StreamFilter filter_;
+    const std::function<void()> wake_;
+    // With stream_.mutex_ held.
+    std::string waiting_;
+    uint64_t missed_ = 0;
+  };
+
+  DecisionStream() = default;
+  DecisionStream(const DecisionStream&) = delete;
+  DecisionStream& operator=(const DecisionStream&) = delete;
+
+  /// Null: kMaxStreamReaders read already. `wake` is called, on the audit writer's thread, when something waits where nothing
+  /// did; it must not block. The stream outlives its readers.
+  [[nodiscard]] std::unique_ptr<Reader> Open(StreamFilter filter, std::function<void()> wake);
+
+  void Saw(const policy::DecisionEvent& event, uint64_t times) noexcept override;
+  void Saw(const policy::ExchangeEvent& event) noexcept override;
+  [[nodiscard]] bool wants_lines() const noexcept override { return readers_open_.load(std::memory_order_relaxed) != 0; }
+  void Line(std::string_view line) noexcept override;
+
+  /// Fills decisions, exchanges, bytes and readers.
+  void FillMetrics(MetricsView* view) const;
+
+ private:
+  void Leave(const Reader& reader);
+
+  static constexpr size_t kLayers = 7;
+  static constexpr size_t kReasons = 20;
+  std::array<std::atomic<uint64_t>, kLayers * kReasons * 2> counts_{};
+  std::atomic<uint64_t> exchanges_{0};
+  std::atomic<uint64_t> bytes_up_{0};
+  std::atomic<uint64_t> bytes_down_{0};
+  std::atomic<size_t> readers_open_{0};
+  std::atomic<uint64_t> dropped_{0};
+  // Of what Line is about; the writer's thread only.
+  bool last_is_exchange_ = false;
+  bool last_allowed_ = false;
+  std::string_view last_layer_;
+  mutable std::mutex mutex_;
+  std::list<Reader*> readers_;
+};
+
+}  // namespace sluice::app

@@ -1,0 +1,306 @@
+#include "app/sidecar.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/capability.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "app/canary_probe.h"
+#include "app/exit_code.h"
+#include "app/fence_allows.h"
+#include "app/file.h"
+#include "app/host.h"
+#include "app/own_authority.h"
+#include "app/reload.h"
+#include "app/sd_notify.h"
+#include "app/service.h"
+#include "app/sidecar_server.h"
+#include "base/log.h"
+#include "base/socket_seal.h"
+#include "policy/io/load.h"
+#include "policy/io/yaml.h"
+#include "proxy/io/secret_store.h"
+#include "proxy/io/tls.h"
+#include "supervisor/io/privileges.h"
+#include "supervisor/io/redirect_sockets.h"
+
+namespace sluice::app {
+namespace {
+
+constexpr std::string_view kCommand = "sluice sidecar";
+constexpr std::chrono::seconds kFetchDeadline{25};  // longer than the exchange's own
+constexpr std::chrono::milliseconds kEndLook{100};
+
+bool HasCapability(cap_value_t capability) {
+  const std::unique_ptr<std::remove_pointer_t<cap_t>, int (*)(void*)> held(cap_get_proc(), cap_free);
+  cap_flag_value_t value = CAP_CLEAR;
+  return held != nullptr && cap_get_flag(held.get(), capability, CAP_EFFECTIVE, &value) == 0 && value == CAP_SET;
+}
+
+// Process 1 of a process namespace of its own sees nobody but itself, and without SYS_PTRACE nobody's descriptors.
+ProcessSight FindProcessSight(const std::string& wanted) {
+  if (wanted == "seen") return ProcessSight::kSeen;
+  if (wanted == "unseen") return ProcessSight::kUnseen;
+  return getpid() != 1 && HasCapability(CAP_SYS_PTRACE) ? ProcessSight::kSeen : ProcessSight::kUnseen;
+}
+
+// Nothing is sent: connecting a datagram socket looks the route up.
+bool HasRoute(const char* address) {
+  sockaddr_storage to{};
+  const auto size = static_cast<socklen_t>(Endpoint{*IpAddress::Parse(address), 9}.ToSockaddr(&to));
+  const UniqueFd probe(socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return probe && connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), size) == 0;
+}
+
+// What is decided before anything is bound.
+struct Start {
+  std::map<std::string, std::string> labels;
+  policy::SnapshotPtr snapshot;
+  SidecarPlan plan;
+  std::shared_ptr<proxy::SecretStore> secrets = std::make_shared<proxy::SecretStore>(proxy::SecretStoreOptions{});
+  std::chrono::milliseconds drain{};
+  AdminPlan admin;
+  policy::SnapshotPtr own;            ///< the command line's policy; null: it names none
+  std::optional<PolicyText> first{};  ///< what begins in its place
+};
+
+// Whether a bundle or a compatible front gives the policy.
+bool IsGivenElsewhere(const SidecarOptions& options) {
+  return !options.admin.policy_url.empty() || !options.admin.compat.empty();
+}
+
+Result<void> CheckPolicyNamedOnce(const SidecarOptions& options) {
+  if (!IsGivenElsewhere(options)) return CheckPolicyNamed(options);
+  if (CheckPolicyNamed(options))
+    return Fail(Code::kInvalid,
+                "the policy comes from --policy-url or --compat; --policy, --allow and --preset would have no effect");
+  return {};
+}
+
+Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
+  auto snapshot = LoadPolicy(options, kCommand, ServedIn::kSidecar);
+  if (!snapshot) return snapshot;
+  if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
+  if (auto read = start.secrets->Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read)
+    return std::unexpected(read.error());
+  return snapshot;
+}
+
+// A policy as text, under the same options. Secrets of its own are read where its publisher is trusted with them.
+Result<policy::SnapshotPtr> Compile(const SidecarOptions& options, proxy::SecretStore& secrets, const PolicyText& text) {
+  policy::LoadOptions load;
+  load.check_executables = false;
+  auto via = ReadVia(options.via);
+  if (!via) return std::unexpected(via.error());
+  load.default_proxy = *std::move(via);
+  auto snapshot = policy::LoadText(text.text, text.name, load);
+  if (!snapshot || options.admin.policy_url.empty()) return snapshot;
+  if (auto read = secrets.Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
+  return snapshot;
+}
+
+Result<policy::SnapshotPtr> CompileChecked(const SidecarOptions& options, const Start& start, const PolicyText& text) {
+  auto snapshot = Compile(options, *start.secrets, text);
+  if (!snapshot) return snapshot;
+  if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
+  return snapshot;
+}
+
+// The file of the command line, where its policy is that alone.
+Result<PolicyText> OwnText(const SidecarOptions& options) {
+  if (options.policy.empty() || !options.allows.empty() || !options.presets.empty())
+    return Fail(Code::kUnsupported,
+                "the policy in force is no single text: the command line has a part in it (--allow, --preset)");
+  auto text = ReadFile(options.policy, policy::kMaxFileBytes);
+  if (!text) return std::unexpected(text.error());
+  return PolicyText{*std::move(text), std::filesystem::path(options.policy).filename().string()};
+}
+
+// A bundle, through the engine: sealed, resolved and verified as upstreams are. Given up where `ending` comes first.
+Result<FetchedBundle> FetchBundle(proxy::Engine& engine, const std::atomic<bool>& ending, const std::string& url,
+                                  const std::string& tag, size_t most) {
+  auto promise = std::make_shared<std::promise<Result<FetchedBundle>>>();
+  auto answer = promise->get_future();
+  engine.Fetch({url, tag, most}, [promise](Result<proxy::FetchAnswer> fetched) {
+    if (!fetched) return promise->set_value(std::unexpected(fetched.error()));
+    promise->set_value(FetchedBundle{fetched->status, std::move(fetched->entity_tag), std::move(fetched->body)});
+  });
+  const auto deadline = std::chrono::steady_clock::now() + kFetchDeadline;
+  while (answer.wait_for(kEndLook) != std::future_status::ready)
+    if (ending || std::chrono::steady_clock::now() > deadline) return Fail(Code::kTimeout, url + " did not answer in time");
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return Fail(Code::kInternal, "the sidecar is ending");
+  }
+}
+
+// The policy that is in force first.
+Result<void> ChooseFirst(const SidecarOptions& options, Start& start) {
+  if (!IsGivenElsewhere(options)) {
+    auto own = Load(options, start);
+    if (!own) return std::unexpected(own.error());
+    start.own = start.snapshot = *std::move(own);
+  }
+  auto first = FirstPolicy(start.admin, start.own ? start.own->digest() : "");
+  if (!first) return std::unexpected(first.error());
+  if (!*first) return {};
+  auto compiled = CompileChecked(options, start, **first);
+  if (compiled) {
+    start.snapshot = *std::move(compiled);
+    start.first = *std::move(first);
+    return {};
+  }
+  // What was kept can no longer be carried out. Nothing is let out until the publisher is heard; an operator's own policy stands.
+  if (start.admin.front) return std::unexpected(compiled.error());
+  LogError("the policy that was kept is not used: {}", compiled.error().message);
+  start.admin.stored.reset();
+  if (start.own) return {};
+  return ChooseFirst(options, start);
+}
+
+Result<Start> MakeStart(const SidecarOptions& options) {
+  Start start;
+  auto drain = ParseDrain(options.drain);
+  if (!drain) return std::unexpected(drain.error());
+  start.drain = *drain;
+  auto labels = ParseLabels(options.labels);
+  if (!labels) return std::unexpected(labels.error());
+  start.labels = *std::move(labels);
+  start.plan.processes = FindProcessSight(options.processes);
+  auto admin = PlanAdministration(options.admin);
+  if (!admin) return std::unexpected(admin.error());
+  start.admin = *std::move(admin);
+  if (auto chosen = ChooseFirst(options, start); !chosen) return std::unexpected(chosen.error());
+  auto engine = MakeEngineOptions(options);
+  if (!engine) return std::unexpected(engine.error());
+  start.plan.engine = *std::move(engine);
+  start.plan.engine.secrets = start.secrets;
+  auto authority = MakeAuthority(options.ca_cert, options.ca_key, {});
+  if (!authority) return std::unexpected(authority.error());
+  start.plan.engine.authority = *std::move(authority);
+  start.plan.fence.seal = DrawSeal();
+  start.plan.fence.passage = DrawSeal();
+  start.plan.fence.inbound = options.no_inbound ? supervisor::FenceInbound::kDrop : supervisor::FenceInbound::kAccept;
+  start.plan.engine.seal = start.plan.fence.seal;
+  start.plan.engine.lookups.seal = start.plan.fence.seal;
+  start.plan.ipv6 = HasRoute("2000::1") ? dns::Ipv6Egress::kPresent : dns::Ipv6Egress::kAbsent;
+  return start;
+}
+
+// The rules as they would be; the seals, which are secret, are drawn for this alone.
+int PrintRules(const Start& start, const SidecarOptions& options) {
+  supervisor::FencePlan plan = start.plan.fence;
+  constexpr uint16_t kShownProxyPort = 15001;
+  constexpr uint16_t kShownDnsPort = 15053;
+  plan.proxy_port = options.proxy_port != 0 ? options.proxy_port : kShownProxyPort;
+  plan.dns_port = options.dns_port != 0 ? options.dns_port : kShownDnsPort;
+  FenceAllows allows = FenceAllowsFor(*start.snapshot, SystemClock().Wall());
+  plan.allow = std::move(allows.allow);
+  plan.deny = std::move(allows.deny);
+  for (const nft::Table& table : supervisor::FenceRuleset(plan)) std::fputs(nft::ToText(table).c_str(), stdout);
+  return kExitOk;
+}
+
+void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const SidecarServer& server,
+              const supervisor::Fence& fence) {
+  (void)server;
+  for (const std::string& weakness : fence.Weaknesses()) LogWarn("{}", weakness);
+  if (options.quiet) return;
+  LogInfo("ready  policy {}  {} rule{}  fence {}  dns {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
+          snapshot.rules().size() == 1 ? "" : "s",
+          fence.hold() == supervisor::FenceHold::kOwnedPersistent ? "owned and persistent" : "watched",
+          snapshot.settings().dns == policy::DnsMode::kReal ? "real" : "synthetic", AuditModeRemark(snapshot));
+}
+
+Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary,
+                   audit::Writer& writer, DecisionStream& stream) {
+  policy::CurrentPolicy policy(start.snapshot);
+  if (auto written = WriteAuthority(options.ca_out, options.bundle_out, start.plan.engine.authority->pem()); !written)
+    return written;
+  start.secrets->Watch();
+  const std::string own = options.policy.empty() ? "the command line" : options.policy;
+  const std::string source = start.first ? FirstSource(start.admin) : own;
+  auto server = SidecarServer::Start(std::move(start.plan), std::move(fence), std::move(canary), policy, source, writer);
+  if (!server) return std::unexpected(server.error());
+  if (auto proved = (*server)->Prove(); !proved) return proved;
+  AdminParts parts;
+  parts.compile = [&](const PolicyText& text) { return Compile(options, *start.secrets, text); };
+  parts.own_text = [&] { return OwnText(options); };
+  std::atomic<bool> ending{false};
+  parts.fetch = [&engine = (*server)->engine(), &ending](const std::string& url, const std::string& tag, size_t most) {
+    return FetchBundle(engine, ending, url, tag, most);
+  };
+  parts.own = start.own;
+  parts.in_force = start.first;
+  auto admin = Administration::Start(std::move(start.admin), std::move(parts), **server, stream);
+  if (!admin) return std::unexpected(admin.error());
+  Result<std::unique_ptr<PolicyWatcher>> watcher = nullptr;
+  if (!IsGivenElsewhere(options))
+    watcher = PolicyWatcher::Start(
+        policy, [&] { return Load(options, start); },
+        [&] {
+          (*server)->PolicyChanged(own);
+          (*admin)->api().OwnPolicyLoaded(policy.Get());
+        });
+  if (!watcher) return std::unexpected(watcher.error());
+  Announce(options, *start.snapshot, **server, (*server)->fence());
+  NotifyService("READY=1");
+  (void)WaitForEnd(std::nullopt);
+  NotifyService("STOPPING=1");
+  ending = true;
+  (*server)->BeginDrain();
+  DrainEngine((*server)->engine(), start.drain, options.quiet);
+  return {};
+}
+
+}  // namespace
+
+int RunSidecar(const SidecarOptions& options) {
+  if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
+  BlockServiceSignals();
+  std::optional<CanaryProbe> canary;
+  if (!options.dry_run) {
+    auto begun = CanaryProbe::Begin();
+    if (!begun) return Report(begun.error());
+    canary.emplace(*std::move(begun));
+  }
+  auto start = MakeStart(options);
+  if (!start) return Report(start.error());
+  if (options.dry_run) return PrintRules(*start, options);
+  const auto room = RaiseDescriptorLimit();
+  if (!room) return Report(room.error());
+  start->plan.engine.descriptors = {room->limit, room->ceiling};
+  // Shut before anything listens: what a former process left is adopted.
+  supervisor::FencePlan& plan = start->plan.fence;
+  auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(plan));
+  if (!fence) return Report(fence.error());
+  auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
+  if (!sockets) return Report(sockets.error());
+  start->plan.sockets = *std::move(sockets);
+  if (auto kept = supervisor::KeepReadingOnly(supervisor::NetworkRights::kAdministration); !kept) return Report(kept.error());
+  if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return Report(forbidden.error());
+  DecisionStream stream;
+  audit::Options audit = MakeAuditOptions(options, std::move(start->labels), "sidecar");
+  audit.tap = &stream;
+  auto writer = audit::Writer::Start(audit);
+  if (!writer) return Report(writer.error());
+  if (auto served = Serve(options, *start, *std::move(fence), *std::move(canary), **writer, stream); !served)
+    return Report(served.error());
+  const audit::Totals totals = (*writer)->totals();
+  const bool recorded = (*writer)->healthy();
+  writer->reset();
+  if (!options.quiet) LogInfo("ended, the fence stays shut · {} allowed · {} denied", totals.allowed, totals.denied);
+  return recorded ? kExitOk : kExitFault;
+}
+
+}  // namespace sluice::app

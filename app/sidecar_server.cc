@@ -1,0 +1,326 @@
+#include "app/sidecar_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <future>
+#include <utility>
+
+#include "app/fence_allows.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "policy/compiled.h"
+#include "policy/io/load.h"
+
+namespace sluice::app {
+namespace {
+
+constexpr std::chrono::seconds kLookAgain{5};
+constexpr int kLooks = 3;  // before a start fails
+
+std::unexpected<Error> RefuseRule(const policy::Snapshot& snapshot, policy::RuleRef ref, std::string_view why) {
+  const policy::RuleInfo* rule = snapshot.rule(ref);
+  return std::unexpected(Error{Code::kInvalid, fmt::format("`{}`: {}", rule->text, why), 0, rule->span});
+}
+
+supervisor::FenceElement ElementOf(const dns::Lease& lease) {
+  return {lease.address, lease.transport == policy::Transport::kUdp ? nft::Protocol::kUdp : nft::Protocol::kTcp, lease.port};
+}
+
+bool StillLeased(const policy::Snapshot& snapshot, const dns::NameHistory& history, const supervisor::FenceElement& element,
+                 WallTime now, std::span<const IpAddress> host_addresses) {
+  const std::array<IpAddress, 1> address = {element.address};
+  return std::ranges::any_of(history.NamesOf(element.address, SystemClock().Steady()), [&](const std::string& name) {
+    return std::ranges::any_of(dns::LeasesFor(snapshot, name, address, now, host_addresses).leases,
+                               [&](const dns::Lease& lease) { return ElementOf(lease) == element; });
+  });
+}
+
+}  // namespace
+
+Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight processes) {
+  const auto& rules = snapshot.compiled().rules;
+  for (uint32_t i = 0; i < rules.size(); ++i) {
+    if (processes == ProcessSight::kUnseen && (!rules[i].by.empty() || !rules[i].under.empty()))
+      return RefuseRule(snapshot, policy::RuleRef{i},
+                        "no process but this one can be seen here, so `by` and `under` could never be judged; share the pod's "
+                        "process namespace (shareProcessNamespace: true, and SYS_PTRACE for this container), or take them away");
+  }
+  const FenceAllows allows = FenceAllowsFor(snapshot, SystemClock().Wall());
+  if (!allows.impossible.empty())
+    return RefuseRule(snapshot, allows.impossible.front(),
+                      "UDP is passed by the kernel, which sees addresses and ports alone: a rule with `by` or `ip`, a deny that "
+                      "meets it, or a prefix that is special in part cannot be kept");
+  for (const policy::RuleRef ref : snapshot.UdpRules())
+    if (const std::string why = dns::WhyUnleasable(snapshot, ref); !why.empty()) return RefuseRule(snapshot, ref, why);
+  for (const std::string& path : snapshot.UnixPaths())
+    LogWarn("`unix {}`: UNIX sockets are not judged by a sidecar; mount none into the workload", path);
+  return {};
+}
+
+SidecarServer::SidecarServer(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary,
+                             policy::CurrentPolicy& policy, std::string source, audit::Writer& writer)
+    : plan_(std::move(plan)),
+      fence_(std::move(fence)),
+      policy_(policy),
+      writer_(writer),
+      started_(std::chrono::steady_clock::now()),
+      source_(std::move(source)),
+      canary_(std::move(canary)) {}
+
+Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence,
+                                                            CanaryProbe canary, policy::CurrentPolicy& policy, std::string source,
+                                                            audit::Writer& writer) {
+  std::unique_ptr<SidecarServer> server(
+      new SidecarServer(std::move(plan), std::move(fence), std::move(canary), policy, std::move(source), writer));
+  SidecarServer& self = *server;
+  auto engine = proxy::Engine::Start(self.plan_.engine, policy, writer);
+  if (!engine) return std::unexpected(engine.error());
+  self.engine_ = *std::move(engine);
+  if (auto listening = self.plan_.sockets.Listen(); !listening) return std::unexpected(listening.error());
+  if (auto started = self.StartResolvers(); !started) return std::unexpected(started.error());
+  std::unique_ptr<supervisor::ClientProcesses> processes;
+  if (self.plan_.processes == ProcessSight::kSeen) {
+    auto opened = supervisor::ClientProcesses::Open();
+    if (!opened) return std::unexpected(opened.error());
+    processes = *std::move(opened);
+  }
+  std::vector<UniqueFd> listeners;
+  for (supervisor::RedirectFamily& family : self.plan_.sockets.families) listeners.push_back(std::move(family.listener));
+  auto listener = TransparentListener::Start({self.pool_, *self.history_, *self.engine_, policy, writer}, std::move(listeners),
+                                             std::move(processes), self.plan_.engine.host_addresses);
+  if (!listener) return std::unexpected(listener.error());
+  self.listener_ = *std::move(listener);
+  {
+    const std::lock_guard lock(self.acts_);
+    if (auto opened = self.Refence(); !opened) return std::unexpected(opened.error());
+  }
+  const auto told = [&self](const supervisor::FenceChange& change) {
+    if (change.restored) {
+      LogWarn("fence: {}; put right", change.what);
+    } else {
+      LogError("fence: {}; not ready until it is put right", change.what);
+    }
+    const std::lock_guard lock(self.acts_);
+    self.fence_fault_ = change.restored ? "" : change.what;
+  };
+  if (auto watching = self.fence_->Watch(told); !watching) return std::unexpected(watching.error());
+  return server;
+}
+
+SidecarServer::~SidecarServer() {
+  {
+    const std::lock_guard lock(acts_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (tender_.joinable()) tender_.join();
+  BeginDrain();
+  if (auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence)); !shut) LogError("fence: {}", shut.error().message);
+  if (engine_) OnResolverThread([this] { resolvers_.clear(); });
+  engine_.reset();
+  fence_->Release();
+}
+
+void SidecarServer::OnResolverThread(const std::function<void()>& work) {
+  std::promise<void> done;
+  boost::asio::post(engine_->ResolverContext(), [&] {
+    work();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+dns::ServerOptions SidecarServer::ResolverOptions(supervisor::RedirectFamily& family) {
+  dns::ServerOptions options;
+  options.udp = std::move(family.dns_udp);
+  options.tcp = std::move(family.dns_tcp);
+  options.attribute = [this](policy::Transport transport, const Endpoint& client, const Endpoint&) {
+    return WhoseLookup(transport, client);
+  };
+  options.canary = canary_.name();
+  options.host_addresses = plan_.engine.host_addresses;
+  options.ipv6 = plan_.ipv6;
+  options.history = history_;
+  options.publish = [this](std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+    return PublishLeases(leases, lifetime);
+  };
+  return options;
+}
+
+policy::ProcessPtr SidecarServer::WhoseLookup(policy::Transport transport, const Endpoint& client) {
+  if (askers_ == nullptr) return nullptr;
+  const auto digests = policy_.Get()->NeedsDigests() ? supervisor::Digests::kNeeded : supervisor::Digests::kNone;
+  return askers_->OfSender(transport, client, digests);
+}
+
+Result<void> SidecarServer::StartResolvers() {
+  if (plan_.processes == ProcessSight::kSeen) {
+    auto opened = supervisor::ClientProcesses::Open();
+    if (!opened) return std::unexpected(opened.error());
+    askers_ = *std::move(opened);
+  }
+  Result<void> started;
+  OnResolverThread([&] {
+    for (supervisor::RedirectFamily& family : plan_.sockets.families) {
+      auto server = dns::Server::Start(engine_->ResolverContext(), ResolverOptions(family), engine_->ResolverClient(), pool_,
+                                       policy_, writer_);
+      if (!server) {
+        started = std::unexpected(server.error());
+        return;
+      }
+      resolvers_.push_back(*std::move(server));
+    }
+  });
+  return started;
+}
+
+Result<void> SidecarServer::PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+  std::vector<supervisor::FenceElement> elements;
+  elements.reserve(leases.size());
+  for (const dns::Lease& lease : leases) elements.push_back(ElementOf(lease));
+  return fence_->Publish(elements, lifetime);
+}
+
+Result<void> SidecarServer::Refence() {
+  const policy::SnapshotPtr snapshot = policy_.Get();
+  const WallTime now = SystemClock().Wall();
+  FenceAllows allows = FenceAllowsFor(*snapshot, now);
+  plan_.fence.proxy_port = plan_.sockets.proxy_port;
+  plan_.fence.dns_port = plan_.sockets.dns_port;
+  plan_.fence.allow = std::move(allows.allow);
+  plan_.fence.deny = std::move(allows.deny);
+  ++plan_.fence.generation;
+  until_ = allows.until;
+  const auto still = [&](const supervisor::FenceElement& element) {
+    return StillLeased(*snapshot, *history_, element, now, plan_.engine.host_addresses);
+  };
+  if (auto replaced = fence_->Replace(plan_.fence, still); !replaced) {
+    fence_fault_ = replaced.error().message;
+    return replaced;
+  }
+  fence_fault_.clear();
+  auto withdrawn = fence_->Withdraw([&](const supervisor::FenceElement& element) { return !still(element); });
+  // What was taken out may be allowed again by the next policy.
+  for (const auto& resolver : resolvers_) resolver->ForgetLeases();
+  return withdrawn;
+}
+
+void SidecarServer::PolicyChanged(std::string source) {
+  {
+    const std::lock_guard lock(acts_);
+    source_ = std::move(source);
+    // Whatever fails here, the proxy judges by the new policy; what the kernel passes by itself is shut.
+    if (auto refenced = Refence(); !refenced) {
+      LogError("fence: {}; shut until the next policy", refenced.error().message);
+      if (auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence)); !shut) LogError("fence: {}", shut.error().message);
+    }
+  }
+  wake_.notify_all();
+  engine_->PolicyChanged();
+}
+
+PolicyOutcome SidecarServer::SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) {
+  if (auto checked = CheckSidecarPolicy(*next, plan_.processes); !checked)
+    return {PolicyOutcome::Kind::kRefused, policy_.generation(), checked.error()};
+  {
+    const std::lock_guard lock(acts_);
+    if (if_revision && *if_revision != policy_.generation()) return {PolicyOutcome::Kind::kConflict, policy_.generation(), {}};
+    policy_.Set(std::move(next));
+  }
+  PolicyChanged(std::move(source));
+  return {PolicyOutcome::Kind::kSet, policy_.generation(), {}};
+}
+
+ServedPolicy SidecarServer::Policy() const {
+  const std::lock_guard lock(acts_);
+  return {policy_.Get(), policy_.generation(), source_};
+}
+
+void SidecarServer::LookAgain() {
+  const uint64_t before = listener_->canaries();
+  auto report = canary_.Look();
+  const bool captured = listener_->canaries() > before;
+  const std::lock_guard lock(acts_);
+  seen_ = report ? std::optional(*report) : std::nullopt;
+  canary_fault_.clear();
+  if (!report) {
+    canary_fault_ = report.error().message;
+    return;
+  }
+  const bool tcp = report->tcp4 == Sight::kCaptured || report->tcp6 == Sight::kCaptured;
+  if (!report->Refused()) {
+    canary_fault_ = "a connection that must be refused was not: " + report->Text();
+  } else if (tcp && !captured) {
+    canary_fault_ = "the connection that must be refused was reset by somebody else: " + report->Text();
+  } else if (!report->Answered()) {
+    canary_fault_ = "a lookup did not reach the resolver: " + report->Text();
+  }
+}
+
+Result<void> SidecarServer::Prove() {
+  for (int attempt = 1;; ++attempt) {
+    LookAgain();
+    const std::lock_guard lock(acts_);
+    if (canary_fault_.empty()) break;
+    // What got out is a fault at once; a lookup may be lost.
+    if ((seen_ && !seen_->Refused()) || attempt == kLooks) return Fail(Code::kInternal, canary_fault_);
+  }
+  if (auto held = fence_->Check(); !held) return held;
+  tender_ = std::thread([this] { Tend(); });
+  return {};
+}
+
+// Looks at the fence every few seconds, and makes its rules anew when one of the policy ends.
+void SidecarServer::Tend() {
+  auto look_at = std::chrono::steady_clock::now() + kLookAgain;
+  std::unique_lock lock(acts_);
+  while (!ending_) {
+    auto wait = look_at - std::chrono::steady_clock::now();
+    if (until_) wait = std::min<std::chrono::steady_clock::duration>(wait, *until_ - SystemClock().Wall());
+    if (wait.count() > 0) wake_.wait_for(lock, wait);
+    if (ending_) return;
+    if (until_ && *until_ <= SystemClock().Wall()) {
+      if (auto refenced = Refence(); !refenced) LogError("fence: {}", refenced.error().message);
+    }
+    if (std::chrono::steady_clock::now() < look_at) continue;
+    const bool draining = draining_;
+    lock.unlock();
+    if (!draining) LookAgain();
+    auto held = fence_->Check();
+    lock.lock();
+    fence_fault_ = held ? "" : held.error().message;
+    look_at = std::chrono::steady_clock::now() + kLookAgain;
+  }
+}
+
+void SidecarServer::BeginDrain() {
+  if (listener_) listener_->Stop();
+  const std::lock_guard lock(acts_);
+  draining_ = true;
+}
+
+std::vector<ReadinessCheck> SidecarServer::Readiness() const {
+  const std::lock_guard lock(acts_);
+  std::vector<ReadinessCheck> checks;
+  const auto add = [&](const char* name, const std::string& fault) { checks.push_back({name, fault.empty(), fault}); };
+  add("fence", fence_fault_);
+  add("canary", canary_fault_);
+  add("audit", writer_.healthy() ? "" : "records can no longer be written, so everything is refused");
+  add("serving", draining_ ? "ending" : "");
+  return checks;
+}
+
+std::vector<std::string> SidecarServer::NamesOf(const IpAddress& address) const {
+  if (auto name = pool_.NameOf(address)) return {*std::move(name)};
+  return history_->NamesOf(address, SystemClock().Steady());
+}
+
+std::chrono::seconds SidecarServer::Uptime() const {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_);
+}
+
+}  // namespace sluice::app

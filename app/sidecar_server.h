@@ -1,0 +1,114 @@
+#pragma once
+
+// One sidecar put together from the rooms: fence, resolver, transparent listener, proxy. The order is the safety argument: the
+// fence is shut before anything listens, and opened once everything behind it answers.
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "app/canary_probe.h"
+#include "app/sidecar_control.h"
+#include "app/transparent_listener.h"
+#include "audit/audit.h"
+#include "base/result.h"
+#include "dns/io/server.h"
+#include "dns/name_history.h"
+#include "dns/synthetic.h"
+#include "policy/event.h"
+#include "proxy/io/engine.h"
+#include "supervisor/io/fence.h"
+#include "supervisor/io/redirect_sockets.h"
+
+namespace sluice::app {
+
+/// Whether the processes of the namespace can be told apart from here.
+enum class ProcessSight : uint8_t { kSeen, kUnseen };
+
+struct SidecarPlan {
+  proxy::EngineOptions engine;
+  supervisor::FencePlan fence;  ///< seals, ports and inbound; the rules come from the policy
+  supervisor::RedirectSockets sockets;
+  ProcessSight processes = ProcessSight::kUnseen;
+  dns::Ipv6Egress ipv6 = dns::Ipv6Egress::kPresent;
+};
+
+/// Rules that could not be judged here are errors that name them: of processes where none can be seen, of UDP that the kernel
+/// cannot tell apart. The others' remarks are logged.
+[[nodiscard]] Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight processes);
+
+class SidecarServer final : public SidecarControl {
+ public:
+  /// The fence is shut and in force already. Opens everything behind it, then the fence itself. References outlive the server.
+  static Result<std::unique_ptr<SidecarServer>> Start(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence,
+                                                      CanaryProbe canary, policy::CurrentPolicy& policy, std::string source,
+                                                      audit::Writer& writer);
+  /// Shuts the fence and leaves it in force.
+  ~SidecarServer() override;
+
+  /// Looks with the canary now; an error says what got through. Once, before anything is called ready; it is repeated by itself
+  /// from then on.
+  [[nodiscard]] Result<void> Prove();
+  /// After CurrentPolicy::Set by somebody else than SetPolicy.
+  void PolicyChanged(std::string source);
+  /// Takes no more connections: new ones are reset, and those that are open may end.
+  void BeginDrain();
+  [[nodiscard]] proxy::Engine& engine() { return *engine_; }
+
+  [[nodiscard]] std::vector<ReadinessCheck> Readiness() const override;
+  [[nodiscard]] ServedPolicy Policy() const override;
+  [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source,
+                                        std::optional<uint64_t> if_revision) override;
+  [[nodiscard]] supervisor::Fence& fence() override { return *fence_; }
+  [[nodiscard]] size_t OpenConnections() const override { return engine_->Open(); }
+  [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override;
+  [[nodiscard]] size_t ToldAddresses() const override { return history_->size() + pool_.size(); }
+  [[nodiscard]] std::chrono::seconds Uptime() const override;
+
+ private:
+  SidecarServer(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary, policy::CurrentPolicy& policy,
+                std::string source, audit::Writer& writer);
+  Result<void> StartResolvers();
+  [[nodiscard]] dns::ServerOptions ResolverOptions(supervisor::RedirectFamily& family);
+  [[nodiscard]] policy::ProcessPtr WhoseLookup(policy::Transport transport, const Endpoint& client);
+  void OnResolverThread(const std::function<void()>& work);
+  Result<void> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
+  /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
+  Result<void> Refence();
+  void Tend();
+  void LookAgain();
+
+  SidecarPlan plan_;
+  std::unique_ptr<supervisor::Fence> fence_;
+  policy::CurrentPolicy& policy_;
+  audit::Writer& writer_;
+  const std::chrono::steady_clock::time_point started_;
+  dns::SyntheticPool pool_;
+  std::shared_ptr<dns::NameHistory> history_ = std::make_shared<dns::NameHistory>();
+  std::unique_ptr<proxy::Engine> engine_;
+  std::unique_ptr<TransparentListener> listener_;
+  std::unique_ptr<supervisor::ClientProcesses> askers_;  ///< the resolver's thread; null where no process is seen
+  std::vector<std::unique_ptr<dns::Server>> resolvers_;  ///< one for each family
+  // One at a time, from the swap of a policy to its rules: of whoever sets one, and of the thread that tends.
+  mutable std::mutex acts_;
+  std::string source_;
+  std::optional<WallTime> until_;  ///< when the fence's rules are to be made anew
+  bool draining_ = false;
+  std::string fence_fault_;  ///< empty: the rules are in force as planned
+  CanaryProbe canary_;
+  std::optional<CanaryReport> seen_;
+  uint64_t captured_before_ = 0;
+  bool was_captured_ = false;  ///< the listener saw the canary's last connection
+  std::string canary_fault_ = "not looked yet";
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::thread tender_;
+};
+
+}  // namespace sluice::app

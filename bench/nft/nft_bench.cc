@@ -1,0 +1,207 @@
+// What the kernel's sets and the fence cost: an element and a replacement beside libnftables doing the same in the same
+// namespace, a connect that is redirected beside a direct one, and a packet through the fence beside one without it. Each pair in
+// turns, so that both see the same machine; the figure is the median.
+//
+//   nft_bench [rounds]
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "nft/io/session.h"
+#include "supervisor/io/fence.h"
+
+namespace {
+
+using namespace sluice;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kElements = 10000;
+constexpr uint16_t kProxyPort = 15001;
+
+[[noreturn]] void Die(const std::string& why) {
+  std::fprintf(stderr, "nft_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+template <class T>
+T Need(Result<T> result) {
+  if (!result) Die(result.error().message);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+template <class Body>
+double Microseconds(Body body) {
+  const auto begin = Clock::now();
+  body();
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+double Median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+void WriteTo(const char* path, const std::string& text) {
+  const UniqueFd file(::open(path, O_WRONLY | O_CLOEXEC));
+  if (!file || ::write(file.get(), text.data(), text.size()) < 0) Die(std::string("cannot write ") + path);
+}
+
+void EnterNamespace() {
+  if (::geteuid() != 0) {
+    const std::string uid = fmt::format("0 {} 1", ::geteuid());
+    const std::string gid = fmt::format("0 {} 1", ::getegid());
+    if (::unshare(CLONE_NEWUSER) != 0) Die("no user namespace");
+    WriteTo("/proc/self/setgroups", "deny");
+    WriteTo("/proc/self/uid_map", uid);
+    WriteTo("/proc/self/gid_map", gid);
+  }
+  if (::unshare(CLONE_NEWNET) != 0) Die("no network namespace");
+  const int made = std::system(
+      "PATH=/usr/sbin:$PATH; ip link set lo up && ip link add eth0 type veth peer name out0 && ip link set eth0 up && ip link "
+      "set out0 up && "
+      "ip addr add 10.77.0.2/24 dev eth0 && ip neigh add 10.77.0.1 lladdr 02:00:00:00:00:01 dev eth0 && ip route add default via "
+      "10.77.0.1");
+  if (made != 0) Die("cannot make a device with ip(8)");
+}
+
+// The comparison: libnftables, kept open as a daemon would.
+class Libnftables {
+ public:
+  Libnftables() {
+    void* library = ::dlopen("libnftables.so.1", RTLD_NOW);
+    if (library == nullptr) Die("libnftables.so.1 is not installed");
+    const auto create = reinterpret_cast<void* (*)(uint32_t)>(::dlsym(library, "nft_ctx_new"));
+    run_ = reinterpret_cast<int (*)(void*, const char*)>(::dlsym(library, "nft_run_cmd_from_buffer"));
+    context_ = create(0);
+  }
+  void Run(const std::string& commands) {
+    if (run_(context_, commands.c_str()) != 0) Die("libnftables refused " + commands.substr(0, 80));
+  }
+
+ private:
+  int (*run_)(void*, const char*) = nullptr;
+  void* context_ = nullptr;
+};
+
+std::string AddressText(uint32_t number) { return IpAddress::FromV4(0x0a000000 + number).ToString(); }
+nft::Key KeyOf(uint32_t number) { return nft::Key().Address(IpAddress::FromV4(0x0a000000 + number)).Protocol(6).Port(443); }
+
+void Elements(int rounds) {
+  nft::Table table{nft::Family::kInet, "bench", {}};
+  const std::vector<nft::KeyType> key = {nft::KeyType::kAddress4, nft::KeyType::kProtocol, nft::KeyType::kPort};
+  table.sets.push_back({.name = "dyn", .key = key, .size = 1000000, .timeouts = true});
+  table.sets.push_back({.name = "fixed", .key = key, .size = 1000000});
+  for (uint32_t i = 0; i < kElements; ++i) table.sets[1].elements.push_back({KeyOf(i), {}});
+  const auto session = Need(nft::Session::Open());
+  const auto commit = [&](auto&& fill) {
+    nft::BatchBuilder builder(session->NextSequence());
+    fill(builder);
+    Need(session->Commit(Need(builder.Finish())));
+  };
+  commit([&](nft::BatchBuilder& builder) {
+    builder.CreateTable(table, nft::Existing::kRefuse);
+    Need(builder.Fill(table));
+    std::vector<nft::TimedElement> many;
+    for (uint32_t i = 0; i < kElements; ++i) many.push_back({KeyOf(i), std::chrono::hours(1)});
+    builder.AddElements(table, table.sets[0], many);
+  });
+  Libnftables other;
+  std::vector<double> one;
+  std::vector<double> one_other;
+  uint32_t next = kElements;
+  for (int i = 0; i < rounds * 20; ++i) {
+    const nft::TimedElement element{KeyOf(next++), std::chrono::hours(1)};
+    one.push_back(Microseconds(
+        [&] { commit([&](nft::BatchBuilder& builder) { builder.AddElements(table, table.sets[0], {&element, 1}); }); }));
+    const std::string command = fmt::format("add element inet bench dyn {{ {} . tcp . 443 timeout 1h }}", AddressText(next++));
+    one_other.push_back(Microseconds([&] { other.Run(command); }));
+  }
+  fmt::print("one element into {}: ours {:.1f} us, libnftables {:.1f} us, ratio {:.4f}\n", kElements, Median(one),
+             Median(one_other), Median(one) / Median(one_other));
+  std::vector<double> all;
+  std::vector<double> all_other;
+  std::string replace = "flush set inet bench fixed; add element inet bench fixed { ";
+  for (uint32_t i = 0; i < kElements; ++i) replace += fmt::format("{}{} . tcp . 443", i == 0 ? "" : ", ", AddressText(i));
+  replace += " }";
+  for (int i = 0; i < rounds; ++i) {
+    all.push_back(Microseconds([&] { commit([&](nft::BatchBuilder& builder) { Need(builder.Refill(table, {})); }); }));
+    all_other.push_back(Microseconds([&] { other.Run(replace); }));
+  }
+  fmt::print("replacing {} elements: ours {:.2f} ms, libnftables {:.2f} ms, ratio {:.3f}\n", kElements, Median(all) / 1e3,
+             Median(all_other) / 1e3, Median(all) / Median(all_other));
+}
+
+UniqueFd Listener() {
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in at{.sin_family = AF_INET, .sin_port = htons(kProxyPort), .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0 || ::listen(listener.get(), 4096) != 0)
+    Die("cannot listen");
+  return listener;
+}
+
+std::vector<double> Connects(const UniqueFd& listener, const char* address, uint16_t port, int count) {
+  std::vector<double> times;
+  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {::inet_addr(address)}, .sin_zero = {}};
+  for (int i = 0; i < count; ++i) {
+    const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
+    const linger reset{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    times.push_back(Microseconds([&] {
+      if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) Die("a connect failed");
+    }));
+    const UniqueFd accepted(::accept(listener.get(), nullptr, nullptr));
+  }
+  return times;
+}
+
+double Datagrams(const SocketSeal& seal, int count) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
+  if (!ApplySeal(socket.get(), seal)) Die("cannot seal a socket");
+  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {::inet_addr("10.77.0.1")}, .sin_zero = {}};
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) Die("no route");
+  return Microseconds([&] {
+           for (int i = 0; i < count; ++i) ::send(socket.get(), "x", 1, 0);
+         }) /
+         count;
+}
+
+void Flows(int rounds) {
+  const UniqueFd listener = Listener();
+  const int count = rounds * 100;
+  supervisor::FencePlan plan{.seal = DrawSeal(), .passage = DrawSeal(), .proxy_port = kProxyPort, .dns_port = 15053};
+  Connects(listener, "127.0.0.1", kProxyPort, 100);
+  const double direct = Median(Connects(listener, "127.0.0.1", kProxyPort, count));
+  std::vector<double> bare;
+  for (int i = 0; i < rounds; ++i) bare.push_back(Datagrams(plan.seal, 2000));
+  const auto fence = Need(supervisor::Fence::Install(plan));
+  const double redirected = Median(Connects(listener, "203.0.113.10", 443, count));
+  std::vector<double> fenced;
+  for (int i = 0; i < rounds; ++i) fenced.push_back(Datagrams(plan.seal, 2000));
+  fmt::print("redirected connect: {:.1f} us, direct without tables {:.1f} us, ratio {:.3f}\n", redirected, direct,
+             redirected / direct);
+  fmt::print("a sealed datagram: fenced {:.0f} ns, bare {:.0f} ns, ratio {:.3f}\n", Median(fenced) * 1e3, Median(bare) * 1e3,
+             Median(fenced) / Median(bare));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(3, std::atoi(argv[1])) : 40;
+  EnterNamespace();
+  Flows(rounds);
+  Elements(rounds);
+}

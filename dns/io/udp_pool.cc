@@ -1,0 +1,242 @@
+#include "dns/io/udp_pool.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <utility>
+
+namespace sluice::dns {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+constexpr int kMaxStrangers = 64;        ///< datagrams that do not match before the question goes by TCP: someone is guessing
+constexpr size_t kMaxIdleSockets = 128;  ///< kept open for the next questions, of each family
+constexpr size_t kMaxDatagram = 4096;
+constexpr size_t kMany = 16;    ///< questions under way from which on ports are used again …
+constexpr int kUsesOfPort = 8;  ///< … and how often
+constexpr int kEvents = 64;
+constexpr int kTurns = 16;  ///< of kEvents, before others on the loop have their turn
+constexpr milliseconds kTick{25};
+constexpr milliseconds kIdleTime{5000};
+
+Error Unreachable(const Endpoint& server, int error) { return SystemError("the resolver " + server.ToString(), error); }
+
+size_t IndexOf(int family) { return family == AF_INET ? 0 : 1; }
+
+}  // namespace
+
+UdpPool::UdpPool(asio::io_context& context, UniqueFd epoll, SocketSeal seal)
+    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context), buffer_(kMaxDatagram) {
+  [[maybe_unused]] const int owned = epoll.Release();
+}
+
+Result<std::shared_ptr<UdpPool>> UdpPool::Create(asio::io_context& context, SocketSeal seal) {
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return FailErrno("epoll", errno);
+  std::shared_ptr<UdpPool> self(new UdpPool(context, std::move(epoll), seal));
+  self->Watch();
+  return self;
+}
+
+void UdpPool::Watch() {
+  epoll_.async_wait(asio::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (error || self->stopped_) return;
+                      self->ReceiveReady();
+                      if (!self->stopped_) self->Watch();
+                    });
+}
+
+void UdpPool::Stop() {
+  stopped_ = true;
+  boost::system::error_code ignored;
+  epoll_.close(ignored);
+  tick_.cancel();
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].active) continue;
+    Done done = Free(i, Keep::kNothing);
+    done(Fail(Code::kIo, "the resolver was shut down"));
+  }
+  CloseIdle();
+}
+
+Result<uint32_t> UdpPool::Open(int family) {
+  uint32_t index = 0;
+  if (empty_.empty()) {
+    index = static_cast<uint32_t>(slots_.size());
+    slots_.emplace_back();
+  } else {
+    index = empty_.back();
+    empty_.pop_back();
+  }
+  Slot& slot = slots_[index];
+  slot.family = family;
+  slot.fd.Reset(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  epoll_event event{.events = EPOLLIN, .data = {.u32 = index}};
+  const bool good =
+      slot.fd && ApplySeal(slot.fd.get(), seal_) && epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event) == 0;
+  if (good) return index;
+  const int error = errno;
+  slot.fd.Reset();
+  empty_.push_back(index);
+  return FailErrno("a socket for lookups", error);
+}
+
+// A socket connected to the server, from a port that is only this question's.
+Result<uint32_t> UdpPool::Take(const Endpoint& server) {
+  sockaddr_storage peer{};
+  const auto length = static_cast<socklen_t>(server.ToSockaddr(&peer));
+  const int family = peer.ss_family;
+  auto& idle = idle_[IndexOf(family)];
+  uint32_t index = 0;
+  if (idle.empty()) {
+    auto opened = Open(family);
+    if (!opened) return opened;
+    index = *opened;
+  } else {
+    std::array<uint8_t, 1> draw{};
+    random_.Take(draw);
+    std::swap(idle[draw[0] % idle.size()], idle.back());
+    index = idle.back();
+    idle.pop_back();
+    Slot& slot = slots_[index];
+    if (active_ >= kMany && slot.uses < kUsesOfPort && slot.server == server) {
+      ++slot.uses;
+      return index;
+    }
+    // Gives the port back; the connect below takes another.
+    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+    (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
+  }
+  slots_[index].uses = 1;
+  if (connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length) == 0) return index;
+  const int error = errno;
+  (void)Free(index, Keep::kNothing);
+  return std::unexpected(Unreachable(server, error));
+}
+
+void UdpPool::FailLater(Error error, Done done) {
+  asio::post(context_, [error = std::move(error), done = std::move(done)]() mutable { done(std::unexpected(std::move(error))); });
+}
+
+void UdpPool::Ask(const Endpoint& server, const Question& question, Extension extension, TimePoint deadline, Done done) {
+  if (stopped_) return FailLater({Code::kIo, "the resolver was shut down", 0, std::nullopt}, std::move(done));
+  const auto taken = Take(server);
+  if (!taken) return FailLater(taken.error(), std::move(done));
+  Slot& slot = slots_[*taken];
+  MakeQuery(question, extension, &random_, &slot.sent);
+  slot.strangers = 0;
+  slot.deadline = deadline;
+  slot.server = server;
+  slot.done = std::move(done);
+  slot.active = true;
+  ++active_;
+  ssize_t sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
+  // An error that an earlier datagram met is told at the next call, which then sends nothing.
+  if (sent < 0 && errno == ECONNREFUSED) sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
+  if (sent < 0) {
+    const int error = errno;
+    return FailLater(Unreachable(server, error), Free(*taken, Keep::kNothing));
+  }
+  StartTicking();
+}
+
+UdpPool::Done UdpPool::Free(uint32_t index, Keep keep) {
+  Slot& slot = slots_[index];
+  Done done = std::move(slot.done);
+  slot.done = nullptr;
+  if (slot.active) --active_;
+  slot.active = false;
+  auto& idle = idle_[IndexOf(slot.family)];
+  if (keep == Keep::kSocket && idle.size() < kMaxIdleSockets && !stopped_) {
+    idle.push_back(index);
+  } else {
+    slot.fd.Reset();
+    empty_.push_back(index);
+  }
+  return done;
+}
+
+void UdpPool::ReceiveReady() {
+  std::array<epoll_event, kEvents> events{};
+  for (int turn = 0; turn < kTurns && !stopped_; ++turn) {
+    const int count = epoll_wait(epoll_.native_handle(), events.data(), kEvents, 0);
+    for (int i = 0; i < count && !stopped_; ++i) Receive(events[static_cast<size_t>(i)].data.u32);
+    if (count < kEvents) return;
+  }
+}
+
+void UdpPool::Receive(uint32_t index) {
+  Slot& slot = slots_[index];
+  const ssize_t size = recv(slot.fd.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (!slot.active) return;  // what came late is thrown away
+  if (size < 0) {
+    Error error = Unreachable(slot.server, errno);
+    Done done = Free(index, Keep::kNothing);
+    return done(std::unexpected(std::move(error)));
+  }
+  Outcome outcome{.octets = static_cast<size_t>(size)};
+  outcome.reception = ReadAnswer(slot.sent, std::span(buffer_).first(outcome.octets), &outcome.message);
+  if (outcome.reception == Reception::kStranger) {
+    if (++slot.strangers < kMaxStrangers) return;
+    outcome.reception = Reception::kAskByTcp;
+  }
+  Done done = Free(index, Keep::kSocket);
+  done(std::move(outcome));
+}
+
+void UdpPool::StartTicking() {
+  if (ticking_ == Ticking::kForDeadlines) return;
+  ticking_ = Ticking::kForDeadlines;
+  Arm(kTick);
+}
+
+// A wait that a later one replaced does nothing.
+void UdpPool::Arm(milliseconds wait) {
+  tick_.expires_after(wait);
+  tick_.async_wait([self = shared_from_this(), armed = ++armed_](const boost::system::error_code& error) {
+    if (!error && !self->stopped_ && armed == self->armed_) self->Tick();
+  });
+}
+
+// Ends what is overdue; with nothing under way for a while, closes what was kept open.
+void UdpPool::Tick() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (uint32_t i = 0; i < slots_.size() && active_ > 0; ++i) {
+    const Slot& slot = slots_[i];
+    if (!slot.active || slot.deadline > now) continue;
+    Error late{Code::kTimeout, "no answer from the resolver " + slot.server.ToString(), 0, std::nullopt};
+    Done done = Free(i, Keep::kNothing);
+    done(std::unexpected(std::move(late)));
+    if (stopped_) return;
+  }
+  if (active_ > 0) {
+    ticking_ = Ticking::kForDeadlines;
+    Arm(kTick);
+  } else if (ticking_ == Ticking::kForDeadlines) {
+    ticking_ = Ticking::kForIdle;
+    Arm(kIdleTime);
+  } else {
+    ticking_ = Ticking::kNo;
+    CloseIdle();
+  }
+}
+
+void UdpPool::CloseIdle() {
+  for (auto& idle : idle_) {
+    for (const uint32_t index : idle) {
+      slots_[index].fd.Reset();
+      empty_.push_back(index);
+    }
+    idle.clear();
+  }
+}
+
+}  // namespace sluice::dns

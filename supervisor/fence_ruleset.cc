@@ -1,0 +1,352 @@
+#include "supervisor/fence_ruleset.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+namespace sluice::supervisor {
+namespace {
+
+using nft::AddTo;
+using nft::Comment;
+using nft::Counter;
+using nft::DestinationIn;
+using nft::DestinationPort;
+using nft::Field;
+using nft::HasOwner;
+using nft::Icmp6Types;
+using nft::InSet;
+using nft::MarkIs;
+using nft::OnDevice;
+using nft::OnLoopback;
+using nft::PriorityIs;
+using nft::Protocol;
+using nft::ProtocolIs;
+using nft::RedirectTo;
+using nft::Reject;
+using nft::Rewritten;
+using nft::Rule;
+using nft::SetMark;
+using nft::SetPriority;
+using nft::Test;
+using nft::Verdict;
+using nft::Way;
+
+constexpr int32_t kBeforeDefragment = -450;  // NF_IP_PRI_CONNTRACK_DEFRAG is -400
+constexpr int32_t kAntiSpoof = -300;
+constexpr int32_t kCapture = -101;  // service meshes redirect at -100
+constexpr int32_t kJudge = 10;      // after what others rewrite
+constexpr int32_t kLast = 300;
+
+constexpr uint16_t kDnsPort = 53;
+constexpr uint32_t kLoggedPerSecond = 5;
+constexpr uint32_t kLoggedAtOnce = 20;
+
+// On `lo` this tells the prerouting chain that no socket sent the packet: a reset that the kernel makes carries a foreign source.
+// It need not be secret, since the loopback chain writes it or zero on whatever passes.
+constexpr uint32_t kOfKernel = 0x51ce;
+
+// Lookups that would go past the resolver: DNS over TLS and QUIC (RFC 7858, 9250 and what came before), multicast DNS, LLMNR,
+// NetBIOS.
+constexpr std::array<std::pair<Protocol, uint16_t>, 7> kOtherResolvers = {{{Protocol::kTcp, 853},
+                                                                           {Protocol::kUdp, 853},
+                                                                           {Protocol::kUdp, 784},
+                                                                           {Protocol::kUdp, 8853},
+                                                                           {Protocol::kUdp, 5353},
+                                                                           {Protocol::kUdp, 5355},
+                                                                           {Protocol::kUdp, 137}}};
+
+Cidr V4(uint32_t base, unsigned length) { return Cidr::Of(IpAddress::FromV4(base), length); }
+Cidr V6(const char* text) { return Cidr::Parse(text).value_or(Cidr::Of(IpAddress{}, 128)); }
+Cidr Loopback4() { return V4(0x7f000000, 8); }
+Cidr Loopback6() { return V6("::1"); }
+
+const std::vector<Field> kTarget4 = {Field::kDestination4, Field::kProtocol, Field::kDestinationPort};
+const std::vector<Field> kTarget6 = {Field::kDestination6, Field::kProtocol, Field::kDestinationPort};
+
+std::vector<nft::Set> Sets(const FencePlan& plan) {
+  const std::vector<nft::KeyType> target4 = {nft::KeyType::kAddress4, nft::KeyType::kProtocol, nft::KeyType::kPort};
+  const std::vector<nft::KeyType> target6 = {nft::KeyType::kAddress6, nft::KeyType::kProtocol, nft::KeyType::kPort};
+  // What has many receivers is no one's allowed destination, and a copy of it would keep its seal on the way back in.
+  std::vector<Cidr> deny4 = {V4(0xe0000000, 4), V4(0xffffffff, 32)};
+  std::vector<Cidr> deny6 = {V6("ff00::/8")};
+  for (const Cidr& prefix : plan.deny) (prefix.is_v4() ? deny4 : deny6).push_back(prefix);
+  std::vector<nft::Box> allow4;
+  std::vector<nft::Box> allow6;
+  for (const FenceCidr& cidr : plan.allow)
+    (cidr.prefix.is_v4() ? allow4 : allow6)
+        .push_back({cidr.prefix, static_cast<uint8_t>(cidr.protocol), cidr.first_port, cidr.last_port});
+  const auto interval = nft::SetKind::kInterval;
+  return {
+      {.name = "dyn4", .key = target4, .size = kFenceElements, .timeouts = true},
+      {.name = "dyn6", .key = target6, .size = kFenceElements, .timeouts = true},
+      {.name = "cidr4", .key = target4, .kind = interval, .elements = nft::Disjoint(allow4)},
+      {.name = "cidr6", .key = target6, .kind = interval, .elements = nft::Disjoint(allow6)},
+      {.name = "deny4", .key = {nft::KeyType::kAddress4}, .kind = interval, .elements = nft::Ranges(deny4)},
+      {.name = "deny6", .key = {nft::KeyType::kAddress6}, .kind = interval, .elements = nft::Ranges(deny6)},
+      {.name = "tried",
+       .key = {nft::KeyType::kMark},
+       .size = kFenceGuesses,
+       .timeouts = true,
+       .timeout = kFenceGuessMemory,
+       .dynamic = true},
+      {.name = "alarm", .key = {nft::KeyType::kFamily}, .size = 4, .timeouts = true, .timeout = kFenceAlarm, .dynamic = true},
+  };
+}
+
+// The tail of a rule that lets a packet out: the devices' chains take it by this.
+void Pass(Rule& rule, const FencePlan& plan, const char* name) {
+  rule.insert(rule.end(),
+              {SetMark{plan.passage.mark}, SetPriority{plan.passage.priority}, Counter{}, Verdict::kAccept, Comment{name}});
+}
+
+Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{plan.seal.priority}}; }
+
+// What a raw socket can make so that the judging chains would not see a port, or another destination than the packet will have;
+// and the counting of guesses. Before fragments are put together.
+nft::Chain Early(const FencePlan& plan) {
+  nft::Chain chain{"malformed", nft::Hook::kOutput, kBeforeDefragment, nft::Policy::kAccept, {}};
+  const Rule drop = {Counter{}, Verdict::kDrop};
+  chain.rules.push_back({nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting})
+    chain.rules.push_back({header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+  // The kernel's own multicast listener reports have a hop-by-hop header.
+  for (const nft::Ip6Header header : {nft::Ip6Header::kHopByHop, nft::Ip6Header::kDestination})
+    chain.rules.push_back({header, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+  chain.rules.push_back({MarkIs{0}, Verdict::kAccept});
+  chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
+  Rule sealed = Sealed(plan);
+  sealed.emplace_back(Verdict::kAccept);
+  chain.rules.push_back(std::move(sealed));
+  // A program's own mark is remembered and goes on; one too many is somebody looking for the seal.
+  chain.rules.push_back({AddTo{{Field::kMark}, "tried"}, Counter{}, Verdict::kAccept, Comment{"marked"}});
+  chain.rules.push_back({AddTo{{Field::kFamily}, "alarm"}, Counter{}, Verdict::kDrop, Comment{"guessed"}});
+  return chain;
+}
+
+nft::Chain Capture(const FencePlan& plan) {
+  nft::Chain chain{"capture", nft::Hook::kOutput, kCapture, nft::Policy::kAccept, {}, nft::ChainType::kNat};
+  Rule sealed = Sealed(plan);
+  sealed.emplace_back(Verdict::kAccept);
+  chain.rules.push_back(std::move(sealed));
+  if (plan.dns_port != 0)
+    for (const Protocol protocol : {Protocol::kUdp, Protocol::kTcp})
+      chain.rules.push_back({DestinationPort{protocol, kDnsPort}, RedirectTo{plan.dns_port}});
+  chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
+  // What the judging chain refuses or passes by itself.
+  chain.rules.push_back({DestinationPort{Protocol::kTcp, kOtherResolvers[0].second}, Verdict::kAccept});
+  chain.rules.push_back({InSet{{Field::kDestination4}, "deny4"}, Verdict::kAccept});
+  chain.rules.push_back({InSet{{Field::kDestination6}, "deny6"}, Verdict::kAccept});
+  for (const char* set : {"dyn4", "cidr4"}) chain.rules.push_back({InSet{kTarget4, set}, Verdict::kAccept});
+  for (const char* set : {"dyn6", "cidr6"}) chain.rules.push_back({InSet{kTarget6, set}, Verdict::kAccept});
+  if (plan.proxy_port != 0) chain.rules.push_back({ProtocolIs{Protocol::kTcp}, RedirectTo{plan.proxy_port}});
+  return chain;
+}
+
+void DenySets(nft::Chain& chain) {
+  for (const auto& [field, set] :
+       {std::pair(Field::kDestination4, "deny4"), std::pair(Field::kDestination6, "deny6"),
+        std::pair(Field::kOriginalDestination4, "deny4"), std::pair(Field::kOriginalDestination6, "deny6")})
+    chain.rules.push_back({InSet{{field}, set}, Counter{}, Reject::kAdminProhibited, Comment{"denied"}});
+}
+
+// Flows that the sets pass, in the kernel. One that another table rewrote is not: its destination is not the one that was judged.
+void FastPath(nft::Chain& chain, const FencePlan& plan) {
+  const uint32_t mark = GenerationMark(plan);
+  Rule known = {nft::FlowMarkIs{plan.mark_mask, mark}, nft::DirectionIs{nft::Direction::kOriginal},
+                nft::StateIn{nft::kEstablished}};
+  Pass(known, plan, "passed");
+  chain.rules.push_back(std::move(known));
+  for (const auto& [protocol, port] : kOtherResolvers)
+    chain.rules.push_back({DestinationPort{protocol, port}, Counter{},
+                           protocol == Protocol::kTcp ? Reject::kTcpReset : Reject::kPortUnreachable,
+                           Comment{"other-resolvers"}});
+  for (const auto& [key, set] :
+       {std::pair(kTarget4, "dyn4"), std::pair(kTarget6, "dyn6"), std::pair(kTarget4, "cidr4"), std::pair(kTarget6, "cidr6")}) {
+    Rule rule = {InSet{key, set}, Rewritten{Test::kNotEqual}, nft::SetFlowMark{plan.mark_mask, mark}};
+    Pass(rule, plan, "passed");
+    chain.rules.push_back(std::move(rule));
+  }
+}
+
+nft::Chain Outgoing(const FencePlan& plan) {
+  nft::Chain chain{"outgoing", nft::Hook::kOutput, kJudge, nft::Policy::kDrop, {}};
+  // Nobody dials the listener itself.
+  if (plan.proxy_port != 0)
+    chain.rules.push_back({DestinationPort{Protocol::kTcp, plan.proxy_port}, OnLoopback{Way::kOut}, Rewritten{Test::kNotEqual},
+                           Counter{}, Reject::kTcpReset, Comment{"direct"}});
+  chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
+  // Guesses of the seal are being made: nothing could be told by whether a packet gets out.
+  chain.rules.push_back({InSet{{Field::kFamily}, "alarm"}, Counter{}, Verdict::kDrop, Comment{"alarm"}});
+  // Routed to a device before it was redirected to this machine.
+  for (const Cidr& own : {Loopback4(), Loopback6()})
+    chain.rules.push_back({DestinationIn{own}, Rewritten{Test::kEqual}, Verdict::kAccept});
+  // Neighbour discovery and multicast listener reports of the kernel's: a socket's would be a way out.
+  for (const auto& types : {Icmp6Types{131, 133}, Icmp6Types{135, 136}, Icmp6Types{143, 143}}) {
+    chain.rules.push_back({types, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"forged-neighbours"}});
+    Rule rule = {types};
+    Pass(rule, plan, "neighbours");
+    chain.rules.push_back(std::move(rule));
+  }
+  DenySets(chain);
+  Rule sealed = Sealed(plan);
+  Pass(sealed, plan, "sealed");
+  chain.rules.push_back(std::move(sealed));
+  if (plan.inbound == FenceInbound::kAccept) {
+    Rule answer = {ProtocolIs{Protocol::kTcp}, nft::DirectionIs{nft::Direction::kReply}, nft::StateIn{nft::kEstablished}};
+    Pass(answer, plan, "answers");
+    chain.rules.push_back(std::move(answer));
+  }
+  FastPath(chain, plan);
+  chain.rules.push_back({nft::Limit{kLoggedPerSecond, kLoggedAtOnce}, nft::Log{"sluice refused: "}});
+  chain.rules.push_back({ProtocolIs{Protocol::kTcp}, Counter{}, Reject::kTcpReset, Comment{"refused"}});
+  chain.rules.push_back({ProtocolIs{Protocol::kUdp}, Counter{}, Reject::kPortUnreachable, Comment{"refused"}});
+  chain.rules.push_back({Counter{}, Verdict::kDrop, Comment{"dropped"}});
+  return chain;
+}
+
+nft::Chain Incoming(const FencePlan& plan) {
+  nft::Chain chain{"incoming", nft::Hook::kInput, kJudge, nft::Policy::kDrop, {}};
+  chain.rules.push_back({OnLoopback{Way::kIn}, Verdict::kAccept});
+  chain.rules.push_back({nft::StateIn{nft::kEstablished | nft::kRelated}, Verdict::kAccept});
+  for (const auto& types : {Icmp6Types{130, 130}, Icmp6Types{134, 136}}) chain.rules.push_back({types, Verdict::kAccept});
+  for (const uint16_t port : {plan.proxy_port, plan.dns_port})
+    if (port != 0) chain.rules.push_back({DestinationPort{Protocol::kTcp, port}, Counter{}, Verdict::kDrop, Comment{"incoming"}});
+  if (plan.inbound == FenceInbound::kAccept)
+    chain.rules.push_back({nft::OpensTcp{}, nft::StateIn{nft::kNew}, Counter{}, Verdict::kAccept, Comment{"inbound"}});
+  chain.rules.push_back({Counter{}, Verdict::kDrop, Comment{"incoming"}});
+  return chain;
+}
+
+// A packet socket can put frames on `lo` that look as if they came from anywhere.
+nft::Chain Spoofed() {
+  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
+  chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
+  // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none
+  // yet.
+  chain.rules.push_back(
+      {OnLoopback{Way::kIn}, nft::DirectionIs{nft::Direction::kReply}, Rewritten{Test::kEqual}, SetMark{0}, Verdict::kAccept});
+  chain.rules.push_back({OnLoopback{Way::kIn}, nft::SourceIsForeign{}, Counter{}, Verdict::kDrop, Comment{"spoofed"}});
+  return chain;
+}
+
+// The same before anything is put together, in a chain of its own.
+nft::Chain LoopbackFragments() {
+  nft::Chain chain{"fragmented", nft::Hook::kPrerouting, kBeforeDefragment, nft::Policy::kAccept, {}};
+  chain.rules.push_back({OnLoopback{Way::kIn}, nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  chain.rules.push_back({OnLoopback{Way::kIn}, nft::Ip6Header::kFragment, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  return chain;
+}
+
+nft::Chain Forwarded() {
+  return {"forwarded", nft::Hook::kForward, kJudge, nft::Policy::kDrop, {{Counter{}, Verdict::kDrop, Comment{"forwarded"}}}};
+}
+
+nft::Table Shared(const FencePlan& plan) {
+  return {nft::Family::kInet,
+          kFenceTable,
+          {Early(plan), LoopbackFragments(), Spoofed(), Capture(plan), Outgoing(plan), Incoming(plan), Forwarded()},
+          Sets(plan)};
+}
+
+nft::Table Egress(const FencePlan& plan) {
+  nft::Table table{nft::Family::kNetdev, kFenceEgressTable, {}};
+  nft::Chain loopback{"loopback", nft::Hook::kEgress, kLast, nft::Policy::kAccept, {}};
+  loopback.devices = {"lo"};
+  loopback.rules.push_back({HasOwner{}, SetMark{0}, SetPriority{0}, Verdict::kAccept});
+  loopback.rules.push_back({SetMark{kOfKernel}, SetPriority{0}, Verdict::kAccept});
+  table.chains.push_back(std::move(loopback));
+  const std::vector<std::string> names = DeviceChains(plan);
+  for (size_t i = 0; i < plan.devices.size(); ++i) {
+    nft::Chain chain{names[i], nft::Hook::kEgress, kLast, nft::Policy::kDrop, {}};
+    chain.devices = {plan.devices[i]};
+    chain.rules.push_back(
+        {MarkIs{plan.passage.mark}, PriorityIs{plan.passage.priority}, SetMark{0}, SetPriority{0}, Verdict::kAccept});
+    chain.rules.push_back({HasOwner{}, Counter{}, Verdict::kDrop, Comment{"egress"}});
+    chain.rules.push_back({nft::IsArp{}, Verdict::kAccept});
+    chain.rules.push_back({Counter{}, Verdict::kDrop, Comment{"egress"}});
+    table.chains.push_back(std::move(chain));
+  }
+  return table;
+}
+
+// The workload's namespace ends in a device of this one, which only what is captured may enter.
+nft::Table Behind(const FencePlan& plan) {
+  const OnDevice from{Way::kIn, plan.downlink.device};
+  nft::Chain spoofed{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
+  spoofed.rules.push_back({from, nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
+    spoofed.rules.push_back({from, header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+  for (const IpAddress& address : plan.downlink.addresses)
+    spoofed.rules.push_back({from, nft::SourceIn{Cidr::Of(address, address.is_v4() ? 32 : 128)}, Verdict::kAccept});
+  for (const auto& types : {Icmp6Types{131, 133}, Icmp6Types{135, 136}, Icmp6Types{143, 143}})
+    spoofed.rules.push_back({from, types, Verdict::kAccept});
+  spoofed.rules.push_back({from, Counter{}, Verdict::kDrop, Comment{"spoofed"}});
+
+  nft::Chain capture{"capture", nft::Hook::kPrerouting, kCapture, nft::Policy::kAccept, {}, nft::ChainType::kNat};
+  if (plan.dns_port != 0)
+    for (const Protocol protocol : {Protocol::kUdp, Protocol::kTcp})
+      capture.rules.push_back({from, DestinationPort{protocol, kDnsPort}, RedirectTo{plan.dns_port}});
+  if (plan.proxy_port != 0) capture.rules.push_back({from, ProtocolIs{Protocol::kTcp}, RedirectTo{plan.proxy_port}});
+
+  nft::Chain incoming{"incoming", nft::Hook::kInput, kJudge, nft::Policy::kAccept, {}};
+  for (const auto& types : {Icmp6Types{133, 133}, Icmp6Types{135, 136}})
+    incoming.rules.push_back({from, types, Verdict::kAccept});
+  incoming.rules.push_back({from, Rewritten{Test::kEqual}, Verdict::kAccept});
+  incoming.rules.push_back({from, ProtocolIs{Protocol::kUdp}, Counter{}, Reject::kPortUnreachable, Comment{"refused"}});
+  incoming.rules.push_back({from, ProtocolIs{Protocol::kTcp}, Counter{}, Reject::kTcpReset, Comment{"refused"}});
+  incoming.rules.push_back({from, Counter{}, Verdict::kDrop, Comment{"dropped"}});
+
+  nft::Chain forwarded{"forwarded", nft::Hook::kForward, kJudge, nft::Policy::kAccept, {}};
+  forwarded.rules.push_back({from, ProtocolIs{Protocol::kUdp}, Counter{}, Reject::kPortUnreachable, Comment{"refused"}});
+  forwarded.rules.push_back({from, Counter{}, Verdict::kDrop, Comment{"forwarded"}});
+  forwarded.rules.push_back({OnDevice{Way::kOut, plan.downlink.device}, Counter{}, Verdict::kDrop, Comment{"forwarded"}});
+  return {nft::Family::kInet, kFenceTable, {std::move(spoofed), std::move(capture), std::move(incoming), std::move(forwarded)}};
+}
+
+}  // namespace
+
+std::vector<Cidr> MetadataAddresses() { return {V4(0xa9fea9fe, 32), V6("fd00:ec2::254")}; }
+
+uint32_t GenerationMark(const FencePlan& plan) {
+  if (plan.mark_mask == 0) return 0;
+  const int shift = std::countr_zero(plan.mark_mask);
+  const uint32_t most = plan.mark_mask >> shift;
+  return (plan.generation % most + 1) << shift;
+}
+
+std::vector<std::string> DeviceChains(const FencePlan& plan) {
+  std::vector<std::string> names;
+  for (const std::string& device : plan.devices) {
+    std::string name = "on_";
+    for (const char c : device) name += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
+    while (std::ranges::find(names, name) != names.end()) name += '_';
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::vector<nft::Table> FenceRuleset(const FencePlan& plan) {
+  if (plan.layout == FenceLayout::kBehind) return {Behind(plan)};
+  return {Shared(plan), Egress(plan)};
+}
+
+FencePlan ClosedPlan(const FencePlan& plan) {
+  FencePlan closed = plan;
+  closed.proxy_port = 0;
+  closed.dns_port = 0;
+  closed.allow.clear();
+  closed.inbound = FenceInbound::kDrop;
+  return closed;
+}
+
+bool StaticallyAllowed(const FencePlan& plan, const FenceElement& element) {
+  if (std::ranges::any_of(plan.deny, [&](const Cidr& prefix) { return prefix.Contains(element.address); })) return false;
+  return std::ranges::any_of(plan.allow, [&](const FenceCidr& allow) {
+    return allow.prefix.Contains(element.address) && allow.protocol == element.protocol && allow.first_port <= element.port &&
+           element.port <= allow.last_port;
+  });
+}
+
+}  // namespace sluice::supervisor

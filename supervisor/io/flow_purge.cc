@@ -1,0 +1,311 @@
+#include "supervisor/io/flow_purge.h"
+
+#include <netinet/in.h>
+// netinet/in.h comes before the kernel's headers: they define the same names.
+#include <libmnl/libmnl.h>
+#include <linux/inet_diag.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_conntrack.h>
+#include <linux/sock_diag.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr int kTimeoutSeconds = 5;
+constexpr int kReceiveBuffer = 4 * 1024 * 1024;
+constexpr int kAttempts = 4;
+constexpr std::array<uint8_t, 2> kFamilies = {AF_INET, AF_INET6};
+constexpr std::array<uint8_t, 2> kProtocols = {IPPROTO_TCP, IPPROTO_UDP};
+constexpr uint16_t kMarkAttribute = INET_DIAG_MARK;
+
+struct SocketCloser {
+  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+};
+
+class Socket {
+ public:
+  Result<void> Open(int protocol, const char* what) {
+    socket_.reset(mnl_socket_open2(protocol, SOCK_CLOEXEC));
+    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0) return FailErrno(what, errno);
+    const timeval timeout{.tv_sec = kTimeoutSeconds, .tv_usec = 0};
+    const int fd = mnl_socket_get_fd(socket_.get());
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
+      ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);
+    return {};
+  }
+  // Sends, and gives each message of the answer to `each` until the dump or the acknowledgement ends it. An errno, 0 for success.
+  int Talk(nlmsghdr* request, const std::function<void(const nlmsghdr*)>& each) {
+    request->nlmsg_seq = ++sequence_;
+    if (mnl_socket_sendto(socket_.get(), request, request->nlmsg_len) < 0) return errno;
+    while (true) {
+      const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return errno;
+      int left = static_cast<int>(got);
+      for (const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(answer, left);
+           answer = mnl_nlmsg_next(answer, &left)) {
+        if (answer->nlmsg_seq != sequence_) continue;
+        if (answer->nlmsg_type == NLMSG_DONE) return 0;
+        if (answer->nlmsg_type == NLMSG_ERROR) return -static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(answer))->error;
+        each(answer);
+      }
+    }
+  }
+
+ private:
+  std::unique_ptr<mnl_socket, SocketCloser> socket_;
+  std::vector<char> buffer_ = std::vector<char>(64 * 1024);
+  uint32_t sequence_ = 0;
+};
+
+template <class Each>
+void ForEachAttribute(const void* start, size_t length, Each each) {
+  const auto* attribute = static_cast<const nlattr*>(start);
+  auto left = static_cast<int>(length);
+  while (mnl_attr_ok(attribute, left)) {
+    each(attribute);
+    left -= static_cast<int>(MNL_ALIGN(attribute->nla_len));
+    attribute = mnl_attr_next(attribute);
+  }
+}
+template <class Each>
+void ForEachNested(const nlattr* parent, Each each) {
+  ForEachAttribute(mnl_attr_get_payload(parent), mnl_attr_get_payload_len(parent), each);
+}
+
+std::optional<IpAddress> AddressOf(const nlattr* attribute) {
+  const std::span<const uint8_t> bytes(static_cast<const uint8_t*>(mnl_attr_get_payload(attribute)),
+                                       mnl_attr_get_payload_len(attribute));
+  std::array<uint8_t, 16> all{};
+  if (bytes.size() == 4) {
+    all[10] = all[11] = 0xff;
+    std::memcpy(&all[12], bytes.data(), 4);
+    return IpAddress::FromV6(all);
+  }
+  if (bytes.size() != 16) return std::nullopt;
+  std::memcpy(all.data(), bytes.data(), 16);
+  return IpAddress::FromV6(all);
+}
+
+struct Flow {
+  uint8_t family = 0;
+  std::optional<FenceElement> to;  ///< where its first packet went; TCP and UDP only
+  uint16_t from_port = 0;
+  std::vector<uint8_t> tuple;  ///< the attribute, as it deletes the entry
+  uint32_t mark = 0;
+};
+
+void ReadTuple(const nlattr* tuple, Flow* flow) {
+  std::optional<IpAddress> address;
+  uint8_t protocol = 0;
+  uint16_t port = 0;
+  ForEachNested(tuple, [&](const nlattr* part) {
+    ForEachNested(part, [&](const nlattr* field) {
+      const unsigned type = mnl_attr_get_type(field);
+      if (mnl_attr_get_type(part) == CTA_TUPLE_IP && (type == CTA_IP_V4_DST || type == CTA_IP_V6_DST)) address = AddressOf(field);
+      if (mnl_attr_get_type(part) != CTA_TUPLE_PROTO) return;
+      if (type == CTA_PROTO_NUM && mnl_attr_get_payload_len(field) == 1) protocol = mnl_attr_get_u8(field);
+      if (type == CTA_PROTO_DST_PORT && mnl_attr_get_payload_len(field) == 2) port = ntohs(mnl_attr_get_u16(field));
+      if (type == CTA_PROTO_SRC_PORT && mnl_attr_get_payload_len(field) == 2) flow->from_port = ntohs(mnl_attr_get_u16(field));
+    });
+  });
+  if (address && (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP))
+    flow->to = FenceElement{*address, static_cast<nft::Protocol>(protocol), port};
+  const auto* bytes = static_cast<const uint8_t*>(mnl_attr_get_payload(tuple));
+  flow->tuple.assign(bytes, bytes + mnl_attr_get_payload_len(tuple));
+}
+
+Flow FlowOf(const nlmsghdr* message) {
+  Flow flow;
+  const size_t length = mnl_nlmsg_get_payload_len(message);
+  if (length < sizeof(nfgenmsg)) return flow;
+  flow.family = static_cast<const nfgenmsg*>(mnl_nlmsg_get_payload(message))->nfgen_family;
+  ForEachAttribute(mnl_nlmsg_get_payload_offset(message, sizeof(nfgenmsg)), length - sizeof(nfgenmsg),
+                   [&](const nlattr* attribute) {
+                     if (mnl_attr_get_type(attribute) == CTA_MARK && mnl_attr_get_payload_len(attribute) == 4)
+                       flow.mark = ntohl(mnl_attr_get_u32(attribute));
+                     if (mnl_attr_get_type(attribute) == CTA_TUPLE_ORIG) ReadTuple(attribute, &flow);
+                   });
+  return flow;
+}
+
+nlmsghdr* ConntrackRequest(std::span<char> buffer, uint16_t type, uint16_t flags, uint8_t family) {
+  nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
+  header->nlmsg_type = static_cast<uint16_t>(NFNL_SUBSYS_CTNETLINK << 8 | type);
+  header->nlmsg_flags = static_cast<uint16_t>(NLM_F_REQUEST | flags);
+  auto* extra = static_cast<nfgenmsg*>(mnl_nlmsg_put_extra_header(header, sizeof(nfgenmsg)));
+  extra->nfgen_family = family;
+  extra->version = NFNETLINK_V0;
+  return header;
+}
+
+Result<std::vector<Flow>> FlowsThat(Socket& socket, uint32_t mark_mask, const std::function<bool(const FenceElement&)>& gone) {
+  std::vector<Flow> flows;
+  for (const uint8_t family : kFamilies) {
+    int error = 0;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      alignas(nlmsghdr) std::array<char, 256> buffer{};
+      error = socket.Talk(ConntrackRequest(buffer, IPCTNL_MSG_CT_GET, NLM_F_DUMP, family), [&](const nlmsghdr* message) {
+        Flow flow = FlowOf(message);
+        if ((flow.mark & mark_mask) != 0 && flow.to && gone(*flow.to)) flows.push_back(std::move(flow));
+      });
+      if (error != ENOBUFS) break;
+    }
+    if (error != 0) return FailErrno("cannot read the flows of this namespace", error);
+  }
+  return flows;
+}
+
+Result<size_t> Delete(Socket& socket, const std::vector<Flow>& flows) {
+  size_t deleted = 0;
+  for (const Flow& flow : flows) {
+    alignas(nlmsghdr) std::array<char, 1024> buffer{};
+    if (flow.tuple.size() > buffer.size() / 2) continue;
+    nlmsghdr* request = ConntrackRequest(buffer, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, flow.family);
+    mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flow.tuple.size(), flow.tuple.data());
+    const int error = socket.Talk(request, [](const nlmsghdr*) {});
+    if (error == 0) ++deleted;
+    if (error != 0 && error != ENOENT) return FailErrno("cannot delete a flow", error);
+  }
+  return deleted;
+}
+
+using HeldFlow = std::pair<FenceElement, uint16_t>;  ///< and the port of this end
+
+struct Holder {
+  inet_diag_sockid id{};
+  uint8_t family = 0;
+  uint8_t protocol = 0;
+};
+
+std::optional<Holder> HolderOf(const nlmsghdr* message, uint8_t protocol, const SocketSeal& seal,
+                               const std::set<HeldFlow>& gone) {
+  if (message->nlmsg_type != SOCK_DIAG_BY_FAMILY || mnl_nlmsg_get_payload_len(message) < sizeof(inet_diag_msg))
+    return std::nullopt;
+  const auto* found = static_cast<const inet_diag_msg*>(mnl_nlmsg_get_payload(message));
+  if (found->id.idiag_dport == 0) return std::nullopt;
+  std::array<uint8_t, 16> bytes{};
+  std::memcpy(bytes.data(), found->id.idiag_dst, bytes.size());
+  IpAddress address = IpAddress::FromV6(bytes);
+  if (found->idiag_family == AF_INET) address = IpAddress::FromV4(ntohl(found->id.idiag_dst[0]));
+  const FenceElement to{address, static_cast<nft::Protocol>(protocol), ntohs(found->id.idiag_dport)};
+  if (!gone.contains({to, ntohs(found->id.idiag_sport)})) return std::nullopt;
+  uint32_t mark = 0;
+  ForEachAttribute(mnl_nlmsg_get_payload_offset(message, sizeof(inet_diag_msg)),
+                   mnl_nlmsg_get_payload_len(message) - sizeof(inet_diag_msg), [&](const nlattr* attribute) {
+                     if (mnl_attr_get_type(attribute) == kMarkAttribute && mnl_attr_get_payload_len(attribute) == 4)
+                       mark = mnl_attr_get_u32(attribute);
+                   });
+  if (!seal.empty() && mark == seal.mark) return std::nullopt;
+  return Holder{found->id, found->idiag_family, protocol};
+}
+
+void FillRequest(nlmsghdr* header, uint8_t family, uint8_t protocol) {
+  auto* request = static_cast<inet_diag_req_v2*>(mnl_nlmsg_put_extra_header(header, sizeof(inet_diag_req_v2)));
+  request->sdiag_family = family;
+  request->sdiag_protocol = protocol;
+  request->idiag_states = UINT32_MAX;
+}
+
+Result<void> DestroySockets(Socket& socket, const SocketSeal& seal, const std::set<HeldFlow>& gone, Purged* purged) {
+  std::vector<Holder> holders;
+  for (const uint8_t family : kFamilies)
+    for (const uint8_t protocol : kProtocols) {
+      alignas(nlmsghdr) std::array<char, 256> buffer{};
+      nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
+      header->nlmsg_type = SOCK_DIAG_BY_FAMILY;
+      header->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+      FillRequest(header, family, protocol);
+      const int error = socket.Talk(header, [&](const nlmsghdr* message) {
+        if (auto holder = HolderOf(message, protocol, seal, gone)) holders.push_back(*holder);
+      });
+      // ENOENT: the kernel has no diagnosis of this protocol; the rules reset what is left.
+      if (error != 0 && error != ENOENT) return FailErrno("cannot read the sockets of this namespace", error);
+    }
+  for (const Holder& holder : holders) {
+    alignas(nlmsghdr) std::array<char, 256> buffer{};
+    nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
+    header->nlmsg_type = SOCK_DESTROY;
+    header->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+    FillRequest(header, holder.family, holder.protocol);
+    static_cast<inet_diag_req_v2*>(mnl_nlmsg_get_payload(header))->id = holder.id;
+    const int error = socket.Talk(header, [](const nlmsghdr*) {});
+    if (error == 0) ++purged->sockets;
+    if (error == EOPNOTSUPP) purged->destroys = false;
+    if (error == EPERM) return FailErrno("cannot destroy a socket", error);
+  }
+  return {};
+}
+
+class KernelPurger final : public FlowPurger {
+ public:
+  Result<void> OpenBoth() {
+    if (auto opened = flows_.Open(NETLINK_NETFILTER, "cannot open a conntrack netlink socket"); !opened) return opened;
+    return sockets_.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket");
+  }
+
+  Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal,
+                       const std::function<bool(const FenceElement&)>& gone) override {
+    Purged purged;
+    const auto flows = FlowsThat(flows_, mark_mask, gone);
+    if (!flows) return std::unexpected(flows.error());
+    if (flows->empty()) return purged;
+    std::set<HeldFlow> held;
+    for (const Flow& flow : *flows) held.emplace(*flow.to, flow.from_port);
+    if (auto destroyed = DestroySockets(sockets_, seal, held, &purged); !destroyed) return std::unexpected(destroyed.error());
+    const auto deleted = Delete(flows_, *flows);
+    if (!deleted) return std::unexpected(deleted.error());
+    purged.flows = *deleted;
+    return purged;
+  }
+
+  Result<std::vector<FenceElement>> Places(uint32_t mark_mask, const std::function<bool(const FenceElement&)>& which) override {
+    auto flows = FlowsThat(flows_, mark_mask, which);
+    if (!flows) return std::unexpected(flows.error());
+    std::set<FenceElement> places;
+    for (const Flow& flow : *flows) places.insert(*flow.to);
+    return std::vector<FenceElement>(places.begin(), places.end());
+  }
+
+  Result<void> Remark(uint32_t mark_mask, uint32_t mark, const std::function<bool(const FenceElement&)>& which) override {
+    auto flows = FlowsThat(flows_, mark_mask, which);
+    if (!flows) return std::unexpected(flows.error());
+    for (const Flow& flow : *flows) {
+      alignas(nlmsghdr) std::array<char, 1024> buffer{};
+      if (flow.tuple.size() > buffer.size() / 2) continue;
+      nlmsghdr* request = ConntrackRequest(buffer, IPCTNL_MSG_CT_NEW, NLM_F_ACK, flow.family);
+      mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flow.tuple.size(), flow.tuple.data());
+      mnl_attr_put_u32(request, CTA_MARK, htonl(mark & mark_mask));
+      mnl_attr_put_u32(request, CTA_MARK_MASK, htonl(mark_mask));
+      const int error = flows_.Talk(request, [](const nlmsghdr*) {});
+      if (error != 0 && error != ENOENT) return FailErrno("cannot mark a flow", error);
+    }
+    return {};
+  }
+
+ private:
+  Socket flows_;
+  Socket sockets_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FlowPurger>> FlowPurger::Open() {
+  auto purger = std::make_unique<KernelPurger>();
+  if (auto opened = purger->OpenBoth(); !opened) return std::unexpected(opened.error());
+  return purger;
+}
+
+}  // namespace sluice::supervisor

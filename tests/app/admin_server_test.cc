@@ -1,0 +1,260 @@
+// The server with real curl: its doors, who may come in, streams, and what does not take a request at its word.
+#include "app/admin_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "app/administration.h"
+#include "app/health_probe.h"
+#include "audit/audit.h"
+#include "base/unique_fd.h"
+#include "tests/app/admin_support.h"
+
+namespace sluice::app {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string RunShell(const std::string& command, int* code = nullptr) {
+  std::string out;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::array<char, 4096> buffer;
+  size_t n = 0;
+  while ((n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0) out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  if (code != nullptr) *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return out;
+}
+
+enum class FrontDoor : uint8_t { kShut, kOpen };
+
+struct Bed : AdminBed {
+  explicit Bed(FrontDoor with_front = FrontDoor::kShut) {
+    std::string name = std::filesystem::temp_directory_path() / "admin-server-XXXXXX";
+    folder = mkdtemp(name.data());
+    token_file = folder + "/token";
+    std::ofstream(token_file) << "0123456789abcdef0123456789abcdef\n";
+    chmod(token_file.c_str(), 0600);
+    AdminAddresses addresses;
+    addresses.admin = {*ParseListen("unix:" + folder + "/admin.sock"), *ParseListen("127.0.0.1:0")};
+    addresses.token_file = token_file;
+    addresses.health = *ParseListen("127.0.0.1:0");
+    if (with_front == FrontDoor::kOpen) {
+      OpenSandboxOptions options;
+      options.token = "front-token";
+      front.emplace(options, EgressPolicy{}, EgressOverlay{}, [this](const std::string& text) {
+        StoredPolicy next;
+        next.text = text;
+        next.name = "opensandbox";
+        next.source = "the OpenSandbox front";
+        return api.Apply(next);
+      });
+      addresses.front = *ParseListen("127.0.0.1:0");
+    }
+    auto started = AdminServer::Start(addresses, api, stream, front ? &*front : nullptr);
+    if (!started) throw std::runtime_error(started.error().message);
+    server = *std::move(started);
+    tcp = server->admin_addresses()[1];
+  }
+  ~Bed() {
+    server.reset();
+    EXPECT_FALSE(std::filesystem::exists(folder + "/admin.sock"));
+    std::filesystem::remove_all(folder);
+  }
+  std::string Curl(const std::string& rest) const {
+    return RunShell("curl -sS --max-time 10 --noproxy '*' --unix-socket " + folder + "/admin.sock " + rest + " 2>&1");
+  }
+  std::string Tcp(const std::string& rest) const { return RunShell("curl -sS --max-time 10 --noproxy '*' " + rest + " 2>&1"); }
+
+  std::string folder;
+  std::string token_file;
+  std::string tcp;
+  std::optional<OpenSandboxFront> front;
+  std::unique_ptr<AdminServer> server;
+};
+
+TEST(AdminServer, ServesThePolicyToItsOwnUserOverAUnixSocket) {
+  const Bed bed;
+  struct stat about{};
+  ASSERT_EQ(stat((bed.folder + "/admin.sock").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+  EXPECT_THAT(bed.Curl("-i http://x/v1/policy"), HasSubstr("ETag: \"1\""));
+  EXPECT_EQ(json::parse(bed.Curl("-X PUT --data-binary 'version: 1' http://x/v1/policy"))["revision"], 2);
+  EXPECT_THAT(bed.Curl("-I http://x/v1/policy"), HasSubstr("Content-Length: 10"));
+}
+
+TEST(AdminServer, TurnsAnotherUserAwayFromItsSocket) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Bed bed;
+  chmod(bed.folder.c_str(), 0755);
+  chmod((bed.folder + "/admin.sock").c_str(), 0666);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(3);
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (bed.folder + "/admin.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+    if (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) _exit(4);
+    const std::string_view request = "GET /v1/policy HTTP/1.1\r\nHost: x\r\n\r\n";
+    (void)!send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL);
+    char byte = 0;
+    _exit(recv(socket.get(), &byte, 1, 0) <= 0 ? 0 : 5);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(AdminServer, WantsTheTokenOverTcp) {
+  const Bed bed;
+  const std::string url = "http://" + bed.tcp + "/v1/status";
+  EXPECT_THAT(bed.Tcp("-i " + url), HasSubstr("401 Unauthorized"));
+  EXPECT_THAT(bed.Tcp("-i -H 'Authorization: Bearer 0123456789abcdef0123456789abcdeX' " + url), HasSubstr("401"));
+  EXPECT_THAT(bed.Tcp("-i -H 'Authorization: Bearer 0123456789abcdef0123456789abcdef' " + url), HasSubstr("200 OK"));
+  EXPECT_THAT(bed.Tcp("-i http://" + bed.tcp + "/v1/decisions"), HasSubstr("401"));
+  std::ofstream(bed.token_file) << "another-token-of-some-length\n";
+  EXPECT_THAT(bed.Tcp("-i -H 'Authorization: Bearer another-token-of-some-length' " + url), HasSubstr("200 OK"));
+  chmod(bed.token_file.c_str(), 0644);
+  EXPECT_THAT(bed.Tcp("-i -H 'Authorization: Bearer another-token-of-some-length' " + url), HasSubstr("503"));
+}
+
+TEST(AdminServer, TellsHealthAloneAtItsHealthPort) {
+  Bed bed;
+  const std::string at = "http://" + bed.server->health_address();
+  EXPECT_THAT(bed.Tcp("-i " + at + "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(bed.Tcp("-i " + at + "/readyz"), HasSubstr("\"ready\":true"));
+  EXPECT_THAT(bed.Tcp(at + "/metrics"), HasSubstr("sluice_ready 1\n"));
+  for (const char* path : {"/v1/policy", "/v1/status", "/v1/decisions", "/"})
+    EXPECT_THAT(bed.Tcp("-i " + at + path), HasSubstr("404"));
+  EXPECT_THAT(bed.Tcp("-i -X PUT " + at + "/metrics"), HasSubstr("405"));
+  EXPECT_EQ(RunHealth({bed.server->health_address()}), 0);
+  bed.control.SetChecks({{"fence", false, "its table is gone"}});
+  EXPECT_THAT(bed.Tcp("-i " + at + "/readyz"), HasSubstr("503 Service Unavailable"));
+  EXPECT_EQ(RunHealth({bed.server->health_address()}), 1);
+  EXPECT_EQ(RunHealth({"unix:" + bed.folder + "/admin.sock", "/healthz"}), 0);
+  EXPECT_EQ(RunHealth({"nowhere"}), 2);
+}
+
+TEST(AdminServer, NobodyAnswersTheProbeOfAPortThatIsShut) { EXPECT_EQ(RunHealth({"127.0.0.1:1", "/readyz", "500ms"}), 1); }
+
+TEST(AdminServer, StreamsDecisionsAsTheyAreWritten) {
+  Bed bed;
+  audit::Options options;
+  options.console = false;
+  options.tap = &bed.stream;
+  const auto writer = audit::Writer::Start(options);
+  ASSERT_TRUE(writer);
+  std::string got;
+  std::thread reader([&] { got = bed.Curl("-N --max-time 3 'http://x/v1/decisions?verdict=denied'"); });
+  for (int i = 0; i < 200 && !bed.stream.wants_lines(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(bed.stream.wants_lines());
+  for (const bool allowed : {true, false, true}) {
+    policy::DecisionEvent event;
+    event.target.host = allowed ? "fine.test" : "bad.test";
+    event.decision.allowed = allowed;
+    event.decision.reason = allowed ? policy::Reason::kAllowed : policy::Reason::kNoRule;
+    EXPECT_TRUE((*writer)->Record(std::move(event)));
+  }
+  reader.join();
+  EXPECT_THAT(got, HasSubstr("bad.test"));
+  EXPECT_THAT(got, ::testing::Not(HasSubstr("fine.test")));
+  EXPECT_THAT(bed.Curl("-i 'http://x/v1/decisions?verdict=maybe'"), HasSubstr("400"));
+}
+
+TEST(AdminServer, EndsWhileReadersRead) {
+  std::thread reader;
+  {
+    Bed bed;
+    const std::string command =
+        "curl -sS -N --max-time 20 --unix-socket " + bed.folder + "/admin.sock http://x/v1/decisions 2>/dev/null";
+    reader = std::thread([command] { (void)RunShell(command); });
+    for (int i = 0; i < 200 && !bed.stream.wants_lines(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(bed.stream.wants_lines());
+  }
+  reader.join();
+}
+
+TEST(AdminServer, RefusesWhatIsTooLongOrNotHttp) {
+  const Bed bed;
+  EXPECT_THAT(RunShell("head -c 1200000 /dev/zero | tr '\\0' x | curl -sS -i --max-time 10 -H 'Expect:' --unix-socket " +
+                       bed.folder + "/admin.sock -X PUT --data-binary @- http://x/v1/policy 2>&1"),
+              HasSubstr("413"));
+  EXPECT_THAT(bed.Curl("-i -H \"X: $(head -c 20000 /dev/zero | tr '\\0' x)\" http://x/v1/policy"), HasSubstr("431"));
+  EXPECT_THAT(bed.Curl("-i -H 'If-Match: \"1\"' -H 'If-Match: \"2\"' -X PUT -d 'version: 1' http://x/v1/policy"),
+              HasSubstr("400"));
+  EXPECT_THAT(bed.Curl("-i --path-as-is http://x/v1/../v1/policy"), HasSubstr("400"));
+  EXPECT_EQ(bed.control.Policy().revision, 1u);
+}
+
+TEST(AdminServer, AnswersProbesWhileOthersHoldTheirConnections) {
+  const Bed bed;
+  std::vector<UniqueFd> idle;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (bed.folder + "/admin.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+  for (size_t i = 0; i < kMaxAdminConnections + 8; ++i) {
+    idle.emplace_back(::socket(AF_UNIX, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(idle.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  EXPECT_THAT(bed.Tcp("-i http://" + bed.server->health_address() + "/readyz"), HasSubstr("200 OK"));
+}
+
+TEST(AdminServer, ServesOpenSandboxAtADoorOfItsOwn) {
+  Bed bed(FrontDoor::kOpen);
+  const std::string at = "http://" + bed.server->front_address();
+  EXPECT_EQ(bed.Tcp(at + "/healthz"), "ok");
+  EXPECT_THAT(bed.Tcp("-i -X POST -d '{}' " + at + "/policy"), HasSubstr("401"));
+  const std::string body = R"('{"defaultAction":"deny","egress":[{"action":"allow","target":"*.bing.com"}]}')";
+  const std::string answer = bed.Tcp("-X POST -H 'OPENSANDBOX-EGRESS-AUTH: front-token' -d " + body + " " + at + "/policy");
+  EXPECT_EQ(json::parse(answer), (json{{"status", "ok"}, {"mode", "enforcing"}, {"enforcementMode", "dns+nft"}}));
+  EXPECT_EQ(bed.control.Policy().source, "the OpenSandbox front");
+  EXPECT_THAT(bed.Tcp("-H 'OPENSANDBOX-EGRESS-AUTH: front-token' " + at + "/policy"), HasSubstr("*.bing.com"));
+  EXPECT_THAT(bed.Tcp("-i " + at + "/v1/policy"), HasSubstr("404")) << "only the front stands there";
+}
+
+TEST(AdminServer, IsNotOpenedWithoutAToken) {
+  AdminAddresses addresses;
+  addresses.admin = {*ParseListen("127.0.0.1:0")};
+  EXPECT_FALSE(CheckAdminAddresses(addresses));
+  const Bed bed;
+  addresses.token_file = bed.token_file;
+  EXPECT_TRUE(CheckAdminAddresses(addresses));
+  addresses.admin = {*ParseListen("0.0.0.0:0")};
+  EXPECT_THAT(CheckAdminAddresses(addresses).error().message, HasSubstr("--admin-open"));
+  addresses.beyond_loopback = true;
+  EXPECT_TRUE(CheckAdminAddresses(addresses));
+  std::ofstream(bed.token_file) << "short\n";
+  EXPECT_FALSE(CheckAdminAddresses(addresses));
+}
+
+TEST(Administration, BeginsWithWhatWasKeptUnlessTheOperatorSpokeSince) {
+  AdminPlan plan;
+  EXPECT_EQ(FirstPolicy(plan, "d1")->has_value(), false);
+  plan.stored.emplace();
+  plan.stored->text = "version: 1\n";
+  plan.stored->source = "the admin API";
+  plan.stored->over = "d1";
+  EXPECT_EQ(FirstPolicy(plan, "d1")->value().text, "version: 1\n");
+  EXPECT_FALSE(FirstPolicy(plan, "d2")->has_value());
+  plan.policy_url = "https://p.test/policy.yaml";
+  EXPECT_EQ(FirstPolicy(plan, "")->value().text, "version: 1\n") << "nothing seen yet: deny-all";
+  EXPECT_EQ(OwnerOf(plan), PolicyOwner::kBundle);
+}
+
+}  // namespace
+}  // namespace sluice::app

@@ -1,0 +1,313 @@
+// What a root process with CAP_NET_RAW and CAP_SETUID can send by, each with the mark in it or toward the forbidden port.
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/if_xdp.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/ip6.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "tests/attack/fence/pod.h"
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr int kQdiscBypass = 20;  // PACKET_QDISC_BYPASS
+
+using Bytes = std::vector<uint8_t>;
+
+void Put16(Bytes& bytes, uint32_t value) {
+  bytes.push_back(static_cast<uint8_t>(value >> 8));
+  bytes.push_back(static_cast<uint8_t>(value));
+}
+void PutText(Bytes& bytes, const std::string& text) { bytes.insert(bytes.end(), text.begin(), text.end()); }
+void PutAddress(Bytes& bytes, const char* text) {
+  const IpAddress address = IpAddress::Parse(text).value();
+  const auto& all = address.bytes();
+  bytes.insert(bytes.end(), all.begin() + (address.is_v4() ? 12 : 0), all.end());
+}
+
+uint16_t Sum(const Bytes& bytes, size_t from, size_t to, uint32_t start = 0) {
+  uint32_t sum = start;
+  for (size_t i = from; i < to; i += 2) sum += static_cast<uint32_t>(bytes[i] << 8 | (i + 1 < to ? bytes[i + 1] : 0));
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<uint16_t>(~sum);
+}
+
+Bytes Ip4(uint8_t protocol, const char* source, const char* destination, const Bytes& payload, uint16_t fragment = 0) {
+  Bytes packet{0x45, 0};
+  Put16(packet, static_cast<uint32_t>(20 + payload.size()));
+  Put16(packet, 0x1234);
+  Put16(packet, fragment);
+  packet.insert(packet.end(), {64, protocol, 0, 0});
+  PutAddress(packet, source);
+  PutAddress(packet, destination);
+  const uint16_t sum = Sum(packet, 0, 20);
+  packet[10] = static_cast<uint8_t>(sum >> 8);
+  packet[11] = static_cast<uint8_t>(sum);
+  packet.insert(packet.end(), payload.begin(), payload.end());
+  return packet;
+}
+
+Bytes Udp(const std::string& text, uint16_t source = 4000, uint16_t destination = kForbiddenPort) {
+  Bytes packet;
+  Put16(packet, source);
+  Put16(packet, destination);
+  Put16(packet, static_cast<uint32_t>(8 + text.size()));
+  Put16(packet, 0);
+  PutText(packet, text);
+  return packet;
+}
+
+Bytes Tcp(const char* source, const char* destination, uint16_t from, uint16_t to, uint8_t flags, const std::string& text) {
+  Bytes packet;
+  Put16(packet, from);
+  Put16(packet, to);
+  packet.insert(packet.end(), {0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags});
+  Put16(packet, 1000);
+  Put16(packet, 0);
+  Put16(packet, 0);
+  PutText(packet, text);
+  Bytes pseudo;
+  PutAddress(pseudo, source);
+  PutAddress(pseudo, destination);
+  Put16(pseudo, IPPROTO_TCP);
+  Put16(pseudo, static_cast<uint32_t>(packet.size()));
+  const uint32_t start = static_cast<uint16_t>(~Sum(pseudo, 0, pseudo.size()));
+  const uint16_t sum = Sum(packet, 0, packet.size(), start);
+  packet[16] = static_cast<uint8_t>(sum >> 8);
+  packet[17] = static_cast<uint8_t>(sum);
+  return packet;
+}
+
+sockaddr_storage To(const char* address, uint16_t port, socklen_t* length) {
+  sockaddr_storage out{};
+  *length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(address).value(), port}.ToSockaddr(&out));
+  return out;
+}
+
+void SendTo(int fd, const char* address, uint16_t port, const Bytes& bytes) {
+  socklen_t length = 0;
+  const sockaddr_storage to = To(address, port, &length);
+  [[maybe_unused]] const auto sent =
+      ::sendto(fd, bytes.data(), bytes.size(), MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), length);
+}
+
+void Datagram(const char* address, uint16_t port, const std::function<void(int)>& prepare = {}) {
+  const bool v4 = std::string_view(address).find(':') == std::string_view::npos;
+  const UniqueFd socket(::socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM, 0));
+  if (prepare) prepare(socket.get());
+  SendTo(socket.get(), address, port, Bytes(kForbidden, kForbidden + 6));
+}
+
+void Stream(const char* address, const std::function<void(int)>& prepare = {}) {
+  const bool v4 = std::string_view(address).find(':') == std::string_view::npos;
+  const UniqueFd socket(::socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  if (prepare) prepare(socket.get());
+  socklen_t length = 0;
+  const sockaddr_storage to = To(address, kForbiddenPort, &length);
+  [[maybe_unused]] const int made = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length);
+  ::usleep(50'000);
+}
+
+void Raw4(const Bytes& packet, const std::function<void(int)>& prepare = {}) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_RAW));
+  if (prepare) prepare(socket.get());
+  SendTo(socket.get(), kWorldV4, 0, packet);
+}
+
+void Raw6(uint8_t protocol, const char* destination, const Bytes& payload) {
+  const UniqueFd socket(::socket(AF_INET6, SOCK_RAW, protocol));
+  SendTo(socket.get(), destination, 0, payload);
+}
+
+// A frame of the device, to its peer.
+void Send(const char* device, uint16_t type, const Bytes& packet, bool bypass = false) {
+  const UniqueFd socket(::socket(AF_PACKET, SOCK_DGRAM, 0));
+  const int on = 1;
+  if (bypass) ::setsockopt(socket.get(), SOL_PACKET, kQdiscBypass, &on, sizeof on);
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_protocol = htons(type);
+  to.sll_ifindex = static_cast<int>(::if_nametoindex(device));
+  to.sll_halen = 6;
+  std::memset(to.sll_addr, std::string_view(device) == "lo" ? 0 : 0xff, 6);
+  [[maybe_unused]] const auto sent =
+      ::sendto(socket.get(), packet.data(), packet.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+}
+
+void ExtensionHeader(int option, const Bytes& header) {
+  Datagram(kWorldV6, kForbiddenPort,
+           [&](int fd) { ::setsockopt(fd, IPPROTO_IPV6, option, header.data(), static_cast<socklen_t>(header.size())); });
+}
+
+// Sends one frame past every hook of the network layer.
+void Xdp(const char* device, const Bytes& frame, uint32_t mark = 0) {
+  constexpr size_t kFrames = 4;
+  constexpr size_t kFrameBytes = 4096;
+  const UniqueFd socket(::socket(AF_XDP, SOCK_RAW, 0));
+  auto* memory =
+      static_cast<uint8_t*>(::mmap(nullptr, kFrames * kFrameBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  xdp_umem_reg region{};
+  region.addr = reinterpret_cast<uint64_t>(memory);
+  region.len = kFrames * kFrameBytes;
+  region.chunk_size = kFrameBytes;
+  const int entries = kFrames;
+  if (::setsockopt(socket.get(), SOL_XDP, XDP_UMEM_REG, &region, sizeof region) != 0) return;
+  for (const int ring : {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_TX_RING})
+    ::setsockopt(socket.get(), SOL_XDP, ring, &entries, sizeof entries);
+  if (mark != 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+  xdp_mmap_offsets offsets{};
+  socklen_t length = sizeof offsets;
+  ::getsockopt(socket.get(), SOL_XDP, XDP_MMAP_OFFSETS, &offsets, &length);
+  auto* ring = static_cast<uint8_t*>(::mmap(nullptr, offsets.tx.desc + kFrames * sizeof(xdp_desc), PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_POPULATE, socket.get(), XDP_PGOFF_TX_RING));
+  sockaddr_xdp address{};
+  address.sxdp_family = AF_XDP;
+  address.sxdp_ifindex = ::if_nametoindex(device);
+  address.sxdp_flags = XDP_COPY;
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
+  std::memcpy(memory, frame.data(), frame.size());
+  const xdp_desc descriptor{.addr = 0, .len = static_cast<uint32_t>(frame.size()), .options = 0};
+  std::memcpy(ring + offsets.tx.desc, &descriptor, sizeof descriptor);
+  const uint32_t one = 1;
+  std::memcpy(ring + offsets.tx.producer, &one, sizeof one);
+  ::sendto(socket.get(), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
+}
+
+Bytes Ethernet(uint16_t type, const Bytes& packet, uint8_t destination = 0xff) {
+  Bytes frame(6, destination);
+  frame.insert(frame.end(), {2, 2, 2, 2, 2, 2});
+  Put16(frame, type);
+  frame.insert(frame.end(), packet.begin(), packet.end());
+  return frame;
+}
+
+// A listener of the workload's own, and the opening of a connection to it from the world that comes in by `lo`: the answer would
+// leave.
+void FakedInbound(const std::function<void(const Bytes&)>& send) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+  socklen_t length = 0;
+  const sockaddr_storage at = To(kPodV4, 8080, &length);
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&at), length) != 0 || ::listen(listener.get(), 8) != 0) return;
+  send(Ip4(IPPROTO_TCP, kWorldV4, kPodV4, Tcp(kWorldV4, kPodV4, kForbiddenPort, 8080, TH_SYN, "")));
+  ::usleep(50'000);
+}
+
+}  // namespace
+
+std::vector<Attack> Attacks() {
+  const Bytes forbidden(kForbidden, kForbidden + 6);
+  const Bytes echo = [] {
+    Bytes packet{8, 0, 0, 0, 0, 1, 0, 1};
+    PutText(packet, kForbidden);
+    const uint16_t sum = Sum(packet, 0, packet.size());
+    packet[2] = static_cast<uint8_t>(sum >> 8);
+    packet[3] = static_cast<uint8_t>(sum);
+    return packet;
+  }();
+  const Bytes neighbour = [] {
+    Bytes packet{135, 0, 0, 0, 0, 0, 0, 0};
+    PutAddress(packet, kWorldV6);
+    PutText(packet, kForbidden);
+    return packet;
+  }();
+  const Bytes udp4 = Ip4(IPPROTO_UDP, kPodV4, kWorldV4, Udp(kForbidden));
+  Bytes arp{0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2};
+  PutAddress(arp, kPodV4);
+  arp.insert(arp.end(), 6, 0);
+  PutAddress(arp, "10.77.0.1");
+  PutText(arp, kForbidden);
+  return {
+      {"UDP", [] { Datagram(kWorldV4, kForbiddenPort); }},
+      {"UDP over IPv6", [] { Datagram(kWorldV6, kForbiddenPort); }},
+      {"QUIC's port", [] { Datagram(kWorldV4, 443); }},
+      {"another resolver", [] { Datagram(kWorldV4, 53); }},
+      {"DNS over QUIC", [] { Datagram(kWorldV4, 853); }},
+      {"multicast DNS", [] { Datagram("224.0.0.251", 5353); }},
+      {"broadcast",
+       [] {
+         Datagram("10.77.0.255", kForbiddenPort, [](int fd) {
+           const int on = 1;
+           ::setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof on);
+         });
+       }},
+      {"TCP", [] { Stream(kWorldV4); }},
+      {"TCP over IPv6", [] { Stream(kWorldV6); }},
+      {"TCP from a device", [] { Stream(kWorldV4, [](int fd) { ::setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "eth0", 5); }); }},
+      {"as another user",
+       [] {
+         if (::setresuid(65534, 65534, 65534) == 0) Datagram(kWorldV4, kForbiddenPort);
+       }},
+      {"a mark of one's own",
+       [] {
+         Datagram(kWorldV4, kForbiddenPort, [](int fd) {
+           const uint32_t mark = 1;
+           ::setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+         });
+       }},
+      {"from a foreign address",
+       [] {
+         Datagram(kWorldV4, kForbiddenPort, [](int fd) {
+           const int on = 1;
+           ::setsockopt(fd, IPPROTO_IP, IP_TRANSPARENT, &on, sizeof on);
+           socklen_t length = 0;
+           const sockaddr_storage from = To("198.51.100.7", 5000, &length);
+           [[maybe_unused]] const int bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), length);
+         });
+       }},
+      {"an echo",
+       [=] {
+         const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
+         SendTo(socket.get(), kWorldV4, 0, echo);
+       }},
+      {"ICMP error",
+       [=] {
+         Bytes error{3, 3, 0, 0, 0, 0, 0, 0};
+         PutText(error, kForbidden);
+         const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
+         SendTo(socket.get(), kWorldV4, 0, error);
+       }},
+      {"SCTP", [=] { Raw4(Ip4(132, kPodV4, kWorldV4, forbidden)); }},
+      {"a protocol nobody knows", [=] { Raw4(Ip4(253, kPodV4, kWorldV4, forbidden)); }},
+      {"raw UDP", [=] { Raw4(udp4); }},
+      {"raw TCP data",
+       [] {
+         Raw4(Ip4(IPPROTO_TCP, kPodV4, kWorldV4, Tcp(kPodV4, kWorldV4, 4000, kForbiddenPort, TH_ACK | TH_PUSH, kForbidden)));
+       }},
+      {"a later fragment", [=] { Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, forbidden, 100)); }},
+      {"fragments",
+       [=] {
+         Bytes first = Udp(kForbidden);
+         first.resize(16);
+         Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, first, 0x2000));
+         Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, forbidden, 2));
+       }},
+      {"raw over IPv6", [=] { Raw6(253, kWorldV6, forbidden); }},
+      {"forged neighbour discovery", [=] { Raw6(IPPROTO_ICMPV6, "fd77::1", neighbour); }},
+      {"destination options", [] { ExtensionHeader(IPV6_DSTOPTS, {0, 0, 1, 4, 'E', 'S', 'C', 'A'}); }},
+      {"hop-by-hop options", [] { ExtensionHeader(IPV6_HOPOPTS, {0, 0, 1, 4, 'E', 'S', 'C', 'A'}); }},
+      {"packet socket", [=] { Send("eth0", ETH_P_IP, udp4); }},
+      {"packet socket past the queue", [=] { Send("eth0", ETH_P_IP, udp4, true); }},
+      {"forged ARP", [=] { Send("eth0", ETH_P_ARP, arp); }},
+      {"an ethertype nobody knows", [=] { Send("eth0", 0x88b5, forbidden); }},
+      {"forwarded from lo", [=] { Send("lo", ETH_P_IP, Ip4(IPPROTO_UDP, "10.77.0.9", kWorldV4, Udp(kForbidden))); }},
+      {"a connection faked on lo", [] { FakedInbound([](const Bytes& packet) { Send("lo", ETH_P_IP, packet); }); }},
+      {"AF_XDP", [=] { Xdp("eth0", Ethernet(ETH_P_IP, udp4)); }},
+      {"a connection faked on lo by AF_XDP",
+       [] { FakedInbound([](const Bytes& packet) { Xdp("lo", Ethernet(ETH_P_IP, packet, 0), 0x51ce); }); }},
+  };
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,224 @@
+// A root workload with CAP_NET_RAW and CAP_SETUID in the namespace of the fence, and what comes out of the pod's device.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "tests/attack/fence/fixture.h"
+
+namespace sluice::supervisor {
+namespace {
+
+TEST_F(FenceAttack, EveryAttackSucceedsWithoutAFenceAndNoneWithIt) {
+  std::vector<std::string> all;
+  for (const Attack& attack : Attacks()) all.emplace_back(attack.name);
+  EXPECT_EQ(Successes(), all) << "each must be able to fail";
+  Install();
+  EXPECT_THAT(Successes(), testing::IsEmpty());
+  EXPECT_TRUE(fence_->Check().has_value());
+  EXPECT_THAT(fence_->Weaknesses(), testing::IsEmpty());
+}
+
+TEST_F(FenceAttack, NothingAtAllLeavesWhileItIsClosed) {
+  plan_ = ClosedPlan(plan_);
+  Install();
+  EXPECT_THAT(Successes(), testing::IsEmpty());
+}
+
+TEST_F(FenceAttack, SealedTrafficPassesAndItsSealIsNowhereToBeSeen) {
+  Install();
+  const Echo server(pod_.world(), 80);
+  // The workload listens on both devices for a packet that carries one of the four numbers, given to it here: the kernel's own
+  // filter compares.
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  std::atomic<int> seen = -1;
+  std::thread spy([&] {
+    seen = pod_.Workload([&] {
+      const UniqueFd tap(::socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL)));
+      const auto skip_mark = static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_MARK);
+      std::array<sock_filter, 5> code{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, skip_mark),
+                                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, plan_.seal.mark, 2, 0),
+                                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, plan_.passage.mark, 1, 0),
+                                       BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, 0xffff)}};
+      const sock_fprog program{.len = code.size(), .filter = code.data()};
+      if (::setsockopt(tap.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) return 100;
+      if (::write(ready[1], "x", 1) != 1) return 101;
+      pollfd some{.fd = tap.get(), .events = POLLIN, .revents = 0};
+      return ::poll(&some, 1, 700);
+    });
+  });
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, plan_.seal, "SEALED-V4"), 0);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV6, 80, plan_.seal, "SEALED-V6"), 0);
+  EXPECT_EQ(AskIn(pod_.inner(), "127.0.0.1", 80, plan_.seal, "LOCAL"), ECONNREFUSED);
+  spy.join();
+  EXPECT_EQ(seen, 0) << "a tap saw the mark";
+  const std::vector<Frame> frames = pod_.Taken();
+  EXPECT_TRUE(Pod::Carries(frames, "SEALED-V4"));
+  EXPECT_TRUE(Pod::Carries(frames, "SEALED-V6"));
+  EXPECT_NE(AskIn(pod_.inner(), kWorldV4, 80, {plan_.seal.mark, 1}, "HALF"), 0);
+  EXPECT_NE(AskIn(pod_.inner(), kWorldV4, 80, {1, plan_.seal.priority}, "HALF"), 0);
+  EXPECT_NE(AskIn(pod_.inner(), kWorldV4, 80, plan_.passage, "HALF"), 0) << "what is on packets is no seal of a socket";
+  EXPECT_FALSE(Pod::Carries(pod_.Taken(), "HALF"));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+// The priority is there for all to see (INET_DIAG_CLASS_ID), which is why the mark alone is the secret.
+TEST_F(FenceAttack, SocketDiagnosisShowsNoMarkToAWorkload) {
+  Install();
+  const Echo server(pod_.world(), 80);
+  UniqueFd held;
+  RunIn(pod_.inner(), [&] {
+    sockaddr_storage to{};
+    const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(kWorldV4).value(), 80}.ToSockaddr(&to));
+    held = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_TRUE(ApplySeal(held.get(), plan_.seal));
+    ASSERT_EQ(::connect(held.get(), reinterpret_cast<const sockaddr*>(&to), length), 0);
+  });
+  // 1: the mark's bytes are somewhere in the answer; 2: the answer is not there.
+  EXPECT_EQ(pod_.Workload([&] {
+    const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG));
+    struct {
+      nlmsghdr header;
+      inet_diag_req_v2 request;
+    } ask{};
+    ask.header = {.nlmsg_len = sizeof ask,
+                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+                  .nlmsg_seq = 1,
+                  .nlmsg_pid = 0};
+    ask.request.sdiag_family = AF_INET;
+    ask.request.sdiag_protocol = IPPROTO_TCP;
+    ask.request.idiag_ext = 0xff;
+    ask.request.idiag_states = UINT32_MAX;
+    if (::send(socket.get(), &ask, sizeof ask, 0) < 0) return 2;
+    std::array<uint8_t, 32768> answer{};
+    const ssize_t got = ::recv(socket.get(), answer.data(), answer.size(), 0);
+    if (got < static_cast<ssize_t>(sizeof(nlmsghdr) + sizeof(inet_diag_msg))) return 2;
+    const auto* mark = reinterpret_cast<const uint8_t*>(&plan_.seal.mark);
+    const auto bytes = std::span(answer).first(static_cast<size_t>(got));
+    return std::ranges::search(bytes, std::span(mark, 4)).empty() ? 0 : 1;
+  }),
+            0);
+}
+
+TEST_F(FenceAttack, GuessesOfTheMarkEndInAnAlarm) {
+  Install();
+  const Echo server(pod_.world(), 80);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, plan_.seal, "BEFORE"), 0);
+  const auto guess = [&](uint32_t first, uint32_t count, bool stream) {
+    return pod_.Workload([&, first, count, stream] {
+      for (uint32_t mark = first; mark < first + count; ++mark) {
+        const UniqueFd socket(::socket(AF_INET, stream ? SOCK_STREAM | SOCK_NONBLOCK : SOCK_DGRAM, 0));
+        if (!ApplySeal(socket.get(), {mark, plan_.seal.priority})) return 1;
+        sockaddr_storage to{};
+        const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(kWorldV4).value(), kForbiddenPort}.ToSockaddr(&to));
+        if (stream)
+          (void)::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length);
+        else
+          (void)::sendto(socket.get(), kForbidden, 6, 0, reinterpret_cast<const sockaddr*>(&to), length);
+      }
+      return 0;
+    });
+  };
+  // A program with a mark of its own, or a few, alarms nobody.
+  EXPECT_EQ(guess(1, 100, false), 0);
+  EXPECT_EQ(guess(1, 100, true), 0);
+  EXPECT_EQ(Count("guessed"), 0U);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, plan_.seal, "STILL"), 0);
+  EXPECT_EQ(guess(1, 400, false), 0);
+  EXPECT_GT(Count("guessed"), 0U);
+  EXPECT_NE(AskIn(pod_.inner(), kWorldV4, 80, plan_.seal, "SHUT"), 0) << "a right guess would not be told from a wrong one";
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV6, 80, plan_.seal, "OTHER"), 0) << "each family has its own";
+  const std::vector<Frame> frames = pod_.Taken();
+  EXPECT_EQ(Pod::Escaped(frames), "");
+  EXPECT_FALSE(Pod::Carries(frames, "SHUT"));
+}
+
+TEST_F(FenceAttack, GuessesByConnectsAlarmToo) {
+  Install();
+  EXPECT_EQ(pod_.Workload([&] {
+    for (uint32_t mark = 1; mark < 400; ++mark) {
+      const UniqueFd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      if (!ApplySeal(socket.get(), {mark, plan_.seal.priority})) return 1;
+      sockaddr_storage to{};
+      const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(kWorldV6).value(), kForbiddenPort}.ToSockaddr(&to));
+      (void)::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length);
+    }
+    return 0;
+  }),
+            0);
+  EXPECT_GT(Count("guessed"), 0U);
+  EXPECT_EQ(Pod::Escaped(pod_.Taken()), "");
+}
+
+TEST_F(FenceAttack, ForeignTablesThatAcceptOrRewriteChangeNothing) {
+  Install();
+  const std::string tables = CommandIn(pod_.inner(), R"(nft -f - <<'END'
+table ip kube-proxy {
+  chain services { type nat hook output priority -100; policy accept;
+    ip daddr 10.96.0.1 tcp dport 443 dnat to 203.0.113.10:7777
+    ip daddr 127.0.0.1 udp dport 4444 dnat to 203.0.113.10:7777
+  }
+}
+table ip istio {
+  chain output { type nat hook output priority -100; policy accept;
+    meta skuid 1337 accept
+    oif != "lo" meta l4proto tcp redirect to :15099
+  }
+}
+table inet generous {
+  chain out { type filter hook output priority -400; policy accept;
+    ct state new meta mark set 0x1 accept
+  }
+  chain save { type filter hook output priority 0; policy accept;
+    ct mark set meta mark accept
+  }
+  chain late { type filter hook output priority 300; policy accept; accept
+  }
+}
+END)");
+  EXPECT_EQ(tables, "");
+  EXPECT_THAT(Successes(), testing::IsEmpty());
+  EXPECT_EQ(pod_.Workload([&] {
+    const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
+    sockaddr_storage to{};
+    const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse("127.0.0.1").value(), 4444}.ToSockaddr(&to));
+    (void)::sendto(socket.get(), kForbidden, 6, 0, reinterpret_cast<const sockaddr*>(&to), length);
+    return 0;
+  }),
+            0);
+  EXPECT_EQ(Pod::Escaped(pod_.Taken()), "");
+}
+
+TEST_F(FenceAttack, InboundConnectionsAreAnsweredOrNotAsPlanned) {
+  const auto inbound = [&] {
+    const Echo server(pod_.inner(), 8080);
+    const int error = AskIn(pod_.world(), kPodV4, 8080, {}, "ANSWER");
+    return error == 0 ? AskIn(pod_.world(), kPodV6, 8080, {}, "ANSWER") : error;
+  };
+  Install();
+  EXPECT_EQ(inbound(), 0);
+  EXPECT_TRUE(Pod::Carries(pod_.Taken(), "ANSWER"));
+  plan_.inbound = FenceInbound::kDrop;
+  ASSERT_TRUE(fence_->Replace(plan_).has_value());
+  EXPECT_NE(inbound(), 0);
+}
+
+}  // namespace
+}  // namespace sluice::supervisor

@@ -1,0 +1,310 @@
+// The fence over time: what is published and withdrawn, policies that narrow, crashes, foreign hands, new devices.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/attack/fence/fixture.h"
+
+namespace sluice::supervisor {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+FenceElement At(const char* address, uint16_t port, nft::Protocol protocol = nft::Protocol::kTcp) {
+  return {IpAddress::Parse(address).value(), protocol, port};
+}
+
+// A connection that was made in the pod without a seal, held open.
+UniqueFd Connected(const UniqueFd& network, const char* address, uint16_t port, const SocketSeal& seal = {}) {
+  UniqueFd socket;
+  RunIn(network, [&] {
+    sockaddr_storage to{};
+    const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(address).value(), port}.ToSockaddr(&to));
+    socket = UniqueFd(::socket(to.ss_family, SOCK_STREAM, 0));
+    const timeval timeout{.tv_sec = 2, .tv_usec = 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    if (!ApplySeal(socket.get(), seal) || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0)
+      socket.Reset();
+  });
+  return socket;
+}
+
+// Whether an echo comes back.
+bool Lives(const UniqueFd& socket) {
+  if (!socket || ::send(socket.get(), "alive", 5, MSG_NOSIGNAL) != 5) return false;
+  pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  std::array<char, 16> text{};
+  return ::poll(&ready, 1, 1000) == 1 && ::recv(socket.get(), text.data(), text.size(), 0) == 5;
+}
+
+// Milliseconds until the socket is told that it is over; -1 for never.
+int EndedAfter(const UniqueFd& socket, Clock::time_point since) {
+  pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&ready, 1, 2000) != 1 || (ready.revents & (POLLERR | POLLHUP)) == 0) return -1;
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count());
+}
+
+using FenceLife = FenceAttack;
+
+TEST_F(FenceLife, AFlowThatOutlivedItsElementGoesOnWhereItIsStillAllowed) {
+  Install();
+  const Echo first(pod_.world(), 8081);
+  const Echo second(pod_.world(), 8082);
+  const std::vector<FenceElement> all = {At(kWorldV4, 8081), At(kWorldV4, 8082)};
+  ASSERT_TRUE(fence_->Publish(all, 1s).has_value());
+  const UniqueFd kept = Connected(pod_.inner(), kWorldV4, 8081);
+  const UniqueFd cut = Connected(pod_.inner(), kWorldV4, 8082);
+  std::this_thread::sleep_for(1500ms);
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8081)) << "the element has run out";
+  for (const UniqueFd* one : {&kept, &cut}) EXPECT_TRUE(Lives(*one));
+  FencePlan next = plan_;
+  ++next.generation;
+  const auto since = Clock::now();
+  ASSERT_TRUE(fence_->Replace(next, [](const FenceElement& element) { return element.port == 8081; }).has_value());
+  const int after = EndedAfter(cut, since);
+  EXPECT_GE(after, 0);
+  EXPECT_LT(after, 1000);
+  EXPECT_TRUE(Lives(kept));
+  ++next.generation;
+  ASSERT_TRUE(fence_->Replace(next, [](const FenceElement& element) { return element.port == 8081; }).has_value());
+  EXPECT_TRUE(Lives(kept)) << "a second time, and by its mark";
+}
+
+TEST_F(FenceLife, APublishedElementPassesInTheKernelAndAWithdrawnOneIsCut) {
+  Install();
+  const Echo first(pod_.world(), 8081);
+  const Echo second(pod_.world(), 8082);
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8081)) << "nobody listens for the redirect";
+  const std::vector<FenceElement> all = {At(kWorldV4, 8081), At(kWorldV4, 8082), At(kWorldV6, 8081)};
+  ASSERT_TRUE(fence_->Publish(all, 60s).has_value());
+  const UniqueFd cut = Connected(pod_.inner(), kWorldV4, 8081);
+  const UniqueFd cut6 = Connected(pod_.inner(), kWorldV6, 8081);
+  const UniqueFd kept = Connected(pod_.inner(), kWorldV4, 8082);
+  const UniqueFd own = Connected(pod_.inner(), kWorldV4, 8081, plan_.seal);
+  for (const UniqueFd* one : {&cut, &cut6, &kept, &own}) EXPECT_TRUE(Lives(*one));
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8083));
+  const auto since = Clock::now();
+  ASSERT_TRUE(fence_->Withdraw([](const FenceElement& element) { return element.port == 8081; }).has_value());
+  for (const UniqueFd* one : {&cut, &cut6}) {
+    const int after = EndedAfter(*one, since);
+    EXPECT_GE(after, 0);
+    EXPECT_LT(after, 1000);
+  }
+  EXPECT_TRUE(Lives(kept));
+  EXPECT_TRUE(Lives(own)) << "Sluice's own connection to the same place";
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8081));
+  EXPECT_TRUE(fence_->Check().has_value());
+}
+
+TEST_F(FenceLife, WhatIsRedirectedReachesTheProxyAndItsAnswersComeBack) {
+  Install();
+  const Echo proxy(pod_.inner(), plan_.proxy_port);
+  const Echo resolver(pod_.inner(), plan_.dns_port);
+  for (const char* address : {kWorldV4, kWorldV6}) {
+    EXPECT_TRUE(Lives(Connected(pod_.inner(), address, 443))) << address;
+    EXPECT_TRUE(Lives(Connected(pod_.inner(), address, 53))) << address;
+  }
+  EXPECT_FALSE(Connected(pod_.inner(), "127.0.0.1", plan_.proxy_port)) << "nobody dials the proxy itself";
+  EXPECT_FALSE(Connected(pod_.world(), kPodV4, plan_.proxy_port)) << "nor from outside";
+  EXPECT_EQ(Count("spoofed"), 0U);
+  EXPECT_FALSE(Pod::Carries(pod_.Taken(), "alive"));
+}
+
+TEST_F(FenceLife, ANarrowerPlanCutsWhatItNoLongerAllowsAndKeepsTheRest) {
+  const Echo first(pod_.world(), 8081);
+  const Echo second(pod_.world(), 8082);
+  plan_.allow = {{Cidr::Parse("203.0.113.0/24").value(), nft::Protocol::kTcp, 8081, 8082},
+                 {Cidr::Parse("2001:db8:77::/48").value(), nft::Protocol::kTcp, 8081, 8081}};
+  Install();
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 8082)}, 60s).has_value());
+  const UniqueFd cut = Connected(pod_.inner(), kWorldV4, 8081);
+  const UniqueFd cut6 = Connected(pod_.inner(), kWorldV6, 8081);
+  const UniqueFd kept = Connected(pod_.inner(), kWorldV4, 8082);
+  for (const UniqueFd* one : {&cut, &cut6, &kept}) EXPECT_TRUE(Lives(*one));
+  // Wider, in the same generation: nobody notices.
+  plan_.allow.push_back({Cidr::Parse("198.51.100.0/24").value(), nft::Protocol::kUdp, 1, 65535});
+  ASSERT_TRUE(fence_->Replace(plan_).has_value());
+  for (const UniqueFd* one : {&cut, &cut6, &kept}) EXPECT_TRUE(Lives(*one));
+  plan_.allow.clear();
+  ++plan_.generation;
+  const auto since = Clock::now();
+  ASSERT_TRUE(fence_->Replace(plan_).has_value());
+  EXPECT_LT(Clock::now() - since, 1000ms);  // some milliseconds on an idle machine; bench/nft measures it
+  for (const UniqueFd* one : {&cut, &cut6}) EXPECT_GE(EndedAfter(*one, since), 0);
+  EXPECT_TRUE(Lives(kept)) << "the dynamic set still has it, and judges it anew";
+  const auto held = fence_->Elements();
+  ASSERT_TRUE(held.has_value());
+  EXPECT_EQ(held->size(), 1U);
+  plan_.deny.push_back(Cidr::Parse("203.0.113.10/32").value());
+  ++plan_.generation;
+  ASSERT_TRUE(fence_->Replace(plan_).has_value());
+  EXPECT_GE(EndedAfter(kept, Clock::now()), 0) << "deny goes before every accept";
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8082, plan_.seal)) << "Sluice's own traffic included";
+}
+
+TEST_F(FenceLife, PublishingNeverShortensALife) {
+  Install();
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 1), At(kWorldV6, 1)}, 300s).has_value());
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 1)}, 5s).has_value());
+  const auto left = [&](const char* address) {
+    for (const Fence::Held& held : *fence_->Elements())
+      if (held.element == At(address, 1)) return held.left;
+    return std::chrono::milliseconds(0);
+  };
+  EXPECT_GT(left(kWorldV4), 295s);
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 1)}, 900s).has_value());
+  EXPECT_GT(left(kWorldV4), 890s);
+  EXPECT_GT(left(kWorldV6), 290s);
+  ASSERT_TRUE(fence_->Publish(std::vector{At("192.0.2.1", 2)}, 1s).has_value());
+  std::this_thread::sleep_for(1300ms);
+  EXPECT_EQ(fence_->Elements()->size(), 2U) << "it has run out by itself";
+  ASSERT_TRUE(fence_->Withdraw([](const FenceElement&) { return true; }).has_value());
+  EXPECT_TRUE(fence_->Elements()->empty());
+}
+
+TEST_F(FenceLife, ManyThreadsPublishAtOnce) {
+  Install();
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&, thread] {
+      for (uint32_t i = 0; i < 100; ++i)
+        if (!fence_->Publish(
+                std::vector{FenceElement{IpAddress::FromV4(0xc0000200 + thread * 256 + i), nft::Protocol::kTcp, 443}}, 60s))
+          ++failures;
+    });
+  for (int i = 0; i < 10; ++i) {
+    ++plan_.generation;
+    EXPECT_TRUE(fence_->Replace(plan_).has_value());
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(fence_->Elements()->size(), 400U);
+}
+
+// A process that installs the fence and waits to be killed.
+pid_t Owner(const Pod& pod, const FencePlan& plan, const std::vector<FenceElement>& elements) {
+  std::array<int, 2> ready{};
+  if (::pipe(ready.data()) != 0) return -1;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setns(pod.inner().get(), CLONE_NEWNET) != 0) ::_exit(1);
+    const auto fence = Fence::Install(plan);
+    if (!fence || !(*fence)->Publish(elements, 300s) || ::write(ready[1], "x", 1) != 1) ::_exit(2);
+    while (true) ::pause();
+  }
+  ::close(ready[1]);
+  char byte = 0;
+  const bool up = ::read(ready[0], &byte, 1) == 1;
+  ::close(ready[0]);
+  return up ? child : -1;
+}
+
+TEST_F(FenceLife, AKilledOwnerLeavesItClosedAndTheNextAdoptsIt) {
+  const Echo server(pod_.world(), 8081);
+  const pid_t owner = Owner(pod_, plan_, {At(kWorldV4, 8081)});
+  ASSERT_GT(owner, 0);
+  EXPECT_THAT(CommandIn(pod_.inner(), "nft flush ruleset; nft list tables; nft delete table inet sluice"),
+              testing::AllOf(testing::HasSubstr("table inet sluice\n"), testing::HasSubstr("table netdev sluice_egress"),
+                             testing::HasSubstr("Operation not permitted")));
+  EXPECT_TRUE(Lives(Connected(pod_.inner(), kWorldV4, 8081)));
+  ASSERT_EQ(::kill(owner, SIGKILL), 0);
+  ::waitpid(owner, nullptr, 0);
+  (void)pod_.Taken();
+  std::vector<std::string> escaped = Successes();
+  // AF_XDP is guarded by sockets, and those ended with their process.
+  std::erase_if(escaped, [](const std::string& name) { return name.find("AF_XDP") != std::string::npos; });
+  EXPECT_THAT(escaped, testing::IsEmpty());
+  // The next draws seals of its own.
+  plan_.seal = DrawSeal();
+  plan_.passage = DrawSeal();
+  Install();
+  ASSERT_EQ(fence_->Elements()->size(), 1U);
+  EXPECT_GT(fence_->Elements()->front().left, 250s);
+  EXPECT_TRUE(Lives(Connected(pod_.inner(), kWorldV4, 8081)));
+  EXPECT_THAT(CommandIn(pod_.inner(), "nft flush ruleset; nft list tables"), testing::HasSubstr("table inet sluice\n"));
+  EXPECT_THAT(Successes(), testing::IsEmpty());
+}
+
+TEST_F(FenceLife, AnOrphanThatWasFlushedIsPutBack) {
+  const pid_t owner = Owner(pod_, plan_, {At(kWorldV4, 8081)});
+  ASSERT_GT(owner, 0);
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  EXPECT_EQ(CommandIn(pod_.inner(), "nft flush ruleset; nft list tables"), "");
+  Install();
+  EXPECT_TRUE(fence_->Check().has_value());
+  EXPECT_TRUE(fence_->Elements()->empty());
+}
+
+TEST_F(FenceLife, TablesOfAnotherShapeAreMadeAnew) {
+  EXPECT_EQ(CommandIn(pod_.inner(),
+                      "nft add table inet sluice; nft add set inet sluice dyn4 '{ type ipv4_addr; }'; "
+                      "nft add chain inet sluice outgoing '{ type filter hook output priority 0; policy accept; }'"),
+            "");
+  Install();
+  EXPECT_TRUE(fence_->Check().has_value());
+}
+
+TEST_F(FenceLife, WithoutOwnershipForeignChangesAreToldAndPutRight) {
+  plan_.hold = FenceHold::kPlain;
+  Install();
+  EXPECT_EQ(fence_->hold(), FenceHold::kPlain);
+  EXPECT_THAT(fence_->Weaknesses(), testing::Contains(testing::HasSubstr("flush")));
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 8081)}, 60s).has_value());
+  std::atomic<int> changes = 0;
+  std::atomic<int> restored = 0;
+  RunIn(pod_.inner(), [&] {
+    ASSERT_TRUE(fence_
+                    ->Watch([&](const FenceChange& change) {
+                      ++changes;
+                      restored += change.restored ? 1 : 0;
+                    })
+                    .has_value());
+  });
+  const auto until = [&](int wanted) {
+    for (int i = 0; i < 100 && restored < wanted; ++i) std::this_thread::sleep_for(20ms);
+    return restored.load();
+  };
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 8082)}, 60s).has_value());
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(changes, 0) << "its own changes are no news";
+  EXPECT_EQ(CommandIn(pod_.inner(), "nft flush ruleset"), "");
+  EXPECT_EQ(until(1), 1);
+  EXPECT_EQ(fence_->Elements()->size(), 2U) << "with what was published";
+  EXPECT_EQ(CommandIn(pod_.inner(), "nft insert rule inet sluice outgoing accept"), "");
+  EXPECT_EQ(until(2), 2);
+  EXPECT_EQ(CommandIn(pod_.inner(), "nft add element inet sluice cidr4 '{ 203.0.113.0/24 . tcp . 1-65535 }'"), "");
+  EXPECT_EQ(until(3), 3);
+  EXPECT_EQ(CommandIn(pod_.inner(), "nft delete table netdev sluice_egress"), "");
+  EXPECT_EQ(until(4), 4);
+  EXPECT_TRUE(fence_->Check().has_value());
+}
+
+TEST_F(FenceLife, ANewDeviceIsFencedToo) {
+  Install();
+  std::atomic<int> restored = 0;
+  RunIn(pod_.inner(),
+        [&] { ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) { restored += change.restored ? 1 : 0; }).has_value()); });
+  EXPECT_EQ(CommandIn(pod_.inner(), "ip link add eth7.1 type veth peer name peer7"), "");
+  for (int i = 0; i < 100 && restored < 1; ++i) std::this_thread::sleep_for(20ms);
+  std::this_thread::sleep_for(100ms);
+  EXPECT_THAT(CommandIn(pod_.inner(), "nft list table netdev sluice_egress"),
+              testing::AllOf(testing::HasSubstr("eth7.1"), testing::HasSubstr("peer7")));
+  EXPECT_TRUE(fence_->Check().has_value());
+  EXPECT_EQ(CommandIn(pod_.inner(), "ip link del eth7.1"), "");
+  for (int i = 0; i < 100 && !fence_->Check().has_value(); ++i) std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(fence_->Check().has_value());
+}
+
+}  // namespace
+}  // namespace sluice::supervisor

@@ -1,0 +1,320 @@
+#!/usr/bin/python3
+"""`sluice sidecar` in the lab's host namespace, and a workload that shares it: root, with every capability but CAP_NET_ADMIN."""
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+import harness
+import lab as lab_module
+import zone
+
+# The workload: root, and all that a container may have, without the rights over the network's own rules.
+WITHOUT_NET_ADMIN = ["setpriv", "--bounding-set=-net_admin,-sys_admin,-sys_module", "--inh-caps=-all", "--no-new-privs"]
+ECHO = r"""
+import socket, sys
+host, port, word = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
+s = socket.create_connection((host, port), 10)
+s.settimeout(10)
+s.sendall(word + b"\n")
+print(s.makefile("rb").readline().decode().strip())
+"""
+# Keeps one connection, and says "open" and, once it is cut, how long after the line it got on standard input.
+HOLD = r"""
+import select, socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)
+s.sendall(b"hold\n")
+assert s.recv(100)
+print("open", flush=True)
+while True:
+    ready, _, _ = select.select([s, sys.stdin], [], [], 30)
+    if sys.stdin in ready:
+        sys.stdin.readline()
+        s.settimeout(5)
+        try:
+            s.sendall(b"again\n")
+            data = s.recv(100)
+            print("alive" if data else "cut", flush=True)
+            if not data: break
+        except OSError as error:
+            print("cut", flush=True)
+            break
+    elif s in ready:
+        print("cut", flush=True)
+        break
+"""
+
+
+class Sidecar:
+    def __init__(self, test, process):
+        self.test, self.process = test, process
+
+    def errors(self):
+        return self.test.stderr.read_text()
+
+    def stop(self, number=signal.SIGTERM, timeout=30):
+        self.process.send_signal(number)
+        return self.process.wait(timeout * harness.SLOW)
+
+
+class SidecarTest(harness.SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.ca, self.bundle = self.folder / "ca.pem", self.folder / "bundle.pem"
+        self.stderr = self.folder / "stderr"
+
+    def tearDown(self):
+        # Nobody holds the tables any more: whoever administers the namespace may take them away.
+        for table in ("inet sluice", "netdev sluice_egress"):
+            self.lab.run(["nft", "delete", "table", *table.split()])
+        self.assertNotIn("sluice", self.lab.run(["nft", "list", "tables"]).stdout)
+
+    def sidecar_command(self, rules, flags):
+        if rules is not None:
+            self.policy.write_text(rules if isinstance(rules, str) else harness.policy_text(rules))
+        return [lab_module.binary_for_anyone(self.lab.folder), "sidecar", "--policy", self.policy, "--audit", self.audit,
+                "--upstream-ca", self.lab.ca, "--ca-out", self.ca, "--bundle-out", self.bundle, *flags]
+
+    @contextlib.contextmanager
+    def sidecar(self, rules, *flags):
+        with open(self.stderr, "w") as stderr:
+            process = self.lab.popen(self.sidecar_command(rules, flags), cwd=self.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                                     text=True)
+        try:
+            self.assertEventually(lambda: "ready  policy" in self.stderr.read_text() or process.poll() is not None, "the sidecar to be ready", 30)
+            self.assertIsNone(process.poll(), self.stderr.read_text())
+            yield Sidecar(self, process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    # -- the workload
+
+    def workload(self, *command, timeout=60, **more):
+        done = self.lab.run([*WITHOUT_NET_ADMIN, *command], cwd=self.work, timeout=timeout * harness.SLOW, **more)
+        return harness.Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    def curl(self, *arguments, **more):
+        return self.workload("curl", "-sS", "-m", "20", "--cacert", self.bundle, *arguments, **more)
+
+    def echo(self, host, port, word="hello", **more):
+        return self.workload(harness.PYTHON, "-c", ECHO, host, str(port), word, **more)
+
+    @contextlib.contextmanager
+    def held(self, host, port):
+        process = self.lab.popen([*WITHOUT_NET_ADMIN, harness.PYTHON, "-c", HOLD, host, str(port)], cwd=self.work, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True, bufsize=1)
+        try:
+            self.assertEqual(process.stdout.readline(), "open\n")
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def sets(self):
+        return self.lab.run(["nft", "list", "table", "inet", "sluice"]).stdout
+
+
+RULES = ["allow GET a.test/echo/**", "allow git fetch-pack github.com/octo/*", "allow tcp db.test:5432"]
+
+
+class Names(SidecarTest):
+    def test_requests_are_judged_by_name(self):
+        with self.sidecar(RULES) as sidecar:
+            allowed = self.curl("https://a.test/echo/x")
+            self.assertExit(allowed, 0)
+            self.assertEqual(json.loads(allowed.out)["target"], "/echo/x")
+            refused = self.curl("-i", "-X", "POST", "https://a.test/echo/x")
+            self.assertIn(" 403 ", refused.out.splitlines()[0], str(refused))
+            self.assertIn("POST", refused.out)
+            unknown = self.curl("https://b.test/")
+            self.assertExit(unknown, 6)  # no such name
+            self.assertNotIn("b.test", self.asked())
+            self.assertEventually(lambda: unknown.denials(host="b.test"), "the record of a refused lookup")
+            literal = self.curl("-k", "https://151.101.1.10/echo/x")
+            self.assertNotEqual(literal.code, 0)
+            self.assertEventually(lambda: literal.denials(address="151.101.1.10"), "the record of a refused connection")
+            self.assertEqual(sidecar.stop(), 0)
+            self.assertIn("the fence stays shut", sidecar.errors())
+
+    def test_git_and_opaque_bytes(self):
+        with self.sidecar(RULES):
+            clone = self.workload("git", "-c", f"http.sslCAInfo={self.bundle}", "clone", "-q", "https://github.com/octo/hello", "hello")
+            self.assertExit(clone, 0)
+            self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
+            other = self.workload("git", "-c", f"http.sslCAInfo={self.bundle}", "clone", "-q", "https://github.com/mallory/loot")
+            self.assertNotEqual(other.code, 0)
+
+    def test_every_server_asked_is_the_sidecar(self):
+        with self.sidecar(RULES):
+            for server in ("8.8.8.8", zone.RESOLVER, "203.0.113.9"):
+                for transport in ("+notcp", "+tcp"):
+                    dug = self.workload("dig", "+short", "+tries=1", "+time=5", transport, f"@{server}", "a.test", "A")
+                    self.assertRegex(dug.out, r"^198\.1[89]\.", f"{server} {transport} {dug}")
+            refused = self.workload("dig", "+tries=1", "+time=5", "@8.8.8.8", "b.test", "A")
+            self.assertIn("NXDOMAIN", refused.out)
+            self.assertIn("EDE: 15", refused.out)
+            self.assertNotIn("b.test", self.asked())
+
+    def test_ipv6_alone(self):
+        with self.sidecar(["allow GET v6only.test/echo/**"]):
+            result = self.curl("-6", "https://v6only.test/echo/x")
+            self.assertExit(result, 0)
+
+    def test_processes_are_told_apart_where_they_are_seen(self):
+        rules = [("allow GET a.test/echo/**", {"by": "/usr/bin/curl"})]
+        with self.sidecar(rules):
+            self.assertExit(self.curl("https://a.test/echo/x"), 0)
+            other = self.workload("wget", "-q", "-O-", f"--ca-certificate={self.bundle}", "https://a.test/echo/x")
+            self.assertNotEqual(other.code, 0)
+            self.assertTrue([r for r in other.audit if r.get("verdict") == "allow" and (r.get("process") or {}).get("exe") == "/usr/bin/curl"], other.audit)
+
+    def test_rules_of_processes_nobody_sees_are_errors(self):
+        rules = [("allow GET a.test/echo/**", {"by": "/usr/bin/curl"})]
+        done = self.lab.run(self.sidecar_command(rules, ["--processes", "unseen"]), cwd=self.work)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("`by` and `under` could never be judged", done.stderr)
+        self.assertIn("policy.yaml:4:", done.stderr)
+
+
+REAL = "settings: { dns: real }"
+
+
+class TrueAddresses(SidecarTest):
+    def test_the_workload_sees_true_addresses(self):
+        with self.sidecar(harness.policy_text(RULES, REAL)):
+            self.assertEqual(self.workload("getent", "ahostsv4", "a.test").out.split()[0], "151.101.1.10")
+            self.assertExit(self.curl("https://a.test/echo/x"), 0)
+            self.assertIn(" 403 ", self.curl("-i", "-X", "POST", "https://a.test/echo/x").out.splitlines()[0])
+
+    def test_an_opaque_rule_passes_in_the_kernel(self):
+        with self.sidecar(harness.policy_text(RULES, REAL)):
+            self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
+            self.assertIn("151.101.1.50 . tcp . 5432", self.sets())
+            self.assertNotEqual(self.echo("db.test", 9443).code, 0)
+
+    def test_two_names_at_one_address(self):
+        rules = [f"allow {m} {scheme}{h}/echo/**" for m, h in (("GET", "a.test"), ("POST", "shared.test")) for scheme in ("", "http://")]
+        with self.sidecar(harness.policy_text(rules, REAL)):
+            for scheme in ("https", "http"):
+                for host, method in (("a.test", "GET"), ("shared.test", "POST")):
+                    self.workload("getent", "ahostsv4", host)
+                for host, method in (("a.test", "GET"), ("shared.test", "POST")):
+                    right = self.curl("-i", "-4", "-X", method, f"{scheme}://{host}/echo/x")
+                    self.assertIn(" 200 ", right.out.splitlines()[0], str(right))
+                    wrong = self.curl("-i", "-4", "-X", "POST" if method == "GET" else "GET", f"{scheme}://{host}/echo/x")
+                    self.assertIn(" 403 ", wrong.out.splitlines()[0], str(wrong))
+
+    def test_a_lease_that_ran_out_goes_through_the_proxy(self):
+        with self.sidecar(harness.policy_text(RULES, REAL)):
+            address = self.workload("getent", "ahostsv4", "db.test").out.split()[0]
+            self.assertIn("151.101.1.50 . tcp . 5432", self.sets())
+            self.assertEqual(self.echo(address, 5432, "first").out, "first\n")
+
+
+class Udp(SidecarTest):
+    UDP = r"""
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(5)
+try:
+    s.connect((sys.argv[1], int(sys.argv[2])))
+    s.send(b"ping")
+    print(s.recv(100).decode())
+except OSError as error:
+    print(type(error).__name__, error.errno)
+"""
+
+    def test_udp_rules_and_nothing_else(self):
+        with self.sidecar(harness.policy_text(["allow udp 151.101.1.50:7007", "allow udp db.test:7007"], REAL)):
+            self.assertEqual(self.workload(harness.PYTHON, "-c", self.UDP, "151.101.1.50", "7007").out, "ping\n")
+            for address, port in (("151.101.1.10", "7007"), ("151.101.1.50", "443"), ("151.101.1.50", "7008")):
+                out = self.workload(harness.PYTHON, "-c", self.UDP, address, port).out
+                self.assertRegex(out, r"^(ConnectionRefusedError|PermissionError) ", f"{address}:{port}")
+
+    def test_udp_that_nobody_could_judge_is_an_error(self):
+        for rules in ([("allow udp 151.101.1.50:7007", {"by": "/usr/bin/curl"})], ["allow udp 151.101.1.0/24:7007", "deny udp 151.101.1.50:7007"]):
+            done = self.lab.run(self.sidecar_command(rules, []), cwd=self.work)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, "UDP (is passed by the kernel|passes in the kernel)")
+
+
+class LifeCycle(SidecarTest):
+    def nothing_leaves(self, why):
+        for command in (["curl", "-sS", "-m", "3", "-k", "https://151.101.1.10/echo/x"], ["ping", "-c", "1", "-W", "1", "151.101.1.10"],
+                        ["dig", "+short", "+tries=1", "+time=1", "@8.8.8.8", "a.test"]):
+            done = self.workload(*command, timeout=20)
+            self.assertNotEqual((done.code, done.out.startswith("151.")), (0, True), f"{why}: {command} {done}")
+            if command[0] != "dig":
+                self.assertNotEqual(done.code, 0, f"{why}: {command} {done}")
+
+    def test_the_fence_outlives_the_sidecar(self):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            with self.sidecar(RULES) as sidecar:
+                self.assertExit(self.curl("https://a.test/echo/x"), 0)
+                sidecar.stop(number)
+                self.nothing_leaves(f"after signal {number}")
+            with self.sidecar(RULES):
+                self.assertExit(self.curl("https://a.test/echo/x"), 0)
+            self.nothing_leaves("after the second")
+
+    def test_a_second_sidecar_is_told_off(self):
+        with self.sidecar(RULES):
+            done = self.lab.run(self.sidecar_command(None, []), cwd=self.work, timeout=60 * harness.SLOW)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, "another|owned|held")
+            self.assertExit(self.curl("https://a.test/echo/x"), 0)
+
+    def test_without_the_right_to_fence_it_says_so(self):
+        done = self.lab.run(["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all", "--no-new-privs", *self.sidecar_command(RULES, [])],
+                            cwd=self.work)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("NET_ADMIN", done.stderr)
+
+    def test_dry_run_prints_what_nft_reads(self):
+        done = self.lab.run(self.sidecar_command(harness.policy_text(["allow tcp 151.101.1.0/24:5432-5440"]), ["--dry-run"]), cwd=self.work)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("table inet sluice", done.stdout)
+        rules = self.folder / "rules.nft"
+        rules.write_text(done.stdout)
+        checked = self.lab.run(["nft", "-c", "-f", rules])
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+
+class Narrowing(SidecarTest):
+    def reload(self, sidecar, rules):
+        before = sidecar.errors().count("policy reloaded")
+        self.policy.write_text(rules)
+        self.assertEventually(lambda: sidecar.errors().count("policy reloaded") > before, "the reload")
+
+    def check(self, settings):
+        rules = ["allow tcp db.test:5432", "allow tcp a.test:5432", "allow GET a.test/drip"]
+        with self.sidecar(harness.policy_text(rules, settings)) as sidecar, self.held("db.test", 5432) as revoked, self.held("a.test", 5432) as kept:
+            self.reload(sidecar, harness.policy_text(rules[1:], settings))
+            self.assertEqual(revoked.stdout.readline(), "cut\n")
+            kept.stdin.write("\n")
+            self.assertEqual(kept.stdout.readline(), "alive\n")
+            self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+            self.assertEqual(self.echo("a.test", 5432).out, "hello\n")
+
+    def test_what_the_proxy_carries_is_cut(self):
+        self.check("settings: { dns: synthetic }")
+
+    def test_what_the_kernel_carries_is_cut(self):
+        self.check(REAL)
+
+    def test_a_policy_that_does_not_load_changes_nothing(self):
+        with self.sidecar(RULES) as sidecar:
+            self.policy.write_text("version: 1\nrules:\n  - allow: gti a.test\n")
+            self.assertEventually(lambda: "policy not reloaded" in sidecar.errors(), "the error")
+            self.assertExit(self.curl("https://a.test/echo/x"), 0)
+
+
+if __name__ == "__main__":
+    harness.main()

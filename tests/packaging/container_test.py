@@ -1,0 +1,60 @@
+#!/usr/bin/python3
+"""The image's root, as packaging/container/root lays it out: the program runs in it with nothing else around, and has NET_ADMIN alone.
+
+Usage: container_test.py SOURCE_FOLDER SLUICE_BINARY
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, BINARY = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+
+
+class Image(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="sluice-image-")
+        self.root = pathlib.Path(self.folder.name) / "root"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def lay_out(self, *flags):
+        subprocess.run([ROOT / "packaging/container/root", BINARY, self.root, *flags], check=True, capture_output=True)
+
+    def test_the_program_runs_with_nothing_else_around(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can change its root")
+        self.lay_out("--no-capability")
+        (self.root / "etc/sluice/policy.yaml").write_text((ROOT / "packaging/kubernetes/example/policy.yaml").read_text())
+        done = subprocess.run(["chroot", "--userspec=65532:65532", self.root, "/usr/bin/sluice", "explain", "/etc/sluice/policy.yaml",
+                               "GET https://api.github.com/repos/a/b"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("allowed", done.stdout)
+
+    def test_it_holds_no_shell_and_little_else(self):
+        self.lay_out("--no-capability")
+        names = {p.name for p in self.root.rglob("*") if p.is_file()}
+        self.assertFalse(names & {"sh", "bash", "dash", "busybox"})
+        self.assertTrue({"sluice", "passwd", "ca-certificates.crt"} <= names, names)
+        self.assertLess(len(names), 40)
+
+    def test_the_capability_is_net_admin_alone(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can give a file a capability")
+        self.lay_out()
+        held = subprocess.run(["getcap", self.root / "usr/bin/sluice"], capture_output=True, text=True, check=True).stdout
+        self.assertTrue(held.strip().endswith("cap_net_admin=ep"), held)
+
+    def test_the_containerfile_ends_as_an_ordinary_user_on_nothing(self):
+        text = (ROOT / "packaging/container/Containerfile").read_text()
+        final = text.rsplit("FROM ", 1)[1]
+        self.assertTrue(final.startswith("scratch\n"), final)
+        self.assertIn("USER 65532:65532", final)
+        self.assertNotIn("RUN", final)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

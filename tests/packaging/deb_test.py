@@ -1,0 +1,112 @@
+#!/usr/bin/python3
+"""The Debian package: built twice it is the same file, installed into a root of its own it is what was built, and its units verify.
+
+Usage: deb_test.py SOURCE_FOLDER SLUICE_BINARY
+"""
+import filecmp
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, BINARY = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+
+
+def run(*command, **options):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True, **options).stdout
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="sluice-deb-")
+        base = pathlib.Path(cls.folder.name)
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+        for place in ("one", "two"):
+            run(ROOT / "packaging/debian/build", BINARY, base / place, env=environment)
+        cls.package = next((base / "one").glob("*.deb"))
+        cls.again = next((base / "two").glob("*.deb"))
+        cls.root = base / "root"
+        # dpkg itself unpacks it into a root that has nothing but a status file; dependencies are not there.
+        (cls.root / "var/lib/dpkg/info").mkdir(parents=True)
+        (cls.root / "var/lib/dpkg/updates").mkdir()
+        (cls.root / "var/lib/dpkg/status").touch()
+        (cls.root / "var/lib/dpkg/available").touch()
+        if os.geteuid() == 0:
+            run("dpkg", f"--root={cls.root}", "--force-depends", "--log=/dev/null", "--unpack", cls.package)
+        else:
+            run("dpkg-deb", "-x", cls.package, cls.root)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def field(self, name):
+        return run("dpkg-deb", "--field", self.package, name).strip()
+
+    def test_is_the_same_file_each_time(self):
+        self.assertTrue(filecmp.cmp(self.package, self.again, shallow=False))
+
+    def test_says_what_it_is(self):
+        version = run(BINARY, "--version").split()[1]
+        self.assertEqual(self.field("Package"), "sluice")
+        self.assertEqual(self.field("Version"), version)
+        self.assertRegex(self.field("Depends"), r"libssl3 \(>= 3")
+        self.assertRegex(self.field("Depends"), r"libc6 \(>= ")
+
+    def test_holds_the_program_pages_completions_and_units(self):
+        self.assertEqual(run(self.root / "usr/bin/sluice", "--version"), run(BINARY, "--version"))
+        for page in (ROOT / "packaging/man").glob("*.1"):
+            packed = gzip.decompress((self.root / "usr/share/man/man1" / (page.name + ".gz")).read_bytes())
+            self.assertEqual(packed, page.read_bytes())
+        for shell, place in (("bash", "usr/share/bash-completion/completions/sluice"), ("zsh", "usr/share/zsh/vendor-completions/_sluice"),
+                             ("fish", "usr/share/fish/vendor_completions.d/sluice.fish")):
+            self.assertEqual((self.root / place).read_text(), (ROOT / f"packaging/completions/sluice.{shell}").read_text())
+        self.assertEqual(sorted(p.name for p in (self.root / "lib/systemd/system").iterdir()),
+                         ["sluice-proxy.service", "sluice-sidecar@.service"])
+
+    def test_its_files_are_roots_and_nobody_elses_to_write(self):
+        for line in run("dpkg-deb", "--contents", self.package).splitlines():
+            mode, owner = line.split()[:2]
+            self.assertEqual(owner, "root/root", line)
+            self.assertNotEqual(mode[8], "w", line)
+            self.assertNotEqual(mode[5], "w", line)
+
+    def test_its_sums_are_right(self):
+        control = pathlib.Path(self.folder.name) / "control"
+        run("dpkg-deb", "--control", self.package, control)
+        sums = (control / "md5sums").read_text().splitlines()
+        self.assertGreater(len(sums), 10)
+        unpacked = pathlib.Path(self.folder.name) / "unpacked"
+        run("dpkg-deb", "-x", self.package, unpacked)
+        run("md5sum", "--check", "--quiet", control / "md5sums", cwd=unpacked)
+
+    def test_its_units_verify(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("no systemd-analyze on this machine")
+        for unit in (self.root / "lib/systemd/system").iterdir():
+            # The program where it is installed here, so that only what is wrong is told.
+            place = pathlib.Path(self.folder.name) / "units" / unit.name
+            place.parent.mkdir(exist_ok=True)
+            text = unit.read_text().replace("/usr/bin/sluice", str(self.root / "usr/bin/sluice"))
+            place.write_text(re.sub(r"^Documentation=.*\n", "", text, flags=re.M))
+            done = subprocess.run(["systemd-analyze", "verify", "--recursive-errors=no", place], capture_output=True, text=True)
+            told = [l for l in done.stderr.splitlines() if unit.name.split("@")[0].removesuffix(".service") in l]
+            self.assertEqual(told, [], done.stderr)
+
+    def test_its_unit_of_something_wrong_does_not_verify(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("no systemd-analyze on this machine")
+        place = pathlib.Path(self.folder.name) / "sluice-broken.service"
+        place.write_text("[Service]\nType=notify\nExecStart=/nowhere/sluice\nProtectSysten=strict\n")
+        done = subprocess.run(["systemd-analyze", "verify", "--recursive-errors=no", place], capture_output=True, text=True)
+        self.assertIn("sluice-broken", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,171 @@
+#!/usr/bin/python3
+"""The manifests of packaging/ against their schemas, and against what the program and each other say.
+
+Usage: manifests_test.py SOURCE_FOLDER [SLUICE_BINARY]
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import jsonschema
+import yaml
+
+ROOT = pathlib.Path(sys.argv[1])
+BINARY = sys.argv[2] if len(sys.argv) > 2 else None
+PACKAGING = ROOT / "packaging"
+SCHEMAS = json.loads((ROOT / "tests/packaging/schemas/manifests.json").read_text())
+
+
+def documents(path):
+    for number, document in enumerate(yaml.safe_load_all(path.read_text())):
+        if document is not None:
+            yield f"{path.relative_to(ROOT)}#{number}", document
+
+
+def validate(document, kind):
+    jsonschema.Draft7Validator({**SCHEMAS["kinds"][kind], "$defs": SCHEMAS["$defs"]}).validate(document)
+
+
+def manifests():
+    for path in sorted((PACKAGING / "kubernetes").rglob("*.yaml")):
+        if path.name != "policy.yaml":
+            yield from documents(path)
+
+
+def pod_spec(document):
+    spec = document.get("spec", {})
+    template = spec.get("template") or spec.get("podTemplate")
+    return template["spec"] if template else None
+
+
+def sidecars():
+    for where, document in manifests():
+        spec = pod_spec(document)
+        for container in (spec or {}).get("initContainers", []):
+            if container["name"] == "sluice":
+                yield where, document, spec, container
+
+
+class Manifests(unittest.TestCase):
+    def test_each_is_what_its_schema_says(self):
+        count = 0
+        for where, document in manifests():
+            with self.subTest(where):
+                validate(document, document["kind"])
+                count += 1
+        self.assertGreater(count, 10)
+        validate(yaml.safe_load((PACKAGING / "compose/compose.yaml").read_text()), "Compose")
+
+    def test_the_schema_refuses_what_is_wrong(self):
+        good = next(d for _, d in manifests() if d["kind"] == "Deployment")
+        for change in (lambda c: c.update(restartPolicy="Never"), lambda c: c["securityContext"].update(runAsUsr=1), lambda c: c.pop("name")):
+            bad = json.loads(json.dumps(good))
+            change(pod_spec(bad)["initContainers"][0])
+            with self.assertRaises(jsonschema.ValidationError):
+                validate(bad, "Deployment")
+
+    def test_every_sidecar_is_native_and_has_net_admin_alone(self):
+        found = list(sidecars())
+        self.assertGreaterEqual(len(found), 3)
+        for where, _, _, container in found:
+            with self.subTest(where):
+                self.assertEqual(container["restartPolicy"], "Always")
+                security = container["securityContext"]
+                self.assertEqual(security["capabilities"], {"drop": ["ALL"], "add": ["NET_ADMIN"]})
+                self.assertNotIn("privileged", security)
+                self.assertTrue(security["runAsNonRoot"] and security["readOnlyRootFilesystem"])
+
+    def test_probes_ask_where_health_is_served(self):
+        for where, _, _, container in sidecars():
+            address = next(a.split("=", 1)[1] for a in container["args"] if a.startswith("--health="))
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                with self.subTest(f"{where} {probe}"):
+                    self.assertEqual(container[probe]["exec"]["command"][:3], ["/usr/bin/sluice", "health", address])
+
+    def test_workloads_keep_restricted(self):
+        for where, document in manifests():
+            for container in (pod_spec(document) or {}).get("containers", []):
+                with self.subTest(f"{where} {container['name']}"):
+                    security = container["securityContext"]
+                    self.assertEqual(security["capabilities"], {"drop": ["ALL"]})
+                    self.assertIs(security["allowPrivilegeEscalation"], False)
+                    self.assertIs(security["runAsNonRoot"], True)
+                    self.assertEqual(security["seccompProfile"]["type"], "RuntimeDefault")
+                    ca = next(m for m in container["volumeMounts"] if m["name"] == "sluice-ca")
+                    self.assertIs(ca["readOnly"], True)
+                    self.assertNotIn("sluice-run", [m["name"] for m in container["volumeMounts"]], "the admin socket is not the workload's")
+
+    def test_mounts_have_volumes(self):
+        for where, document in manifests():
+            spec = pod_spec(document)
+            if spec is None or "volumes" not in spec:
+                continue
+            names = {v["name"] for v in spec["volumes"]}
+            for container in spec.get("initContainers", []) + spec.get("containers", []):
+                for mount in container.get("volumeMounts", []):
+                    with self.subTest(f"{where} {mount['name']}"):
+                        self.assertIn(mount["name"], names)
+
+    def test_one_sidecar_is_written_everywhere(self):
+        found = [json.dumps(container, sort_keys=True) for _, _, _, container in sidecars()]
+        self.assertEqual(len(set(found)), 1)
+
+    def test_the_network_policy_selects_what_is_fenced(self):
+        policies = [d for _, d in manifests() if d["kind"] == "NetworkPolicy"]
+        self.assertGreaterEqual(len(policies), 2)
+        for policy in policies:
+            self.assertEqual(policy["spec"]["podSelector"]["matchLabels"], {"sluice.dev/fenced": "true"})
+            self.assertEqual(policy["spec"]["policyTypes"], ["Ingress", "Egress"])
+            for rule in policy["spec"]["egress"]:
+                self.assertTrue(rule["to"] and rule["ports"], "an empty rule would let everything out")
+
+    def test_one_policy_is_written_everywhere(self):
+        text = (PACKAGING / "kubernetes/example/policy.yaml").read_text()
+        self.assertEqual((PACKAGING / "compose/policy.yaml").read_text(), text)
+        for where, document in manifests():
+            if document["kind"] == "ConfigMap":
+                self.assertEqual(document["data"]["policy.yaml"], text, where)
+
+    def test_kustomize_renders_what_is_valid(self):
+        if shutil.which("kubectl") is None:
+            self.skipTest("no kubectl on this machine")
+        done = subprocess.run(["kubectl", "kustomize", PACKAGING / "kubernetes/example"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rendered = [d for d in yaml.safe_load_all(done.stdout) if d]
+        for document in rendered:
+            validate(document, document["kind"])
+        deployment = next(d for d in rendered if d["kind"] == "Deployment")
+        self.assertEqual([c["name"] for c in pod_spec(deployment)["initContainers"]], ["sluice"])
+
+
+@unittest.skipIf(BINARY is None, "no binary was given")
+class AgainstTheProgram(unittest.TestCase):
+    def help(self, *command):
+        return subprocess.run([BINARY, *command, "--help"], capture_output=True, text=True, check=True).stdout
+
+    def test_every_flag_is_one(self):
+        listed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", self.help("sidecar")))
+        used = {a.split("=", 1)[0] for _, _, _, c in sidecars() for a in c["args"][1:]}
+        used |= {a.split("=", 1)[0] for a in yaml.safe_load((PACKAGING / "compose/compose.yaml").read_text())["services"]["sluice"]["command"][1:]}
+        unit = (PACKAGING / "systemd/sluice-sidecar@.service").read_text()
+        used |= set(re.findall(r"(?<=\s)--[a-z][a-z-]+", re.search(r"^ExecStart=(.*)$", unit, re.M).group(1)))
+        self.assertEqual(used - listed, set())
+        self.assertGreater(len(used), 4)
+
+    def test_the_policy_loads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "policy.yaml"
+            path.write_text((PACKAGING / "kubernetes/example/policy.yaml").read_text())
+            done = subprocess.run([BINARY, "explain", path, "GET https://api.github.com/repos/a/b"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            done = subprocess.run([BINARY, "explain", path, "POST https://api.github.com/repos/a/b"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

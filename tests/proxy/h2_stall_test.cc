@@ -1,0 +1,174 @@
+// Peers of HTTP/2 that never open a window: what waits for them is bounded, and a deadline ends it, whatever they send meanwhile.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "tests/proxy/h2_peer.h"
+
+namespace sluice::proxy::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint16_t kInitialWindow = 4;  // of SETTINGS
+constexpr size_t kLarge = size_t{16} << 20;
+constexpr milliseconds kStuck{300};
+
+EngineOptions Impatient() {
+  EngineOptions options;
+  options.workers = 1;
+  options.deadlines.write_stuck = kStuck;
+  options.deadlines.response_idle = kStuck;
+  return options;
+}
+
+struct StallBed {
+  StallBed(const std::string& alpn, std::function<void(Peer)> serve)
+      : origin(SharedAuthority().ServerContext("DNS:a.test", alpn), std::move(serve)),
+        bed(LoopbackRule(fmt::format("GET,PUT a.test:{}/**", origin.port())), Impatient()) {
+    bed.OfferAlpn({"h2"});
+  }
+  Peer Connect() { return bed.Connect("a.test", origin.port()); }
+  [[nodiscard]] FieldList Fields(const std::string& method, const std::string& path) const {
+    return {
+        {":method", method}, {":scheme", "https"}, {":authority", fmt::format("a.test:{}", origin.port())}, {":path", path}};
+  }
+  Origin origin;
+  Testbed bed;
+};
+
+/// A client that says in its SETTINGS that it takes nothing, and reads frames until one of this type comes for its stream.
+class DeafClient {
+ public:
+  explicit DeafClient(Peer peer) : peer_(std::move(peer)) {
+    peer_.Write(std::string(kH2Preface) + SettingsFrame({{kInitialWindow, 0}}));
+  }
+  void Write(const std::string& frames) { peer_.Write(frames); }
+  /// False: the connection ended first.
+  bool Until(int type, uint32_t stream) {
+    for (;;) {
+      for (const SeenFrame& frame : TakeFrames(&bytes_)) {
+        if (frame.type == kData) data_ += frame.payload.size();
+        if (frame.type == type && frame.stream == stream) return true;
+      }
+      const std::string more = peer_.ReadSome();
+      if (more.empty()) return false;
+      bytes_ += more;
+    }
+  }
+  /// Whether one is among what comes within this time.
+  bool Saw(int type, uint32_t stream, milliseconds within) {
+    pollfd ready{peer_.fd(), POLLIN, 0};
+    if (poll(&ready, 1, static_cast<int>(within.count())) != 1) return false;
+    bytes_ += peer_.ReadSome();
+    const auto frames = TakeFrames(&bytes_);
+    return std::ranges::any_of(frames, [&](const SeenFrame& frame) { return frame.type == type && frame.stream == stream; });
+  }
+  [[nodiscard]] size_t data() const { return data_; }
+
+ private:
+  Peer peer_;
+  std::string bytes_;
+  size_t data_ = 0;
+};
+
+TEST(H2Stall, AClientThatTakesNothingLosesItsStreamInTime) {
+  for (const size_t size : {size_t{10}, kLarge}) {
+    SCOPED_TRACE(size);
+    std::atomic<size_t> taken{0};
+    StallBed b("", [&](Peer peer) {
+      peer.ReadUntil("\r\n\r\n");
+      peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", size));
+      const std::string piece(std::min<size_t>(size, 1 << 16), 'x');
+      for (size_t sent = 0; sent < size && peer.Write(piece); sent += piece.size()) taken += piece.size();
+      peer.ReadToEnd();
+    });
+    DeafClient client(b.Connect());
+    const auto before = std::chrono::steady_clock::now();
+    client.Write(HeadersFrame(1, b.Fields("GET", "/large")));
+    ASSERT_TRUE(client.Until(kHeaders, 1));
+    ASSERT_TRUE(client.Until(kRstStream, 1));
+    EXPECT_GE(std::chrono::steady_clock::now() - before, kStuck);
+    EXPECT_EQ(client.data(), 0u);
+    // The kernel's own buffers of loopback sockets are some megabytes.
+    EXPECT_LT(taken.load(), kLarge);
+    const auto exchanges = b.bed.sink().exchanges(1);
+    ASSERT_EQ(exchanges.size(), 1u);
+    EXPECT_EQ(exchanges[0].bytes_down, 0u);
+    EXPECT_EQ(exchanges[0].error, "a response of which the client took nothing for too long");
+    // The connection lives: the next stream has its answer's head.
+    client.Write(HeadersFrame(3, b.Fields("DELETE", "/denied")));
+    EXPECT_TRUE(client.Until(kHeaders, 3));
+  }
+}
+
+TEST(H2Stall, AClientThatSendsMeanwhileGainsNoTime) {
+  StallBed b("", [](Peer peer) {
+    peer.ReadUntil("\r\n\r\n");
+    const std::string body(1 << 20, 'x');
+    peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.size()));
+    peer.Write(body);
+    peer.ReadToEnd();
+  });
+  DeafClient client(b.Connect());
+  const auto before = std::chrono::steady_clock::now();
+  client.Write(HeadersFrame(1, b.Fields("PUT", "/drip"), kEndHeaders));
+  bool reset = false;
+  // In steps much shorter than the deadline, and for much longer.
+  for (int i = 0; i < 300 && !reset; ++i) {
+    client.Write(Frame(kData, 0, 1, "x"));
+    reset = client.Saw(kRstStream, 1, kStuck / 10);
+  }
+  EXPECT_TRUE(reset);
+  EXPECT_GE(std::chrono::steady_clock::now() - before, kStuck);
+}
+
+/// An origin that takes a request's head and never a byte of its body.
+void DeafOrigin(Peer peer) {
+  peer.Write(SettingsFrame({{kInitialWindow, 0}}));
+  std::string bytes = peer.ReadExactly(kH2Preface.size());
+  bytes.clear();
+  for (;;) {
+    for (const SeenFrame& frame : TakeFrames(&bytes))
+      if (frame.type == kSettings && (frame.flags & kAck) == 0) peer.Write(Frame(kSettings, kAck, 0, ""));
+    const std::string more = peer.ReadSome();
+    if (more.empty()) return;
+    bytes += more;
+  }
+}
+
+TEST(H2Stall, AnUpstreamThatTakesNothingIsGivenUpInTime) {
+  StallBed b("h2", DeafOrigin);
+  H2Client client(b.Connect());
+  const auto before = std::chrono::steady_clock::now();
+  const int32_t id = client.Start(b.Fields("PUT", "/upload"), H2Client::Body::kOpen);
+  client.Say(id, std::string(kLarge, 'x'), true);
+  ASSERT_TRUE(client.Until([&] { return client.messages[id].closed || !client.messages[id].head.empty(); }));
+  EXPECT_GE(std::chrono::steady_clock::now() - before, kStuck);
+  EXPECT_EQ(client.messages[id].status(), "504");
+  // What fits into the windows on the way, and no more, was taken from the client.
+  EXPECT_GT(client.Unsent(id), kLarge - (size_t{4} << 20));
+  const auto exchanges = b.bed.sink().exchanges(1);
+  ASSERT_EQ(exchanges.size(), 1u);
+  EXPECT_FALSE(exchanges[0].error.empty());
+}
+
+TEST(H2Stall, TheSameOfAClientOfHttp11) {
+  StallBed b("h2", DeafOrigin);
+  b.bed.OfferAlpn({"http/1.1"});
+  Peer client = b.bed.Connect("a.test", b.origin.port());
+  // More than waits on the way, and no more than the sockets hold.
+  constexpr size_t kBody = 256 << 10;
+  client.Write(fmt::format("PUT /upload HTTP/1.1\r\nHost: a.test:{}\r\nContent-Length: {}\r\n\r\n", b.origin.port(), kBody));
+  client.Write(std::string(kBody, 'x'));
+  const auto answer = client.ReadMessage();
+  EXPECT_TRUE(answer.FirstLine().starts_with("HTTP/1.1 504 ")) << answer.FirstLine();
+}
+
+}  // namespace
+}  // namespace sluice::proxy::testing
