@@ -1,8 +1,10 @@
 #pragma once
 
-// Whole small files, read and written by the command-line program.
+// Whole small files, read and taken apart by the command-line program.
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -12,5 +14,7 @@ namespace sluice::app {
 [[nodiscard]] Result<std::string> ReadFile(const std::string& path, size_t limit = 16u << 20);
 /// Absolute and lexically normal, without asking the file system.
 [[nodiscard]] std::string Absolute(const std::string& path);
+/// Without their ends; a last line without one counts too.
+[[nodiscard]] std::vector<std::string> SplitLines(std::string_view text);
 
 }  // namespace sluice::app

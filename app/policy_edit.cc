@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "app/file.h"
 #include "policy/document.h"
 #include "policy/format.h"
 #include "policy/import/json.h"
@@ -81,16 +82,6 @@ Result<std::string> IdText(const Node& node) {
   if (node.kind != Node::Kind::kScalar || node.style == Node::Style::kPlain || node.text.empty())
     return Fail(Code::kInvalid, "an id is a text");
   return node.text;
-}
-
-std::vector<std::string> Lines(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
 }
 
 enum class LineKind : uint8_t { kBlank, kComment, kOther };
@@ -210,7 +201,7 @@ Result<std::string> EditPolicy(std::string_view text, const std::string& name, c
   if (!canonical) return std::unexpected(canonical.error());
   const auto root = policy::ParseYaml(*canonical, name);
   if (!root) return std::unexpected(root.error());
-  const std::vector<std::string> lines = Lines(*canonical);
+  const std::vector<std::string> lines = SplitLines(*canonical);
   const Node* rules = Get(*root, "rules");
   if (rules != nullptr && rules->items.size() != ids->size())
     return Fail(Code::kInternal, "the policy's rules could not be counted");

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "app/file.h"
 #include "base/log.h"
 #include "policy/io/load.h"
 #include "policy/io/preset_store.h"
@@ -42,16 +43,6 @@ struct Shown {
   std::vector<ShownRule> rules{};
 };
 
-std::vector<std::string> SourceLines(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
-
 ShownRule ShowRule(const Preset& preset, size_t index, const std::vector<std::string>& source,
                    const policy::PresetValues& values) {
   ShownRule rule;
@@ -84,7 +75,7 @@ Result<Shown> Find(const PresetShowOptions& options) {
     values = std::move(*bound);
   }
   Shown shown{std::move(*preset)};
-  const std::vector<std::string> source = SourceLines((*found)->text);
+  const std::vector<std::string> source = SplitLines((*found)->text);
   for (size_t i = 0; i < shown.preset.rules.size(); ++i) shown.rules.push_back(ShowRule(shown.preset, i, source, values));
   return shown;
 }
@@ -117,7 +108,7 @@ void PrintShown(const Shown& shown, bool filled) {
     for (const std::string& line : rule.lines) fmt::print("{}{}\n", filled && !rule.without.empty() ? "  #" : "", line);
   }
   fmt::print("\nnotes\n");
-  for (const std::string& line : SourceLines(preset.notes)) fmt::print("  {}\n", line);
+  for (const std::string& line : SplitLines(preset.notes)) fmt::print("  {}\n", line);
   const std::string needed = Needed(preset);
   fmt::print("\nuse it\n  presets:\n    - {}{}\n", preset.Id(), needed.empty() ? "" : fmt::format(": {{ {} }}", needed));
 }

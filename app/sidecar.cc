@@ -211,9 +211,7 @@ int PrintRules(const Start& start, const SidecarOptions& options) {
   return kExitOk;
 }
 
-void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const SidecarServer& server,
-              const supervisor::Fence& fence) {
-  (void)server;
+void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const supervisor::Fence& fence) {
   for (const std::string& weakness : fence.Weaknesses()) LogWarn("{}", weakness);
   if (options.quiet) return;
   LogInfo("ready  policy {}  {} rule{}  fence {}  dns {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
@@ -253,7 +251,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
           (*admin)->api().OwnPolicyLoaded(policy.Get());
         });
   if (!watcher) return std::unexpected(watcher.error());
-  Announce(options, *start.snapshot, **server, (*server)->fence());
+  Announce(options, *start.snapshot, (*server)->fence());
   NotifyService("READY=1");
   (void)WaitForEnd(std::nullopt);
   NotifyService("STOPPING=1");

@@ -103,8 +103,6 @@ class SidecarServer final : public SidecarControl {
   std::string fence_fault_;  ///< empty: the rules are in force as planned
   CanaryProbe canary_;
   std::optional<CanaryReport> seen_;
-  uint64_t captured_before_ = 0;
-  bool was_captured_ = false;  ///< the listener saw the canary's last connection
   std::string canary_fault_ = "not looked yet";
   std::condition_variable wake_;
   bool ending_ = false;
