@@ -379,15 +379,35 @@ World Batches() {
   w.methods = {"GET", "HEAD", "POST", "PUT", "DELETE"};
   w.targets = {};
   for (const std::string repo : {"/o/r", "/o/R.git", "/o/r.git.git", "/x", "/o/r/info/lfs/x"})
-    for (const std::string end : {"/info/lfs/objects/batch", "/info/lfs/objects/batch?", "/info/lfs/objects/batch/",
-                                  "/info/lfs/objects/ab", "/info/lfs/objects/ab?z", "/info/lfs/objects/ab/", "/info/lfs/objects/ab/verify",
-                                  "/info/lfs/objects/verify", "/info/lfs/objects/", "/info/lfs/objects/info/refs",
-                                  "/info/lfs/objects/git-upload-pack", "/info/lfs/objects/git-receive-pack", "/info/lfs/verify",
-                                  "/info/lfs/locks", "/info/lfs/locks?z", "/info/lfs/locks/", "/info/lfs/locks/1/unlock",
-                                  "/info/lfs/locks/info/refs", "/info/lfs/x", "/info/lfs/", "/info/lfs/info/lfs/objects/ab",
-                                  "/info/lfs/x/info/lfs/", "/info/lfs/x/info/lfs", "/info/lfs/x/info/refs?service=git-upload-pack",
-                                  "/info/refs?service=git-upload-pack", "/info/refs?service=git-receive-pack", "/git-upload-pack",
-                                  "/git-receive-pack", "/info/lfs/git-receive-pack"})
+    for (const std::string end : {"/info/lfs/objects/batch",
+                                  "/info/lfs/objects/batch?",
+                                  "/info/lfs/objects/batch/",
+                                  "/info/lfs/objects/ab",
+                                  "/info/lfs/objects/ab?z",
+                                  "/info/lfs/objects/ab/",
+                                  "/info/lfs/objects/ab/verify",
+                                  "/info/lfs/objects/verify",
+                                  "/info/lfs/objects/",
+                                  "/info/lfs/objects/info/refs",
+                                  "/info/lfs/objects/git-upload-pack",
+                                  "/info/lfs/objects/git-receive-pack",
+                                  "/info/lfs/verify",
+                                  "/info/lfs/locks",
+                                  "/info/lfs/locks?z",
+                                  "/info/lfs/locks/",
+                                  "/info/lfs/locks/1/unlock",
+                                  "/info/lfs/locks/info/refs",
+                                  "/info/lfs/x",
+                                  "/info/lfs/",
+                                  "/info/lfs/info/lfs/objects/ab",
+                                  "/info/lfs/x/info/lfs/",
+                                  "/info/lfs/x/info/lfs",
+                                  "/info/lfs/x/info/refs?service=git-upload-pack",
+                                  "/info/refs?service=git-upload-pack",
+                                  "/info/refs?service=git-receive-pack",
+                                  "/git-upload-pack",
+                                  "/git-receive-pack",
+                                  "/info/lfs/git-receive-pack"})
       w.targets.push_back(repo + end);
   w.header_sets = {{},
                    {{"content-type", "application/vnd.git-lfs+json"}},
@@ -407,11 +427,61 @@ World Batches() {
   return w;
 }
 
+// Batch calls of git LFS that are GraphQL requests and calls besides.
+World Joined() {
+  World w{.name = "joined",
+          .pairs = 400,
+          .verbs = {"POST", "http", "git fetch-pack", "git receive-pack", "git receive-pack", "graphql query", "graphql mutation",
+                    "jsonrpc a", "jsonrpc *", "mcp tools/call", "tls"},
+          .hosts = {"a.t"}};
+  w.lfs = true;
+  w.paths = {"", "/o/r", "/o/*", "/**"};
+  w.tool = {"", "s"};
+  w.json = {"", "", "/operation=download", "/operation=up*", "/x=1"};
+  w.names = {"a.t"};
+  w.methods = {"GET", "POST"};
+  w.targets = {"/o/r/info/lfs/objects/batch", "/o/x/info/lfs/objects/batch?", "/o/r", "/o/r/git-receive-pack"};
+  w.header_sets = {{}, {{"content-type", "application/vnd.git-lfs+json"}}, {{"content-type", "application/json"}}};
+  using Kind = WitnessBody::Kind;
+  const auto leaves_of = [](const char* operation) {
+    std::vector<policy::JsonLeaves> sets{{}, Leaf("/x", "1", policy::JsonLeaf::Type::kString)};
+    for (auto& leaves : sets)
+      if (*operation != '\0') leaves.push_back({"/operation", policy::JsonLeaf::Type::kString, operation});
+    return sets;
+  };
+  const auto each = [&](auto f) {
+    for (const char* operation : {"", "upward", "z"})
+      for (const auto& leaves : leaves_of(operation)) f(std::optional<policy::LfsOperation>(), leaves);
+    for (const auto& leaves : leaves_of("download")) f(std::optional(policy::LfsOperation::kDownload), leaves);
+    for (const auto& leaves : leaves_of("upload")) f(std::optional(policy::LfsOperation::kUpload), leaves);
+    // Without objects it is no batch call.
+    for (const auto& leaves : leaves_of("download")) f(std::optional<policy::LfsOperation>(), leaves);
+  };
+  each([&](const auto& lfs, const auto& leaves) {
+    w.bodies.push_back({.kind = lfs ? Kind::kLfs : Kind::kJson, .lfs = lfs, .json = leaves});
+    for (const auto kind : {policy::GraphqlKind::kQuery, policy::GraphqlKind::kMutation})
+      w.bodies.push_back({.kind = Kind::kGraphql, .graphql = {kind, "", "a"}, .lfs = lfs, .json = leaves});
+    for (const std::string method : {"a", "b", "tools/call"}) {
+      WitnessBody body{.kind = Kind::kRpc, .rpc = {method, std::nullopt, leaves}, .lfs = lfs, .json = leaves};
+      if (method == "tools/call") body.rpc.tool = "s";
+      w.bodies.push_back(std::move(body));
+    }
+  });
+  return w;
+}
+
 World Travels() {
-  World w{.name = "travels", .pairs = 4'000, .verbs = {"GET", "POST", "http", "http", "tls"}, .hosts = {"a.t", "b.t", "*.t"}};
+  World w{.name = "travels",
+          .pairs = 4'000,
+          .verbs = {"GET", "POST", "http", "http", "http://GET", "tls", "tls", "tcp"},
+          .hosts = {"a.t", "b.t", "*.t"}};
   w.paths = {"", "/v", "/v/*"};
   w.ip = {"", "", "", "1.0.0.0/8"};
+  w.ports = {"", "443"};
+  w.port_list = {443, 8443};
+  w.audit_in = 6;
   w.ways = true;
+  w.both_schemes = true;
   w.names = {"a.t", "b.t", "c.t"};
   w.addresses = {"1.1.1.1", "2.2.2.2"};
   w.methods = {"GET", "POST", "PUT"};
@@ -552,8 +622,8 @@ void AddTuples(World* world) {
 }
 
 std::vector<World> MakeWorlds() {
-  std::vector<World> worlds{Hosts(), Paths(),     Readings(), Queries(), Addresses(), Processes(),
-                            Git(),   Overrides(), Graphql(),  Calls(),   Pushes(),    Batches(),   Travels()};
+  std::vector<World> worlds{Hosts(),     Paths(),   Readings(), Queries(), Addresses(), Processes(), Git(),
+                            Overrides(), Graphql(), Calls(),    Pushes(),  Batches(),   Joined(),    Travels()};
   for (World& world : worlds) AddTuples(&world);
   return worlds;
 }
@@ -638,6 +708,8 @@ namespace {
 
 SmallPolicy Edited(const World& world, SmallPolicy policy, const Draw& draw) {
   if (world.ways && draw(8) == 0) policy.via = policy.via.empty() ? "pc" : "";
+  if (world.audit_in != 0 && draw(world.audit_in) == 0)
+    policy.mode = policy.mode == policy::Mode::kAudit ? policy::Mode::kEnforce : policy::Mode::kAudit;
   const size_t edits = 1 + draw(2);
   for (size_t i = 0; i < edits; ++i) {
     const size_t what = draw(4);
@@ -715,8 +787,11 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
   for (const Witness& tuple : world.tuples) {
     WayTexts& way = ways.emplace_back();
     if (tuple.layer != Layer::kHttp) continue;
-    const policy::ConnectQuery connection{
-        .host = tuple.host, .address = tuple.address, .port = tuple.port, .transport = policy::Transport::kTcp, .now = tuple.time};
+    const policy::ConnectQuery connection{.host = tuple.host,
+                                          .address = tuple.address,
+                                          .port = tuple.port,
+                                          .transport = policy::Transport::kTcp,
+                                          .now = tuple.time};
     const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
     if (!connect.allowed()) continue;
     // Cleartext where only TLS may pass is looked into.

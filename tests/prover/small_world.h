@@ -20,7 +20,7 @@ using Draw = std::function<size_t(size_t)>;
 
 struct World {
   std::string name;
-  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 201,100 in all
+  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 201,500 in all
   std::vector<std::string> verbs;  ///< "GET", "tls", "http://GET": a scheme may stand before a method
   std::vector<std::string> hosts;
   std::vector<std::string> ports{""};
