@@ -31,6 +31,8 @@ constexpr const char* kSource = "the admin API";
 constexpr const char* kApiName = "policy";
 constexpr std::string_view kRulesPath = "/v1/policy/rules/";
 constexpr std::string_view kNamesPath = "/v1/dns/";
+constexpr size_t kShownEntries = 100;  // of the resolver's cache
+constexpr size_t kMaxShownEntries = 1000;
 constexpr size_t kShownElements = 1000;
 constexpr size_t kMaxShownElements = 20'000;
 constexpr uint64_t kProofSteps = 4'000'000;  // some seconds; more is "unknown", which never passes
@@ -105,6 +107,27 @@ json ElementJson(const supervisor::Fence::Held& held) {
           {"protocol", held.element.protocol == nft::Protocol::kUdp ? "udp" : "tcp"},
           {"port", held.element.port},
           {"left_ms", held.left.count()}};
+}
+
+json EntryJson(const dns::CachedEntry& entry) {
+  json addresses = json::array();
+  for (const IpAddress& address : entry.addresses) addresses.push_back(address.ToString());
+  json out = {{"name", entry.name},       {"types", entry.types},
+              {"status", entry.status},   {"addresses", std::move(addresses)},
+              {"aliases", entry.aliases}, {"left_seconds", entry.left.count()}};
+  if (entry.leases) out["leases"] = {{"generation", entry.leases->generation}, {"left_seconds", entry.leases->left.count()}};
+  return out;
+}
+
+Result<size_t> ReadLimit(const AdminRequest& request, size_t usual, size_t most) {
+  const std::string* text = request.Parameter("limit");
+  if (text == nullptr) return usual;
+  size_t limit = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, limit);
+  if (error != std::errc{} || stop != end || limit > most)
+    return Fail(Code::kInvalid, fmt::format("`limit` is a number up to {}", most));
+  return limit;
 }
 
 // A text of the given keys from a JSON object; others are refused.
@@ -185,9 +208,9 @@ AdminResponse AdminApi::Route(const AdminRequest& request) {
   if (path == "/v1/policy" || path == "/v1/policy/rules" || path.starts_with(kRulesPath)) return RoutePolicy(request);
   if (path == "/v1/explain") return request.method == "POST" ? Explain(request) : WrongMethod("POST");
   if (path == "/v1/sets") return looks ? Sets(request) : WrongMethod("GET, HEAD");
-  if (path == "/v1/dns") return looks ? Names("") : WrongMethod("GET, HEAD");
+  if (path == "/v1/dns") return looks ? Names(request) : WrongMethod("GET, HEAD");
   if (path.starts_with(kNamesPath))
-    return looks ? Names(std::string_view(path).substr(kNamesPath.size())) : WrongMethod("GET, HEAD");
+    return looks ? NamesOf(std::string_view(path).substr(kNamesPath.size())) : WrongMethod("GET, HEAD");
   if (path == "/v1/status") return looks ? Status() : WrongMethod("GET, HEAD");
   if (path == "/v1/decisions") return WrongMethod("GET");  // what streams is the server's
   return Problem(404, "not_found", "there is no such address", {}, "docs/admin-api.md lists them; /v1/status is one");
@@ -457,26 +480,31 @@ AdminResponse AdminApi::Explain(const AdminRequest& request) const {
 }
 
 AdminResponse AdminApi::Sets(const AdminRequest& request) const {
-  size_t limit = kShownElements;
-  if (const std::string* text = request.Parameter("limit")) {
-    const char* end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, limit);
-    if (error != std::errc{} || stop != end || limit > kMaxShownElements)
-      return Problem(400, "bad_request", fmt::format("`limit` is a number up to {}", kMaxShownElements));
-  }
+  const auto limit = ReadLimit(request, kShownElements, kMaxShownElements);
+  if (!limit) return BadRequest(limit.error());
   const auto held = control_.fence().Elements();
   if (!held) return Problem(500, "internal", held.error().message);
   json elements = json::array();
-  for (size_t i = 0; i < std::min(limit, held->size()); ++i) elements.push_back(ElementJson((*held)[i]));
+  for (size_t i = 0; i < std::min(*limit, held->size()); ++i) elements.push_back(ElementJson((*held)[i]));
   return Json({{"count", held->size()}, {"elements", std::move(elements)}});
 }
 
-AdminResponse AdminApi::Names(std::string_view address) const {
-  if (!address.empty()) {
-    const auto parsed = IpAddress::Parse(std::string(address));
-    if (!parsed) return Problem(400, "bad_request", "after /v1/dns/ comes an address");
-    return Json({{"address", parsed->ToString()}, {"names", control_.NamesOf(*parsed)}});
-  }
+AdminResponse AdminApi::NamesOf(std::string_view address) const {
+  const auto parsed = IpAddress::Parse(std::string(address));
+  if (!parsed) return Problem(400, "bad_request", "after /v1/dns/ comes an address");
+  return Json({{"address", parsed->ToString()}, {"names", control_.NamesOf(*parsed)}});
+}
+
+AdminResponse AdminApi::Names(const AdminRequest& request) const {
+  const auto limit = ReadLimit(request, kShownEntries, kMaxShownEntries);
+  if (!limit) return BadRequest(limit.error());
+  const std::string* after = request.Parameter("after");
+  const auto cached = control_.ResolverCache(after != nullptr ? *after : std::string(), *limit);
+  if (!cached) return Problem(503, "busy", cached.error().message);
+  json entries = json::array();
+  for (const dns::CachedEntry& entry : cached->entries) entries.push_back(EntryJson(entry));
+  json page = {{"count", cached->count}, {"entries", std::move(entries)}};
+  if (cached->more && !cached->entries.empty()) page["next"] = cached->entries.back().Key();
   const auto held = control_.fence().Elements();
   if (!held) return Problem(500, "internal", held.error().message);
   json leases = json::array();
@@ -484,7 +512,10 @@ AdminResponse AdminApi::Names(std::string_view address) const {
     leases.push_back(ElementJson((*held)[i]));
     leases.back()["names"] = control_.NamesOf((*held)[i].element.address);
   }
-  return Json({{"told_addresses", control_.ToldAddresses()}, {"lease_count", held->size()}, {"leases", std::move(leases)}});
+  return Json({{"told_addresses", control_.ToldAddresses()},
+               {"cache", std::move(page)},
+               {"lease_count", held->size()},
+               {"leases", std::move(leases)}});
 }
 
 AdminResponse AdminApi::Status() const {

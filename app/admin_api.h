@@ -70,7 +70,8 @@ class AdminApi {
   [[nodiscard]] AdminResponse Edit(const AdminRequest& request, const std::string& rule_id);
   [[nodiscard]] AdminResponse Explain(const AdminRequest& request) const;
   [[nodiscard]] AdminResponse Sets(const AdminRequest& request) const;
-  [[nodiscard]] AdminResponse Names(std::string_view address) const;
+  [[nodiscard]] AdminResponse NamesOf(std::string_view address) const;
+  [[nodiscard]] AdminResponse Names(const AdminRequest& request) const;
   [[nodiscard]] AdminResponse Status() const;
   [[nodiscard]] std::vector<ReadinessCheck> Checks() const;
   [[nodiscard]] Result<PolicyText> TextInForce();

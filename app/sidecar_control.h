@@ -10,6 +10,7 @@
 
 #include "base/ip.h"
 #include "base/result.h"
+#include "dns/cached_entry.h"
 #include "policy/snapshot.h"
 #include "supervisor/io/fence.h"
 
@@ -56,6 +57,9 @@ class SidecarControl {
   /// The names that lookups were told this address for, newest first, and how many addresses are remembered.
   [[nodiscard]] virtual std::vector<std::string> NamesOf(const IpAddress& address) const = 0;
   [[nodiscard]] virtual size_t ToldAddresses() const = 0;
+  /// What the workload's resolver has cached, in the order of its keys: at most `limit` entries beyond `after`. Waits for the
+  /// resolver's thread; kTimeout after a second.
+  [[nodiscard]] virtual Result<dns::CachePage> ResolverCache(const std::string& after, size_t limit) = 0;
   [[nodiscard]] virtual std::chrono::seconds Uptime() const = 0;
 };
 

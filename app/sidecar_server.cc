@@ -19,6 +19,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::chrono::seconds kLookAgain{5};
+constexpr std::chrono::seconds kCacheWait{1};
 constexpr int kLooks = 3;  // before a start fails
 
 std::unexpected<Error> RefuseRule(const policy::Snapshot& snapshot, policy::RuleRef ref, std::string_view why) {
@@ -106,6 +107,8 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
     }
     const std::lock_guard lock(self.acts_);
     self.fence_fault_ = change.restored ? "" : change.what;
+    // Elements may have gone with what was changed.
+    for (const auto& resolver : self.resolvers_) resolver->ForgetLeases();
   };
   if (auto watching = self.fence_->Watch(told); !watching) return std::unexpected(watching.error());
   return server;
@@ -120,7 +123,13 @@ SidecarServer::~SidecarServer() {
   if (tender_.joinable()) tender_.join();
   BeginDrain();
   if (auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence)); !shut) LogError("fence: {}", shut.error().message);
-  if (engine_) OnResolverThread([this] { resolvers_.clear(); });
+  // The fence's watcher may be at them.
+  if (engine_) {
+    OnResolverThread([this] {
+      const std::lock_guard lock(acts_);
+      resolvers_.clear();
+    });
+  }
   engine_.reset();
   fence_->Release();
 }
@@ -317,6 +326,19 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
 std::vector<std::string> SidecarServer::NamesOf(const IpAddress& address) const {
   if (auto name = pool_.NameOf(address)) return {*std::move(name)};
   return history_->NamesOf(address, SystemClock().Steady());
+}
+
+Result<dns::CachePage> SidecarServer::ResolverCache(const std::string& after, size_t limit) {
+  // Shared with the resolver's thread, which may come to it after nobody waits any more.
+  const auto page = std::make_shared<std::promise<dns::CachePage>>();
+  auto got = page->get_future();
+  boost::asio::post(engine_->ResolverContext(), [this, page, after, limit] {
+    dns::CachePage cached = engine_->ResolverClient().Cached(after, limit);
+    for (const auto& resolver : resolvers_) resolver->NoteLeases(&cached.entries);
+    page->set_value(std::move(cached));
+  });
+  if (got.wait_for(kCacheWait) != std::future_status::ready) return Fail(Code::kTimeout, "the resolver is busy; ask again");
+  return got.get();
 }
 
 std::chrono::seconds SidecarServer::Uptime() const {

@@ -69,6 +69,7 @@ class SidecarServer final : public SidecarControl {
   [[nodiscard]] size_t OpenConnections() const override { return engine_->Open(); }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override;
   [[nodiscard]] size_t ToldAddresses() const override { return history_->size() + pool_.size(); }
+  [[nodiscard]] Result<dns::CachePage> ResolverCache(const std::string& after, size_t limit) override;
   [[nodiscard]] std::chrono::seconds Uptime() const override;
 
  private:

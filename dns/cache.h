@@ -30,6 +30,12 @@ class TtlCache {
     return &found->second->value;
   }
 
+  /// The same without counting as a use.
+  [[nodiscard]] const V* Peek(std::string_view key, SteadyTime now) const {
+    const auto found = index_.find(key);
+    return found != index_.end() && found->second->expires > now ? &found->second->value : nullptr;
+  }
+
   void Put(std::string_view key, V value, SteadyTime expires) {
     const auto found = index_.find(key);
     if (found != index_.end()) Erase(found);
@@ -45,6 +51,13 @@ class TtlCache {
       const auto entry = it++;
       if (gone(std::as_const(entry->value))) Erase(entry->at);
     }
+  }
+
+  /// Calls `see(key, value, expires)` with each live entry, the one used last first.
+  template <class F>
+  void ForEach(SteadyTime now, F see) const {
+    for (const Entry& entry : entries_)
+      if (entry.expires > now) see(std::string_view(entry.key), entry.value, entry.expires);
   }
 
   [[nodiscard]] size_t size() const { return entries_.size(); }

@@ -43,6 +43,7 @@ class Client final : public UpstreamClient {
     core_->Query(canonical_name, type, std::move(done));
   }
   void ForgetAbsence() override { core_->ForgetAbsence(); }
+  CachePage Cached(std::string_view after, size_t limit) const override { return core_->Cached(after, limit); }
 
  private:
   static asio::awaitable<Result<Addresses>> ResolveWith(std::shared_ptr<UpstreamCore> core, std::string name) {

@@ -34,17 +34,6 @@ constexpr milliseconds kOtherFamilyGrace{50};  ///< "resolution delay" of RFC 83
 
 const Error kShutDown{Code::kIo, "the resolver was shut down", 0, std::nullopt};
 
-// What tells a question from all others, at little cost.
-std::string QueryKey(const std::string& name, Type type) {
-  const auto number = static_cast<uint16_t>(type);
-  std::string key;
-  key.reserve(name.size() + 2);
-  key += static_cast<char>(number >> 8);
-  key += static_cast<char>(number & 0xff);
-  key += name;
-  return key;
-}
-
 LookupPtr FailedLookup(Error error) { return std::make_shared<Lookup>(Lookup{Lookup::Status::kFailed, {}, std::move(error)}); }
 
 struct Kept {
@@ -133,6 +122,16 @@ std::optional<AddressAnswer> ReadFamily(const std::shared_ptr<Pending<Answer>>& 
 }
 
 }  // namespace
+
+std::string QueryKey(const std::string& name, Type type) {
+  const auto number = static_cast<uint16_t>(type);
+  std::string key;
+  key.reserve(name.size() + 2);
+  key += static_cast<char>(number >> 8);
+  key += static_cast<char>(number & 0xff);
+  key += name;
+  return key;
+}
 
 // One question on its way through the servers. Each in turn until one has an answer; a server that said "no" is not asked
 // again, a silent one is.

@@ -23,6 +23,13 @@ using AnswerPtr = std::shared_ptr<const UpstreamAnswer>;
 using Answer = Result<AnswerPtr>;
 using OnAnswer = std::move_only_function<void(const Answer&)>;
 
+/// What tells a question from all others, at little cost: the type's two octets, then the name.
+[[nodiscard]] std::string QueryKey(const std::string& name, Type type);
+[[nodiscard]] inline Type TypeOfKey(std::string_view key) {
+  return Type{static_cast<uint16_t>(static_cast<uint8_t>(key[0]) << 8 | static_cast<uint8_t>(key[1]))};
+}
+[[nodiscard]] inline std::string_view NameOfKey(std::string_view key) { return key.substr(2); }
+
 class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
  public:
   UpstreamCore(boost::asio::io_context& context, UpstreamOptions options, std::shared_ptr<Exchange> exchange);
@@ -35,6 +42,7 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   void LookFamily(const std::string& name, Type type, UpstreamClient::OnLookup done);
   void Query(const std::string& name, Type type, UpstreamClient::OnMessage done);
   void ForgetAbsence();
+  [[nodiscard]] CachePage Cached(std::string_view after, size_t limit) const;
 
  private:
   struct CachedLookup {

@@ -62,6 +62,16 @@ class ListControl final : public SidecarControl {
     return address == *IpAddress::Parse("192.0.2.1") ? std::vector<std::string>{"a.test"} : std::vector<std::string>{};
   }
   [[nodiscard]] size_t ToldAddresses() const override { return 1; }
+  [[nodiscard]] Result<dns::CachePage> ResolverCache(const std::string& after, size_t limit) override {
+    dns::CachePage page{.entries = {}, .count = cached.size(), .more = false};
+    for (const dns::CachedEntry& entry : cached) {
+      if (entry.Key() <= after) continue;
+      page.more = page.entries.size() == limit;
+      if (page.more) break;
+      page.entries.push_back(entry);
+    }
+    return page;
+  }
   [[nodiscard]] std::chrono::seconds Uptime() const override { return std::chrono::seconds(12); }
 
   void SetChecks(std::vector<ReadinessCheck> checks) {
@@ -69,6 +79,16 @@ class ListControl final : public SidecarControl {
     checks_ = std::move(checks);
   }
   ListFence& list() { return fence_; }
+
+  std::vector<dns::CachedEntry> cached{
+      {.name = "a.test",
+       .types = {"A"},
+       .status = "found",
+       .addresses = {*IpAddress::Parse("192.0.2.1")},
+       .aliases = {"b.test"},
+       .left = std::chrono::seconds(9),
+       .leases = dns::PublishedLeases{4, std::chrono::seconds(69)}},
+      {.name = "gone.test", .types = {"A", "AAAA"}, .status = "no_such_name", .left = std::chrono::seconds(2)}};
 
  private:
   mutable std::mutex mutex_;
