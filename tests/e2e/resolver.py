@@ -1,13 +1,14 @@
 """A small authoritative resolver over UDP and TCP that logs every query, so that "never asked upstream" can be asserted."""
 import asyncio
 import ipaddress
+import os
 import struct
 
 import zone
 
 TYPES = {1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV", 64: "SVCB", 65: "HTTPS", 255: "ANY"}
 NOERROR, FORMERR, NXDOMAIN = 0, 1, 3
-TTL = 60
+TTL = int(os.environ.get("LAB_TTL", "60"))  # seconds
 
 
 def encode_name(name):
@@ -113,6 +114,6 @@ async def serve_tcp(reader, writer, log):
 
 async def start(log):
     loop = asyncio.get_running_loop()
-    for address in (zone.RESOLVER, "8.8.8.8"):
+    for address in (zone.RESOLVER, zone.RESOLVER_V6, "8.8.8.8"):
         await loop.create_datagram_endpoint(lambda: Udp(log), local_addr=(address, 53))
         await asyncio.start_server(lambda r, w: serve_tcp(r, w, log), address, 53)

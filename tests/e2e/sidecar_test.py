@@ -12,6 +12,7 @@ import unittest
 
 import harness
 import lab as lab_module
+import packages
 import zone
 
 # The workload: root, and all that a container may have, without the rights over the network's own rules.
@@ -218,6 +219,67 @@ class TrueAddresses(SidecarTest):
             self.assertEqual(self.echo(address, 5432, "first").out, "first\n")
 
 
+class Families(SidecarTest):
+    """Pods with one family or both, asked by glibc, musl and dig."""
+
+    def tearDown(self):
+        self.lab.run(["sh", "-c", f"sysctl -qw net.ipv6.conf.all.disable_ipv6=0; ip addr replace {zone.HOST_V4}/24 dev eth0; ip route replace default via {zone.GATEWAY_V4}; "
+                      f"ip -6 addr replace {zone.HOST_V6}/64 dev eth0 nodad; ip -6 route replace default via {zone.GATEWAY_V6}"])
+        super().tearDown()
+
+    def programs(self, works, absent):
+        """Each program comes where it may go, and finds the family that is absent nowhere."""
+        for host, address in works.items():
+            self.assertIn(address, self.workload("getent", "ahosts", host).out)
+            self.assertEqual(json.loads(self.curl(f"https://{host}/echo/x").out)["target"], "/echo/x")
+            self.assertIn("200 OK", self.workload(self.musl, host, "/echo/x").out)
+            record = "AAAA" if ":" in address else "A"
+            self.assertIn(address, self.workload("dig", "+short", host, record).out)
+        for host, record in absent:
+            answer = self.workload("dig", host, record).out
+            self.assertIn("NOERROR", answer)
+            self.assertIn("ANSWER: 0", answer)
+        self.assertIn("NXDOMAIN", self.workload("dig", "b.test", "AAAA").out)
+        self.assertNotEqual(self.workload("getent", "ahosts", "b.test").code, 0)
+        self.assertIn("lookup:", self.workload(self.musl, "b.test", "/").out)
+
+    def setUp(self):
+        super().setUp()
+        self.musl = self.work / "static_fetch"
+        subprocess.run(["musl-gcc", "-static", "-O1", "-o", self.musl, harness.CLIENTS / "static_fetch.c"], check=True)
+        rules = [f"allow GET {scheme}{host}/echo/**" for host in ("a.test", "v6only.test") for scheme in ("", "http://")]
+        self.rules = harness.policy_text(rules, REAL)
+
+    def test_both(self):
+        with self.sidecar(self.rules):
+            self.programs({"a.test": "2a04:4e42::10", "v6only.test": "2a04:4e42::30"}, [("v6only.test", "A")])
+
+    def test_ipv4_alone(self):
+        self.lab.run(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"])
+        with self.sidecar(self.rules):
+            self.programs({"a.test": "151.101.1.10"}, [("a.test", "AAAA"), ("v6only.test", "AAAA")])
+
+    def test_ipv6_alone(self):
+        self.lab.run(["sh", "-ec", f"ip -4 addr flush dev eth0; echo 'nameserver {zone.RESOLVER_V6}' >/etc/resolv.conf"])
+        try:
+            with self.sidecar(self.rules):
+                self.programs({"a.test": "2a04:4e42::10", "v6only.test": "2a04:4e42::30"}, [("v6only.test", "A")])
+        finally:
+            self.lab.run(["sh", "-c", f"echo 'nameserver {zone.RESOLVER}' >/etc/resolv.conf"])
+
+
+class Metadata(SidecarTest):
+    def test_no_wildcard_leads_to_it(self):
+        # It answers on the lab's internet; neither a name nor a pattern that covers it is enough.
+        with self.sidecar(harness.policy_text([f"allow tcp *.test:{zone.PORT_TCP_ECHO}", f"allow tcp 0.0.0.0/0:{zone.PORT_TCP_ECHO}"], REAL)):
+            filtered = self.workload("dig", "metadata.test", "A").out
+            self.assertIn("NOERROR", filtered)
+            self.assertIn("ANSWER: 0", filtered)
+            self.assertIn("EDE: 17", filtered)
+            self.assertNotEqual(self.echo("169.254.169.254", zone.PORT_TCP_ECHO).code, 0)
+            self.assertEqual(self.echo("151.101.1.10", zone.PORT_TCP_ECHO).out, "hello\n")
+
+
 class Udp(SidecarTest):
     UDP = r"""
 import socket, sys
@@ -243,6 +305,28 @@ except OSError as error:
             done = self.lab.run(self.sidecar_command(rules, []), cwd=self.work)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertRegex(done.stderr, "UDP (is passed by the kernel|passes in the kernel)")
+
+
+class Packages(SidecarTest):
+    def test_npm_installs_from_locks_several_at_once(self):
+        # From a registry beside it, whatever the mode; a script of a package comes no further than the policy.
+        wanted = [{"name": f"lab-{n}", "version": "1.0.0"} for n in range(12)]
+        wanted.append({"name": "@corp/tool", "version": "2.0.0", "scripts": {"postinstall": "node -e \"fetch('https://b.test/').then(() => 0, () => 0)\""}})
+        projects = [self.work / f"project-{n}" for n in range(3)]
+        for project in projects:
+            packages.npm_project(project, self.lab.folder / "site", "api/npm", wanted)
+        rules = ["allow GET registry.corp.example/api/npm/**"]
+        with self.sidecar(harness.policy_text(rules, REAL)):
+            environment = {"NODE_EXTRA_CA_CERTS": str(self.ca), "npm_config_cafile": str(self.bundle)}
+            running = [self.lab.popen([*WITHOUT_NET_ADMIN, "npm", "ci", "--no-fund", "--no-audit"], cwd=project, env=environment, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for project in projects]
+            for process, project in zip(running, projects):
+                out, _ = process.communicate(timeout=120 * harness.SLOW)
+                self.assertEqual(process.returncode, 0, out)
+                for package in wanted:
+                    self.assertTrue((project / "node_modules" / package["name"] / "index.js").exists(), package["name"])
+        self.assertNotIn("b.test", self.asked())
+        self.assertEqual({entry["method"] for entry in self.served()}, {"GET"})
 
 
 class LifeCycle(SidecarTest):

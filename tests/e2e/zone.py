@@ -1,6 +1,6 @@
 """What the lab's internet holds: names, addresses and records. Data only."""
 
-RESOLVER = "9.9.9.9"
+RESOLVER, RESOLVER_V6 = "9.9.9.9", "2620:fe::9"
 # The link between the two namespaces. Public addresses, so that "the host's own address" is not refused for another reason.
 HOST_V4, GATEWAY_V4 = "93.184.216.34", "93.184.216.1"
 HOST_V6, GATEWAY_V6 = "2606:2800:220:1::34", "2606:2800:220:1::1"
@@ -55,4 +55,4 @@ for table in (SITES, BAD_CERTIFICATES, TRAPS, HALF, MIXED, SILENT):
 
 # A metadata service and a private one answer too: reachable, so that only the policy keeps the workload from them.
 INSIDE = ["169.254.169.254", "10.0.0.5"]
-LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, "8.8.8.8", *INSIDE})
+LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, RESOLVER_V6, "8.8.8.8", *INSIDE})
