@@ -114,7 +114,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     std::vector<IpAddress> told{};
   };
 
-  [[nodiscard]] Outcome Answer(const Query& query, const ClientInfo& client, Keepable* keepable);
+  /// `query` is moved into the Work where there is one.
+  [[nodiscard]] Outcome Answer(Query* query, const ClientInfo& client, Keepable* keepable);
   [[nodiscard]] std::optional<Wire> AnswerReady(const ReadyKey& key, std::span<const uint8_t> bytes, const ClientInfo& client);
   [[nodiscard]] std::optional<Message> AnswerLocally(const Query& query, const policy::ProcessPtr& process);
   [[nodiscard]] Judged Judge(const Query& query, const policy::Process* process) const;

@@ -111,7 +111,7 @@ void ServerCore::FinishTrue(std::shared_ptr<Telling> telling) {
   if (const auto* message = std::get_if<Message>(&outcome)) return telling->Send(*message);
   auto answer = std::move(std::get<TrueAnswer>(outcome));
   if (answer.leases.empty()) return telling->Send(TellTrue(work.query, answer));
-  std::vector<Lease> leases = answer.leases;
+  std::vector<Lease> leases = std::move(answer.leases);
   const seconds lifetime = answer.lifetime;
   withheld_->Add(std::move(leases), lifetime, generation_,
                  [self = shared_from_this(), telling = std::move(telling), answer = std::move(answer)](

@@ -59,7 +59,8 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
 
   [[nodiscard]] LookupPtr Aged(TtlCache<CachedLookup>* cache, const std::string& key);
   [[nodiscard]] Group& GroupFor(std::string_view name);
-  void Ask(const std::string& name, Type type, OnAnswer done);
+  void Ask(const std::string& name, Type type, OnAnswer done) { AskFor(QueryKey(name, type), std::move(done)); }
+  void AskFor(std::string key, OnAnswer done);
   void Finish(const std::string& key, const Answer& answer);
   void AskNext(std::shared_ptr<Asking> asking);
   void Take(std::shared_ptr<Asking> asking, size_t server, Result<UpstreamAnswer> got);
@@ -81,7 +82,12 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   TtlCache<CachedLookup> families_;
   TtlCache<Answer> answers_;
   std::unordered_map<std::string, std::shared_ptr<Pending<LookupPtr>>> lookups_;
-  std::unordered_map<std::string, std::vector<OnAnswer>> outstanding_;
+  // Mostly one waits; those who ask the same meanwhile are further.
+  struct Waiters {
+    OnAnswer first;
+    std::vector<OnAnswer> further{};
+  };
+  std::unordered_map<std::string, Waiters> outstanding_;
 };
 
 }  // namespace sluice::dns
