@@ -161,8 +161,7 @@ UniqueFd OutsideUdp(const UniqueFd& outside, const char* address, uint16_t port)
   return fd;
 }
 
-Outcome Try(supervisor::Fence* fence, supervisor::FencePlan plan, bool publish, Workload* workload, uint32_t first,
-            uint32_t count) {
+Outcome Try(supervisor::Fence* fence, supervisor::FencePlan plan, bool publish, uint32_t first, uint32_t count) {
   auto sockets = Need(supervisor::OpenRedirectSockets(0, 0));
   plan.proxy_port = sockets.proxy_port;
   plan.dns_port = sockets.dns_port;
@@ -176,7 +175,8 @@ Outcome Try(supervisor::Fence* fence, supervisor::FencePlan plan, bool publish, 
        .publish =
            publish ? PublishTo(fence) : [](std::span<const dns::Lease>, std::chrono::seconds) -> Result<void> { return {}; }},
       std::move(sockets.families.front().dns_udp));
-  return workload->Run(first, count);
+  // Of its own each time: a flow that is redirected once keeps going there, where soon nobody listens.
+  return Workload().Run(first, count);
 }
 
 }  // namespace
@@ -189,8 +189,7 @@ int main(int argc, char** argv) {
   const Sink sink(OutsideUdp(outside, "0.0.0.0", kPort));
   supervisor::FencePlan plan{.seal = DrawSeal(), .passage = DrawSeal()};
   const auto fence = Need(supervisor::Fence::Install(supervisor::ClosedPlan(plan)));
-  Workload workload;
-  const Outcome control = Try(fence.get(), plan, false, &workload, 0, kControl);
+  const Outcome control = Try(fence.get(), plan, false, 0, kControl);
   if (control.answered != kControl || control.refused != kControl || sink.count() != 0) {
     fmt::print(
         "without the set {} of {} first packets were refused and {} arrived: the fence is not shut, or names are not answered\n",
@@ -198,7 +197,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   ++plan.generation;
-  const Outcome outcome = Try(fence.get(), plan, true, &workload, kControl, count);
+  const Outcome outcome = Try(fence.get(), plan, true, kControl, count);
   const auto deadline = steady_clock::now() + std::chrono::seconds(5);
   while (sink.count() < outcome.answered - outcome.refused && steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
