@@ -209,6 +209,8 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
       ->check(CLI::IsMember({"auto", "seen", "unseen"}))
       ->type_name("HOW");
   sub->add_flag("--no-inbound", sidecar->no_inbound, "Drop new connections from outside (probes, too)");
+  sub->add_flag("--host-network", sidecar->host_network,
+                "Fence a machine's own network, every process of it, which is refused else");
   sub->add_option("--proxy-port", sidecar->proxy_port, "Port of lo that TCP is redirected to (default: the kernel's choice)")
       ->type_name("PORT");
   sub->add_option("--dns-port", sidecar->dns_port, "Port of lo that lookups are redirected to (default: the kernel's choice)")

@@ -81,7 +81,7 @@ _sluice() {
       ;;
     sidecar)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
-        --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --proxy-port --dns-port --dry-run --drain \
+        --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --host-network --proxy-port --dns-port --dry-run --drain \
         --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
         --label --quiet --verbose --help" -- "$cur")
       ;;

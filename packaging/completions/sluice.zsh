@@ -103,6 +103,7 @@ _sluice() {
             "--bundle-out[write the system's roots and that certificate here]:file:_files" \
             '--processes[whether other processes can be told apart]:how:(auto seen unseen)' \
             '--no-inbound[drop new connections from outside]' \
+            '--host-network[fence the own network of a machine]' \
             '--proxy-port[port that TCP is redirected to]:port:' \
             '--dns-port[port that lookups are redirected to]:port:' \
             "--dry-run[print the fence's rules and end]" \
