@@ -378,6 +378,7 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
     return Problem(request.Field("if-match") != nullptr ? 412 : 409, "another_revision",
                    fmt::format("revision {} came into force meanwhile", outcome.revision), {}, "try again");
   if (outcome.kind == PolicyOutcome::Kind::kRefused) return ErrorAnswer(outcome.error, "refused_policy");
+  if (outcome.kind == PolicyOutcome::Kind::kFailed) return Problem(500, "not_fenced", outcome.error.message);
   LogInfo("policy set by {}: revision {}, {} rules, digest {}", kSource, outcome.revision, (*compiled)->rules().size(),
           (*compiled)->digest().substr(0, 12));
   text_ = next;

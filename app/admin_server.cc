@@ -23,6 +23,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -82,6 +83,12 @@ bool TakeFields(const http::request<http::string_body>& message, AdminRequest* o
   }
   return true;
 }
+
+// The connections of one door that come from one side.
+struct House {
+  std::atomic<size_t> open{0};
+  std::list<Stream*> waiting;  ///< for a request, the one that waits longest first; the server's thread
+};
 
 // A door of the server, as bound.
 struct Doorway {
@@ -153,9 +160,9 @@ class Serving final : public AdminServer {
     return {};
   }
 
-  // On an accepting thread. A full house closes at once; each door has room of its own, since the workload reaches some of them.
+  // On an accepting thread. Each door has room of its own, and for either side, since the workload reaches some of them from
+  // here.
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size, Door door) {
-    std::atomic<size_t>& open = open_[static_cast<size_t>(door)];
     if (door == Door::kAdminUnix && !IsOwnUser(socket.get())) return;
     bool from_here = false;
     if (from.ss_family != AF_UNIX) {
@@ -163,12 +170,20 @@ class Serving final : public AdminServer {
       if (!peer) return;
       from_here = IsOfThisHost(peer->address);
     }
-    if (open.fetch_add(1) >= kMaxAdminConnections) {
+    House& house = houses_[2 * static_cast<size_t>(door) + (from_here ? 1 : 0)];
+    std::atomic<size_t>& open = house.open;
+    // Twice as many have come before the server's thread could make room.
+    if (open.fetch_add(1) >= 2 * kMaxAdminConnections) {
       open.fetch_sub(1);
       return;
     }
     const int family = from.ss_family == 0 ? AF_UNIX : from.ss_family;
-    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &open] {
+    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &house, &open] {
+      if (!MakeRoom(house)) {
+        ::close(fd);
+        open.fetch_sub(1);
+        return;
+      }
       Socket accepted(context_);
       error_code error;
       accepted.assign(asio::generic::stream_protocol(family, 0), fd, error);
@@ -177,23 +192,35 @@ class Serving final : public AdminServer {
         open.fetch_sub(1);
         return;
       }
-      asio::co_spawn(context_, Session(std::move(accepted), door, from_here), [&open](const std::exception_ptr& fault) {
+      asio::co_spawn(context_, Session(std::move(accepted), door, from_here, house), [&open](const std::exception_ptr& fault) {
         open.fetch_sub(1);
         if (fault) LogDebug("admin: a connection ended by a fault");
       });
     });
   }
 
-  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here) {
+  // Who says nothing, or too slowly, goes first; one that is being answered stays.
+  static bool MakeRoom(House& house) {
+    if (house.open <= kMaxAdminConnections) return true;
+    if (house.waiting.empty()) return false;
+    Stream* longest = house.waiting.front();
+    house.waiting.pop_front();
+    longest->close();
+    return true;
+  }
+
+  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House& house) {
     Stream stream(std::move(accepted));
     beast::flat_buffer buffer(kMaxAdminHead + kMaxAdminBody + 4096);
     for (unsigned served = 0; served < kMostRequests; ++served) {
       http::request_parser<http::string_body> parser;
       parser.header_limit(kMaxAdminHead);
       parser.body_limit(kMaxAdminBody);
-      stream.expires_after(kAdminReadDeadline);
+      stream.expires_after(door == Door::kHealth ? kHealthReadDeadline : kAdminReadDeadline);
       error_code error;
+      const Waiting waiting(house, stream);
       co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+      waiting.End();
       if (error == http::error::end_of_stream || (error && !parser.got_some())) break;
       const unsigned version = parser.is_header_done() ? parser.get().version() : 11;
       if (error) {
@@ -221,6 +248,20 @@ class Serving final : public AdminServer {
     error_code ignored;
     stream.socket().shutdown(Socket::shutdown_both, ignored);
   }
+
+  // Stands in the house's list for as long as it lives, or until End.
+  class Waiting {
+   public:
+    Waiting(House& house, Stream& stream) : house_(house), stream_(stream) { house_.waiting.push_back(&stream_); }
+    ~Waiting() { End(); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    void End() const { house_.waiting.remove(&stream_); }
+
+   private:
+    House& house_;
+    Stream& stream_;
+  };
 
   static AdminResponse RefuseMessage(const error_code& error) {
     if (error == http::error::body_limit) return Problem(413, "too_long", "the body is longer than 1 MiB");
@@ -377,7 +418,7 @@ class Serving final : public AdminServer {
   OpenSandboxFront* const front_;
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
-  std::array<std::atomic<size_t>, 4> open_{};       // by Door
+  std::array<House, 8> houses_{};                   // by Door, and from here or not
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{context_.get_executor()};
   asio::thread_pool changes_{1};

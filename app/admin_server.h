@@ -17,10 +17,13 @@
 
 namespace sluice::app {
 
+/// Of each kind of door, and as many again from beyond this machine: what is fenced can hold only those of this side, and of
+/// those the ones that have waited longest for a request make room for the next.
 inline constexpr size_t kMaxAdminConnections = 64;
 inline constexpr size_t kMaxAdminBody = 1024 * 1024;
 inline constexpr size_t kMaxAdminHead = 16 * 1024;
 inline constexpr std::chrono::seconds kAdminReadDeadline{15};   ///< of one request, whole
+inline constexpr std::chrono::seconds kHealthReadDeadline{2};   ///< the same at the door that tells health
 inline constexpr std::chrono::seconds kAdminWriteDeadline{30};  ///< of one answer, and of each part of a stream
 
 struct AdminAddresses {

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 
+#include "app/sd_notify.h"
 #include "base/log.h"
 
 namespace sluice::app {
@@ -25,8 +26,8 @@ constexpr int kSettleMs = 20;
 
 Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolicy& policy,
                                                             std::function<Result<policy::SnapshotPtr>()> load,
-                                                            std::function<void()> changed) {
-  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed)));
+                                                            std::function<Result<void>()> changed, ReloadNotice notice) {
+  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed), notice));
   watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!watcher->inotify_) return FailErrno("cannot watch the policy file (inotify)", errno);
   sigset_t hangup;
@@ -99,15 +100,24 @@ void PolicyWatcher::Loop() {
 }
 
 void PolicyWatcher::Reload(const char* cause) {
-  auto next = load_();
-  if (!next) {
+  const bool told = notice_ == ReloadNotice::kService;
+  if (told) NotifyReloading();
+  if (const auto next = Swap(); !next) {
     LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(next.error(), false));
-    return;
+  } else {
+    LogInfo("policy reloaded ({}): {} rules, digest {}", cause, (*next)->rules().size(), (*next)->digest().substr(0, 12));
   }
+  if (told) NotifyService("READY=1");
+}
+
+Result<policy::SnapshotPtr> PolicyWatcher::Swap() {
+  auto next = load_();
+  if (!next) return next;
   policy_.Set(*next);
+  const auto changed = changed_();
   WatchFolders();
-  LogInfo("policy reloaded ({}): {} rules, digest {}", cause, (*next)->rules().size(), (*next)->digest().substr(0, 12));
-  changed_();
+  if (!changed) return std::unexpected(changed.error());
+  return next;
 }
 
 }  // namespace sluice::app

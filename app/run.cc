@@ -275,7 +275,13 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     return next;
   };
   secrets.Watch();
-  auto watcher = PolicyWatcher::Start(policy, load, [&sandbox] { sandbox.PolicyChanged(); });
+  auto watcher = PolicyWatcher::Start(
+      policy, load,
+      [&sandbox] -> Result<void> {
+        sandbox.PolicyChanged();
+        return {};
+      },
+      ReloadNotice::kNone);
   if (!watcher) return std::unexpected(Report(watcher.error()));
   if (auto released = sandbox.Release(); !released) return std::unexpected(LaunchExitCode(released.error()));
   Announce(options, spec, *policy.Get());

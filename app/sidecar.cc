@@ -30,6 +30,7 @@
 #include "policy/io/yaml.h"
 #include "proxy/io/secret_store.h"
 #include "proxy/io/tls.h"
+#include "supervisor/io/network_place.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/redirect_sockets.h"
 
@@ -246,10 +247,12 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   if (!IsGivenElsewhere(options))
     watcher = PolicyWatcher::Start(
         policy, [&] { return Load(options, start); },
-        [&] {
-          (*server)->PolicyChanged(own);
+        [&] -> Result<void> {
+          if (auto changed = (*server)->PolicyChanged(own); !changed) return changed;
           (*admin)->api().OwnPolicyLoaded(policy.Get());
-        });
+          return {};
+        },
+        ReloadNotice::kService);
   if (!watcher) return std::unexpected(watcher.error());
   Announce(options, *start.snapshot, (*server)->fence());
   NotifyService("READY=1");
@@ -261,10 +264,24 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   return {};
 }
 
+// A fence around a machine is nearly always a mistake: whoever is logged in over the network is cut off.
+Result<void> CheckNetworkMeant(const SidecarOptions& options) {
+  if (options.dry_run || options.host_network) return {};
+  const auto why = supervisor::WhyMachinesNetwork();
+  if (!why) return {};
+  return Fail(
+      Code::kInvalid,
+      fmt::format("this is a machine's own network ({}), and every process of it would be fenced; start the sidecar in the "
+                  "network namespace of the workload (a pod, `ip netns exec NAME`), or say --host-network where the whole "
+                  "machine is meant",
+                  *why));
+}
+
 }  // namespace
 
 int RunSidecar(const SidecarOptions& options) {
   if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
+  if (auto meant = CheckNetworkMeant(options); !meant) return Report(meant.error());
   BlockServiceSignals();
   std::optional<CanaryProbe> canary;
   if (!options.dry_run) {

@@ -35,6 +35,7 @@ struct PolicyOutcome {
     kSet,
     kConflict,  ///< another revision is in force than the one that was asked for
     kRefused,   ///< `error` says why; the old one stays
+    kFailed,    ///< the kernel did not take its rules; the old one stays, and all is shut until its rules are in force again
   };
   Kind kind = Kind::kRefused;
   uint64_t revision = 0;  ///< the one in force now

@@ -55,8 +55,10 @@ class SidecarServer final : public SidecarControl {
   /// Looks with the canary now; an error says what got through. Once, before anything is called ready; it is repeated by itself
   /// from then on.
   [[nodiscard]] Result<void> Prove();
-  /// After CurrentPolicy::Set by somebody else than SetPolicy.
-  void PolicyChanged(std::string source);
+  /// After CurrentPolicy::Set by somebody else than SetPolicy. An error: the kernel did not take the rules. Then the policy
+  /// before is the current one again, and nothing is let out until its rules are in force, which is tried at once and every five
+  /// seconds.
+  [[nodiscard]] Result<void> PolicyChanged(std::string source);
   /// Takes no more connections: new ones are reset, and those that are open may end.
   void BeginDrain();
   [[nodiscard]] proxy::Engine& engine() { return *engine_; }
@@ -81,6 +83,11 @@ class SidecarServer final : public SidecarControl {
   Result<void> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
   Result<void> Refence();
+  /// The same of a policy that was just set; where the kernel does not take it, the one before comes back, shut. With `acts_`
+  /// held.
+  [[nodiscard]] Result<void> FenceCurrent(std::string source);
+  /// Nothing of the workload's leaves any more, until the next Refence. With `acts_` held.
+  void Shut();
   void Tend();
   void LookAgain();
 
@@ -100,7 +107,9 @@ class SidecarServer final : public SidecarControl {
   std::string source_;
   std::optional<WallTime> until_;  ///< when the fence's rules are to be made anew
   bool draining_ = false;
-  std::string fence_fault_;  ///< empty: the rules are in force as planned
+  policy::SnapshotPtr fenced_;     ///< whose rules the kernel took last
+  std::atomic<bool> shut_{false};  ///< the kernel did not take some: nothing is let out meanwhile, no lease either
+  std::string fence_fault_;        ///< empty: the rules are in force as planned
   CanaryProbe canary_;
   std::optional<CanaryReport> seen_;
   std::string canary_fault_ = "not looked yet";
