@@ -79,6 +79,8 @@ def respond(message, log, transport):
     if not records:
         rdata = encode_name("ns.test") + encode_name("host.test") + struct.pack(">IIIII", 1, 60, 60, 60, 60)
         soa = record(name.split(".")[-1], 6, rdata)
+    if transport == "udp" and sum(map(len, records)) > 1100:
+        return struct.pack(">HHHHHH", ident, 0x8380 | (flags & 0x0100), 1, 0, 0, 0) + message[12:end]  # truncated: ask by TCP
     head = struct.pack(">HHHHHH", ident, 0x8180 | (flags & 0x0100) | rcode, 1, len(records), 1 if soa else 0, 0)
     return head + message[12:end] + b"".join(records) + soa
 
