@@ -38,6 +38,9 @@ Examples:
   sluice run --allow 'GET api.github.com/repos/**' --allow 'git fetch-pack github.com/octo/*' -- ./agent
   sluice run --preset npm@1:host=registry.corp.example -- npm ci
   sluice run --policy policy.yaml --audit audit.jsonl --name ci-42 --label job=build --fail-on-deny -- npm ci
+  sluice run --spec launch.json
+  sluice run -p policy.yaml --workspace /srv/job-7 --timeout 10m --max-memory 2GiB --result result.json --transcript out.txt -- make
+  sluice run -p policy.yaml --publish 127.0.0.1:8080:8080 -- python3 -m http.server 8080
 
 Exit code: the command's own (128 + N when signal N ended it); 2 bad input, 3 --fail-on-deny and something was denied,
 4 this machine lacks a needed feature, 5 the supervisor failed, 126 and 127 as a shell.
@@ -141,6 +144,45 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   sub->add_flag("-q,--quiet", served->quiet, "Print denials and errors only");
 }
 
+void AddEnvironment(CLI::App* sub, RunOptions* run) {
+  sub->add_option("-e,--env", run->environment,
+                  "Pass a variable the allowlist would drop, unless it looks like a credential; repeatable")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  sub->add_option("--unsafe-env", run->unsafe_environment, "Pass one even if it looks like a credential; repeatable")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  sub->add_option("--env-inherit", run->environment_inherit, "What is passed unasked: usual (default) or none")
+      ->check(CLI::IsMember({"usual", "none"}))
+      ->type_name("WHAT");
+}
+
+// What launchers ask for: limits, what is written down, and what becomes of a run without its launcher.
+void AddContract(CLI::App* sub, RunOptions* run) {
+  sub->add_option("--spec", run->spec,
+                  "Read the launch from this JSON file, - is standard input; flags win over it (docs/launch.md)")
+      ->type_name("FILE");
+  sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
+  sub->add_option("--max-memory", run->memory, "What the run may use: 512MiB, 2GiB")->type_name("OCTETS");
+  sub->add_option("--max-processes", run->processes, "How many processes and threads there may be")->type_name("COUNT");
+  sub->add_option("--max-open-files", run->open_files, "How many descriptors each process may have")->type_name("COUNT");
+  sub->add_option("--max-output", run->output_limit, "Kill the command when it has written this much: 64MiB")
+      ->type_name("OCTETS");
+  sub->add_option("--publish", run->publish, "Lead a port of this machine to one of the sandbox's loopback; repeatable")
+      ->type_name("[ADDRESS:]PORT:PORT")
+      ->allow_extra_args(false);
+  sub->add_option("--transcript", run->transcript, "Write what the command prints to FILE too")->type_name("FILE");
+  sub->add_option("--result", run->result, "Write what the run came to as JSON to FILE or descriptor N")->type_name("FILE|fd:N");
+  sub->add_option("--lifeline", run->lifeline, "Descriptor whose other end the launcher holds: its end is a disconnect")
+      ->type_name("FD");
+  sub->add_option("--on-disconnect", run->on_disconnect, "Then kill (default) or freeze the run")
+      ->check(CLI::IsMember({"kill", "freeze"}))
+      ->type_name("WHAT");
+  sub->add_flag_callback("--pid-namespace", [] {}, "A process namespace of its own: always so, and accepted for clearness");
+  sub->add_flag("--allow-user-namespaces", run->allow_user_namespaces,
+                "Let the command make user, process and network namespaces, as browsers' own sandboxes do");
+}
+
 CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
   sub->formatter(std::make_shared<RunFormatter>());
@@ -152,12 +194,13 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   sub->add_option("--ro", run->read_only, "A tree the command may read, beside the system's; repeatable")
       ->type_name("DIR")
       ->allow_extra_args(false);
-  sub->add_option("-e,--env", run->environment, "Pass a variable the allowlist would drop; repeatable")
-      ->type_name("NAME[=VALUE]")
-      ->allow_extra_args(false);
-  sub->add_option("--cwd", run->cwd, "Work directory (default: the current one)")->type_name("DIR");
-  sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
+  AddEnvironment(sub, run);
+  sub->add_option("--workspace", run->workspace, "A prepared folder: the command may write it, and starts there")
+      ->type_name("DIR");
+  sub->add_option("--cwd", run->cwd, "Work directory (default: the workspace, or the current one)")->type_name("DIR");
+  AddContract(sub, run);
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
+  sub->add_flag("--kill-on-deny", run->kill_on_deny, "Kill the run at its first denial");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
   return sub;
 }

@@ -58,6 +58,8 @@ class Sandbox {
   [[nodiscard]] Result<void> Release();
   /// Blocks until the command has ended and everything it started is gone.
   [[nodiscard]] supervisor::ExitStatus Wait() { return workload_->Wait(); }
+  /// To be frozen or killed, from any thread while the sandbox lives; and its limits.
+  [[nodiscard]] supervisor::Workload& workload() { return *workload_; }
   /// After CurrentPolicy::Set.
   void PolicyChanged() { engine_->PolicyChanged(); }
 

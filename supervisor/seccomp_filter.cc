@@ -262,6 +262,9 @@ void EmitIoctl(BpfAssembler& out) {
 // New namespaces of any kind. CLONE_NEWTIME shares its bit with clone's exit signal, where it cannot be asked for.
 constexpr uint32_t kCloneNew = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000;
 constexpr uint32_t kCloneNewTime = 0x00000080;
+// What browsers make for sandboxes of their own: CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET. They lead nowhere: mounts, netfilter
+// and raw sockets stay refused, joining a namespace too, and a socket of another network is denied every connect.
+constexpr uint32_t kCloneOwn = 0x10000000 | 0x20000000 | 0x40000000;
 
 void EmitNamespaceCheck(BpfAssembler& out, uint32_t mask) {
   out.Load(ArgLow(0));
@@ -311,10 +314,16 @@ constexpr Handler kHandlers[] = {
     {__NR_clone, [](BpfAssembler& out) { EmitNamespaceCheck(out, kCloneNew); }},
     {__NR_unshare, [](BpfAssembler& out) { EmitNamespaceCheck(out, kCloneNew | kCloneNewTime); }},
 };
+void EmitHandler(BpfAssembler& out, const Handler& handler, OwnNamespaces own) {
+  if (own == OwnNamespaces::kAllowed && handler.number == __NR_clone) return EmitNamespaceCheck(out, kCloneNew & ~kCloneOwn);
+  if (own == OwnNamespaces::kAllowed && handler.number == __NR_unshare)
+    return EmitNamespaceCheck(out, (kCloneNew | kCloneNewTime) & ~kCloneOwn);
+  handler.emit(out);
+}
 
 }  // namespace
 
-std::vector<sock_filter> BuildSeccompFilter() {
+std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own) {
   BpfAssembler out;
   std::vector<Leaf> leaves;
   for (const Refusal& refusal : kRefusals) leaves.push_back({static_cast<uint32_t>(refusal.number), Errno(refusal.error)});
@@ -337,7 +346,7 @@ std::vector<sock_filter> BuildSeccompFilter() {
   EmitTree(out, leaves, 0, leaves.size());
   for (size_t i = 0; i < labels.size(); ++i) {
     out.Bind(labels[i]);
-    kHandlers[i].emit(out);
+    EmitHandler(out, kHandlers[i], own);
   }
   return out.Finish();
 }

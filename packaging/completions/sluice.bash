@@ -17,15 +17,15 @@ _sluice() {
     [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
   done
   case $prev in
-    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key)
+    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key | --spec | --transcript | --result)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
-    --rw | --ro | --cwd | --state)
+    --rw | --ro | --cwd | --workspace | --state)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
       return
       ;;
-    --env)
+    --env | --unsafe-env)
       mapfile -t COMPREPLY < <(compgen -e -- "$cur")
       return
       ;;
@@ -61,17 +61,28 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "auto seen unseen" -- "$cur")
       return
       ;;
+    --env-inherit)
+      mapfile -t COMPREPLY < <(compgen -W "usual none" -- "$cur")
+      return
+      ;;
+    --on-disconnect)
+      mapfile -t COMPREPLY < <(compgen -W "kill freeze" -- "$cur")
+      return
+      ;;
     --path)
       mapfile -t COMPREPLY < <(compgen -W "/readyz /healthz" -- "$cur")
       return
       ;;
-    --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
+    --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at | \
+      --max-memory | --max-processes | --max-open-files | --max-output | --publish | --lifeline) return ;;
   esac
   case $command in
     "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
-        --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
+        --via-ca --via-except --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --name --label --timeout --max-memory \
+        --max-processes --max-open-files --max-output --publish --transcript --result --lifeline --on-disconnect --pid-namespace \
+        --allow-user-namespaces --fail-on-deny --kill-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
       mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \

@@ -40,10 +40,26 @@ _sluice() {
             '*--rw[folder the program may write]:folder:_files -/' \
             '*--ro[folder the program may read]:folder:_files -/' \
             '*--env[pass or set a variable]:name:_parameters -g "*export*"' \
+            '*--unsafe-env[pass a variable that looks like a credential]:name:_parameters -g "*export*"' \
+            '--env-inherit[what is passed unasked]:what:(usual none)' \
+            '--workspace[prepared folder the program may write]:folder:_files -/' \
             '--cwd[start the program here]:folder:_files -/' \
+            '--spec[read the launch from this file]:file:_files' \
             '--name[name of the sandbox in records]:name:' \
             '*--label[label in records]:key=value:' \
             '--timeout[end the program after this time]:duration:' \
+            '--max-memory[memory of the run]:octets:' \
+            '--max-processes[processes of the run]:count:' \
+            '--max-open-files[descriptors of each process]:count:' \
+            '--max-output[end the program when it has written this much]:octets:' \
+            "*--publish[lead a port of this machine to the sandbox's]:port:" \
+            '--transcript[write what the program prints here, too]:file:_files' \
+            '--result[write what the run came to here]:file:_files' \
+            '--lifeline[descriptor whose other end the launcher holds]:descriptor:' \
+            '--on-disconnect[what becomes of a run without its launcher]:what:(kill freeze)' \
+            '--pid-namespace[a process namespace of its own, always so]' \
+            '--allow-user-namespaces[let the program make namespaces]' \
+            '--kill-on-deny[end the run at its first denial]' \
             '--fail-on-deny[exit 3 when something was denied]' \
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \

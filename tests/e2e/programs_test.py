@@ -1,0 +1,167 @@
+#!/usr/bin/python3
+"""Programs that are hard on a supervisor, as they are: debuggers, browsers with their own sandbox, ssh, daemons, storms of threads."""
+import os
+import shutil
+import subprocess
+
+import harness
+import lab
+
+READ = ["allow GET a.test/pub/**"]
+NOTHING = ["allow GET nothing.test"]
+
+
+class Traced(harness.SluiceTest):
+    def test_strace_follows_a_program_that_connects(self):
+        result = self.sluice(READ, "strace", "-f", "-qq", "-e", "trace=connect", "-o", "trace", "curl", "-sS", "https://a.test/pub/x")
+        self.assertExit(result, 0)
+        self.assertIn("hello from the lab", result.out)
+        trace = (self.work / "trace").read_text()
+        self.assertRegex(trace, r"connect\(\d+, \{sa_family=AF_INET6?, .*htons\(443\)")
+        denied = self.sluice(READ, "strace", "-f", "-qq", "-e", "trace=connect", "-o", "trace", "curl", "-sS", "http://151.101.1.20:81/")
+        self.assertNotEqual(denied.code, 0)
+        self.assertRegex((self.work / "trace").read_text(), r"htons\(81\).* = -1 EACCES")
+
+    def test_gdb_stops_and_goes_on_in_the_middle_of_a_connect(self):
+        script = "import socket; print('said', socket.socket().connect_ex(('151.101.1.20', 81)))"
+        result = self.sluice(NOTHING, "gdb", "-q", "-batch", "-nx", "-ex", "set breakpoint pending on", "-ex", "set debuginfod enabled off", "-ex", "break connect",
+                             "-ex", "run", "-ex", "backtrace 1", "-ex", "continue", "--args", harness.PYTHON, "-c", script)
+        self.assertRegex(result.out, r"Breakpoint 1, .*connect", str(result))
+        self.assertIn("said 13", result.out)
+        self.assertDenialLine(result, "151.101.1.20:81")
+
+
+class Chromium(harness.SluiceTest):
+    def test_with_its_own_sandbox(self):
+        # --no-sandbox is left out: it makes user, process and network namespaces, and installs filters, of its own.
+        arguments = ["chromium", "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+                     "--disable-component-update", f"--user-data-dir={self.work}/profile", "--dump-dom"]
+        flags = ["--allow-user-namespaces"]
+        if not self.lab.uid:  # Chromium as root wants --no-sandbox: an ordinary user of the sandbox's runs it
+            return self.check_namespaces()
+        result = self.sluice(READ, *arguments, "https://a.test/pub/x", flags=flags, timeout=90)
+        self.assertIn("hello from the lab", result.out, str(result))
+        refused = self.sluice(READ, *arguments, "https://a.test/other", flags=flags, timeout=90)
+        self.assertIn("GET a.test/other", refused.out)
+        without = self.sluice(READ, *arguments, "https://a.test/pub/x", timeout=90)
+        self.assertNotIn("hello from the lab", without.out, "its sandbox is on, and needs the flag")
+
+    def check_namespaces(self):
+        self.assertEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true", flags=["--allow-user-namespaces"]).code, 0)
+        self.assertNotEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true").code, 0)
+
+    def test_namespaces_of_its_own_lead_nowhere(self):
+        script = """
+import ctypes, errno, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+NEWUSER, NEWPID, NEWNET, NEWNS = 0x10000000, 0x20000000, 0x40000000, 0x00020000
+def call(name, *arguments): return "fine" if getattr(libc, name)(*arguments) == 0 else errno.errorcode[ctypes.get_errno()]
+print("mounts", call("unshare", NEWNS))
+print("own", call("unshare", NEWUSER | NEWNET))
+uid = os.getuid()
+for address in (("151.101.1.10", 443), ("151.101.1.20", 81), ("127.0.0.1", 801)):
+    try: socket.create_connection(address, timeout=5); print("out", address)
+    except OSError as error: print("no", errno.errorcode.get(error.errno, "timeout"))
+try: socket.socket(socket.AF_PACKET, socket.SOCK_RAW); print("raw")
+except OSError as error: print("no", errno.errorcode[error.errno])
+try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12); print("nft")
+except OSError as error: print("no", errno.errorcode[error.errno])
+print("mount", call("mount", b"none", b"/tmp", b"tmpfs", 0, None))
+"""
+        result = self.python(READ, script, flags=["--allow-user-namespaces"])
+        lines = result.out.splitlines()
+        self.assertEqual(lines[:2], ["mounts EPERM", "own fine"], str(result))
+        self.assertNotRegex(result.out, r"(?m)^(out|raw|nft)")
+        self.assertIn("mount EPERM", lines)
+        self.assertEqual(self.served(), [])
+
+
+class Ssh(harness.SluiceTest):
+    def setUp(self):
+        super().setUp()
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], check=True)
+        (self.work / "key").write_bytes((self.folder / "user").read_bytes())
+        (self.work / "key").chmod(0o600)
+        os.chown(self.work / "key", self.lab.uid or 0, self.lab.uid or 0)
+        (self.folder / "config").write_text(f"ListenAddress 151.101.1.50:2222\nHostKey {self.folder}/host\nAuthorizedKeysFile {self.folder}/user.pub\n"
+                                            "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nPidFile none\n")
+        os.makedirs("/run/sshd", exist_ok=True)
+        self.server = subprocess.Popen(["nsenter", f"--net=/proc/{self.lab.world.pid}/ns/net", "/usr/sbin/sshd", "-D", "-e", "-f", self.folder / "config"],
+                                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (self.server.kill(), self.server.communicate()))
+        self.assertRegex(self.server.stderr.readline(), "listening")
+
+    def ssh(self, rules, command):
+        return self.sluice(rules, "ssh", "-F", "none", "-i", "key", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes",
+                           "-o", "LogLevel=ERROR", "-p", "2222", "root@db.test", command)
+
+    def test_ssh_runs_a_command_elsewhere(self):
+        result = self.ssh(["allow tcp db.test:2222"], "head -c 300000 /dev/zero | wc -c; exit 9")
+        self.assertEqual((result.out.strip(), result.code), ("300000", 9), str(result))
+        denied = self.ssh(["allow tcp db.test:22"], "true")
+        self.assertExit(denied, 255)
+        self.assertDenialLine(denied, "db.test:2222", "ssh")
+
+
+class Processes(harness.SluiceTest):
+    def test_calls_of_many_kinds_of_process_are_decided_and_attributed(self):
+        # posix_spawn is vfork; a descriptor that is passed on is the same connection; MPTCP falls back, as Go's library does.
+        script = r"""
+import array, errno, os, socket, subprocess, sys, threading
+def body(connection):
+    connection.sendall(b"GET /pub/x HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+    data = b""
+    while piece := connection.recv(65536): data += piece
+    return "hello from the lab" in data.decode()
+ours, theirs = socket.socketpair(socket.AF_UNIX)
+if os.fork() == 0:
+    connection = socket.create_connection(("a.test", 80))
+    socket.send_fds(theirs, [b"x"], [connection.fileno()])
+    os._exit(0)
+_, fds, _, _ = socket.recv_fds(ours, 1, 1)
+print("passed", body(socket.socket(fileno=fds[0])))
+pid = os.posix_spawn("/usr/bin/curl", ["curl", "-sS", "http://a.test/pub/x"], dict(os.environ))
+print("", flush=True); print("spawned", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+try: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+except OSError as error: print("mptcp", errno.errorcode[error.errno], body(socket.create_connection(("a.test", 80))))
+outcomes = []
+def one(i):
+    try:
+        with socket.socket() as s: outcomes.append(s.connect_ex(("151.101.1.20", 81)) if i % 2 else body(socket.create_connection(("a.test", 80))))
+    except OSError as error: outcomes.append(repr(error))
+threads = [threading.Thread(target=one, args=(i,)) for i in range(200)]
+for t in threads: t.start()
+for t in threads: t.join()
+print("storm", sorted((str(o), outcomes.count(o)) for o in set(outcomes)))
+"""
+        result = self.python(READ, script, timeout=60)
+        lines = result.out.splitlines()
+        self.assertIn("passed True", lines, str(result))
+        self.assertIn("spawned 0", lines)
+        self.assertIn("mptcp EPROTONOSUPPORT True", lines)
+        self.assertIn("storm [('13', 100), ('True', 100)]", lines)
+        curls = [r for r in result.audit if r["type"] == "decision" and (r["process"] or {}).get("exe", "").endswith("/curl")]
+        self.assertTrue(curls, "the spawned program is named")
+
+    def test_a_daemon_outlives_its_parent_and_not_the_run(self):
+        script = ("setsid sh -c 'while :; do echo tick >> ticks; curl -sS -o /dev/null https://a.test/pub/x && echo fetched >> ticks; sleep 0.05; done' "
+                  "</dev/null >/dev/null 2>&1 & sleep 0.1; until grep -q fetched ticks; do sleep 0.05; done; ps -o ppid= -C sh | sort -n | head -1")
+        result = self.sluice(READ, "sh", "-c", script)
+        self.assertExit(result, 0)
+        before = (self.work / "ticks").stat().st_size
+        subprocess.run(["sleep", "0.3"], check=True)
+        self.assertEqual((self.work / "ticks").stat().st_size, before)
+
+    def test_a_sandbox_in_the_sandbox_says_what_it_lacks_and_lets_nothing_out(self):
+        # Only one supervisor can be asked about a process (seccomp has one listener): an inner run does not start, and so widens nothing.
+        shutil.copy(lab.sluice_binary(), self.work / "sluice")
+        for flags in ([], ["--allow-user-namespaces"]):
+            result = self.sluice(READ, "./sluice", "run", "--allow", "GET b.test", "--", "curl", "-sS", "https://b.test/", flags=flags)
+            self.assertNotEqual(result.code, 0, str(result))
+            self.assertRegex(result.err, r"already runs in a sandbox of sluice")
+            self.assertEqual(self.served(), [])
+
+
+if __name__ == "__main__":
+    harness.main()
