@@ -58,6 +58,7 @@ struct LaunchFile {
   bool fail_on_deny = false;
   bool kill_on_deny = false;
   bool allow_user_namespaces = false;
+  bool allow_nested = false;
   bool quiet = false;
 
   std::vector<std::string> resolvers;

@@ -181,6 +181,12 @@ void AddContract(CLI::App* sub, RunOptions* run) {
   sub->add_flag_callback("--pid-namespace", [] {}, "A process namespace of its own: always so, and accepted for clearness");
   sub->add_flag("--allow-user-namespaces", run->allow_user_namespaces,
                 "Let the command make user, process and network namespaces, as browsers' own sandboxes do");
+  sub->add_flag("--allow-nested", run->allow_nested,
+                "Serve `sluice run` in the sandbox, under policies that only narrow this one");
+  // For those runs alone.
+  sub->add_flag("--nested", run->nested)->group("");
+  sub->add_option("--protect", run->protect)->group("")->allow_extra_args(false);
+  sub->add_option("--hide", run->hide)->group("")->allow_extra_args(false);
 }
 
 CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {

@@ -21,6 +21,7 @@
 #include "app/held_files.h"
 #include "app/host.h"
 #include "app/host_sockets.h"
+#include "app/nested.h"
 #include "app/own_authority.h"
 #include "app/reload.h"
 #include "app/run_result.h"
@@ -307,6 +308,7 @@ struct Plan {
   SandboxOptions sandbox;
   std::optional<audit::AuditFile> audit_file;
   std::optional<ResultFile> transcript;
+  std::unique_ptr<NestedRuns> nested;
 };
 
 Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>& result_file) {
@@ -334,6 +336,14 @@ Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>
     plan.spec.transcript = plan.transcript->fd();
     if (!plan.transcript->path().empty()) plan.spec.protect.push_back(plan.transcript->path());
   }
+  plan.spec.protect.insert(plan.spec.protect.end(), options.protect.begin(), options.protect.end());
+  if (options.allow_nested) {
+    auto nested = NestedRuns::Prepare();
+    if (!nested) return std::unexpected(nested.error());
+    plan.nested = *std::move(nested);
+    // Not among those that a `unix` rule has to name: /tmp is the workload's own.
+    plan.spec.unix_sockets.push_back(plan.nested->path());
+  }
   if (result_file && !result_file->path().empty()) plan.spec.protect.push_back(result_file->path());
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
@@ -343,6 +353,7 @@ Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>
   if (!secrets) return std::unexpected(secrets.error());
   plan.sandbox.engine.secrets = *secrets;
   plan.spec.hide = (*secrets)->files();
+  plan.spec.hide.insert(plan.spec.hide.end(), options.hide.begin(), options.hide.end());
   if (!options.ca_key.empty()) {
     auto key = FindAuthorityKey(options.ca_key, SeenTrees(plan.spec));
     if (!key) return std::unexpected(key.error());
@@ -350,6 +361,7 @@ Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>
   }
   plan.trust = FindTrust();
   if (auto added = AddTrust(options, plan.trust, **secrets, &plan.spec); !added) return std::unexpected(added.error());
+  if (plan.nested) plan.spec.environment.emplace_back(kNestedVariable, plan.nested->path());
   DescribeSpec(plan.spec);
   return plan;
 }
@@ -366,7 +378,7 @@ Result<void> ProvideAuthority(const RunOptions& options, supervisor::Workload& w
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
                                                      const HeldFiles& held, proxy::SecretStore& secrets, Sandbox& sandbox,
-                                                     policy::CurrentPolicy& policy, RunResult* result) {
+                                                     policy::CurrentPolicy& policy, NestedRuns* nested, RunResult* result) {
   const auto load = [&options, &held, &secrets]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options, kCommand);
@@ -378,7 +390,10 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     return next;
   };
   secrets.Watch();
-  auto watcher = PolicyWatcher::Start(policy, load, [&sandbox] { sandbox.PolicyChanged(); });
+  auto watcher = PolicyWatcher::Start(policy, load, [&sandbox, nested] {
+    sandbox.PolicyChanged();
+    if (nested != nullptr) nested->PolicyChanged();
+  });
   if (!watcher) {
     result->error = watcher.error().message;
     return std::unexpected(Report(watcher.error()));
@@ -430,12 +445,6 @@ class KillSwitch {
   std::mutex mutex_;
   supervisor::Workload* workload_ = nullptr;
 };
-
-// By the name of its first process.
-bool InSandbox() {
-  const auto name = ReadFile("/proc/1/comm", 64);
-  return name && *name == "sluice-init\n";
-}
 
 // One run, from its plan to its exit code. `result` learns what the launcher is told.
 int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_file, RunResult* result, RunTally* tally,
@@ -489,7 +498,10 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return failed(sandbox.error());
   kill_switch->Arm(&(*sandbox)->workload());
-  const auto status = Supervise(options, plan->spec, held, *secrets, **sandbox, policy, result);
+  if (plan->nested)
+    if (auto serving = plan->nested->Serve(options, plan->spec, policy); !serving) return failed(serving.error());
+  const auto status = Supervise(options, plan->spec, held, *secrets, **sandbox, policy, plan->nested.get(), result);
+  plan->nested.reset();
   kill_switch->Arm(nullptr);
   sandbox->reset();
   return status ? Conclude(options, *status, *std::move(writer), result) : status.error();
@@ -498,14 +510,12 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
 }  // namespace
 
 int Run(const RunOptions& given) {
-  if (InSandbox())
-    return Report(Error{Code::kUnsupported,
-                        "this already runs in a sandbox of sluice, whose policy holds for all that is started in it; the kernel lets one "
-                        "supervisor alone be asked about a process, so that nothing was started: run the command as it is"});
   RunOptions options = given;
   if (auto read = ReadLaunchFile(&options); !read) return Report(read.error());
+  options.check_executables = !options.nested;
   if (options.command.empty())
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
+  if (InSandbox()) return RunInside(options);
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
   // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.
   sigset_t blocked;

@@ -34,6 +34,10 @@ struct RunOptions : ServedOptions {
   bool fail_on_deny = false;
   bool kill_on_deny = false;
   bool allow_user_namespaces = false;
+  bool allow_nested = false;         ///< serve `sluice run` in the sandbox (app/nested.h)
+  bool nested = false;               ///< this run was asked for from within a sandbox; with the two lists below
+  std::vector<std::string> protect;  ///< files that the outer run keeps its workload from writing
+  std::vector<std::string> hide;     ///< files that it keeps its workload from reading
   std::vector<std::string> command;
 };
 

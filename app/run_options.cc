@@ -131,6 +131,7 @@ Result<void> ReadLaunchFile(RunOptions* options) {
   options->fail_on_deny |= file->fail_on_deny;
   options->kill_on_deny |= file->kill_on_deny;
   options->allow_user_namespaces |= file->allow_user_namespaces;
+  options->allow_nested |= file->allow_nested;
   options->quiet |= file->quiet;
   Merge::Many(file->resolvers, &options->resolvers);
   Merge::Many(file->stub_domains, &options->stub_domains);

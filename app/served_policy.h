@@ -30,6 +30,7 @@ struct ServedOptions {
   std::string name;
   std::vector<std::string> labels;  ///< "k=v"
   bool quiet = false;
+  bool check_executables = true;  ///< tell what this machine has at the paths of `by`
 };
 
 /// Tells the error on standard error; gives the exit code.

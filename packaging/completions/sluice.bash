@@ -82,7 +82,7 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --name --label --timeout --max-memory \
         --max-processes --max-open-files --max-output --publish --transcript --result --lifeline --on-disconnect --pid-namespace \
-        --allow-user-namespaces --fail-on-deny --kill-on-deny --quiet --verbose --help --" -- "$cur")
+        --allow-user-namespaces --allow-nested --fail-on-deny --kill-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
       mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \

@@ -49,6 +49,7 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l lifeline -x -d 'Descr
 complete -c sluice -n '__fish_seen_subcommand_from run' -l on-disconnect -x -a 'kill freeze' -d 'What becomes of a run without its launcher'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l pid-namespace -d 'A process namespace of its own, always so'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-user-namespaces -d 'Let the program make namespaces'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-nested -d 'Serve sluice run in the sandbox'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l kill-on-deny -d 'End the run at its first denial'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l fail-on-deny -d 'Exit 3 when something was denied'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l quiet -d 'Say only what went wrong'

@@ -59,6 +59,7 @@ _sluice() {
             '--on-disconnect[what becomes of a run without its launcher]:what:(kill freeze)' \
             '--pid-namespace[a process namespace of its own, always so]' \
             '--allow-user-namespaces[let the program make namespaces]' \
+            '--allow-nested[serve sluice run in the sandbox]' \
             '--kill-on-deny[end the run at its first denial]' \
             '--fail-on-deny[exit 3 when something was denied]' \
             '--quiet[say only what went wrong]' \

@@ -22,7 +22,7 @@ TEST(LaunchFile, SaysAllThatFlagsSay) {
     "policy": {"file": "p.yaml", "allow": ["GET a.test"], "presets": ["npm@1"]}, "name": "n", "labels": {"job": "7"},
     "limits": {"wall-time": "5m", "memory": "2GiB", "processes": 64, "open-files": 128, "output": 1048576},
     "publish": ["8080:80"], "transcript": "t", "result": "fd:3", "audit": "a.jsonl", "lifeline": 4, "on-disconnect": "freeze",
-    "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "quiet": true,
+    "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "allow-nested": true, "quiet": true,
     "upstream": {"resolvers": ["1.1.1.1"], "stub-domains": ["a=1.1.1.1"], "ca": ["ca.pem"], "via": "http://p:1", "via-auth": "x",
                  "via-ca": "y", "via-except": ["z"]}, "ca-cert": "c", "ca-key": "k"})",
                                     "l.json");
@@ -34,7 +34,7 @@ TEST(LaunchFile, SaysAllThatFlagsSay) {
   EXPECT_EQ(file->output, "1048576");
   EXPECT_EQ(file->processes, 64u);
   EXPECT_EQ(file->lifeline, 4u);
-  EXPECT_TRUE(file->kill_on_deny && file->fail_on_deny && file->quiet && file->allow_user_namespaces);
+  EXPECT_TRUE(file->kill_on_deny && file->fail_on_deny && file->quiet && file->allow_user_namespaces && file->allow_nested);
   EXPECT_THAT(file->via_except, ElementsAre("z"));
 }
 

@@ -153,14 +153,75 @@ print("storm", sorted((str(o), outcomes.count(o)) for o in set(outcomes)))
         subprocess.run(["sleep", "0.3"], check=True)
         self.assertEqual((self.work / "ticks").stat().st_size, before)
 
-    def test_a_sandbox_in_the_sandbox_says_what_it_lacks_and_lets_nothing_out(self):
-        # Only one supervisor can be asked about a process (seccomp has one listener): an inner run does not start, and so widens nothing.
+
+class Nested(harness.SluiceTest):
+    """`sluice run` in a sandbox: an inner policy can only narrow the outer one."""
+
+    OUTER = ["allow GET a.test/pub/**", "allow GET a.test/more/**"]
+
+    def setUp(self):
+        super().setUp()
         shutil.copy(lab.sluice_binary(), self.work / "sluice")
-        for flags in ([], ["--allow-user-namespaces"]):
-            result = self.sluice(READ, "./sluice", "run", "--allow", "GET b.test", "--", "curl", "-sS", "https://b.test/", flags=flags)
-            self.assertNotEqual(result.code, 0, str(result))
-            self.assertRegex(result.err, r"already runs in a sandbox of sluice")
+
+    def nested(self, script, rules=None, flags=("--allow-nested",), **more):
+        return self.sluice(rules or self.OUTER, "sh", "-c", script, flags=flags, **more)
+
+    def test_without_leave_it_does_not_start(self):
+        for flags in ((), ("--allow-user-namespaces",)):
+            result = self.nested("./sluice run --allow 'GET b.test' -- curl -sS https://b.test/", flags=flags)
+            self.assertExit(result, 4)
+            self.assertIn("already runs in a sandbox of sluice", result.err)
             self.assertEqual(self.served(), [])
+
+    def test_a_narrower_policy_holds_for_what_it_runs(self):
+        result = self.nested("export MARK=kept; echo outer > here; ./sluice run --name inner --allow 'GET a.test/pub/x' --env MARK -- sh -c '"
+                             "echo $MARK; cat here; echo inner >> here; curl -sS https://a.test/pub/x; curl -sS -o /dev/null -w \"%{http_code}\\n\" https://a.test/pub/y; exit 9'; "
+                             "echo code $?; cat here; curl -sS -o /dev/null -w '%{http_code}\n' https://a.test/pub/y")
+        lines = result.out.splitlines()
+        self.assertEqual([line for line in lines if line in ("kept", "403", "code 9", "200", "inner", "outer")],
+                         ["kept", "outer", "403", "code 9", "outer", "inner", "200"], str(result))
+        self.assertIn("hello from the lab", result.out)
+        self.assertEqual({r["sandbox"] for r in result.audit if r.get("verdict") == "deny"}, {"sh/inner"})
+
+    def test_a_wider_one_is_refused_with_a_witness(self):
+        for inner, word in (("GET b.test", "b.test"), ("POST a.test/pub/x", "POST"), ("tcp a.test:443", "a.test")):
+            result = self.nested(f"./sluice run --allow '{inner}' -- curl -sS https://b.test/; echo code $?")
+            self.assertIn("code 2", result.out, str(result))
+            self.assertRegex(result.err, rf"can only narrow the outer one, and `{inner}` would let out .*{word}")
+        self.assertEqual(self.served(), [])
+
+    def test_it_chooses_nothing_of_the_machines(self):
+        (self.work / "p.yaml").write_text("version: 1\ncredentials:\n  k: { from: file /etc/shadow, send: bearer, to: [a.test] }\nrules:\n  - allow: GET a.test/pub/x\n")
+        (self.work / "i.yaml").write_text("version: 1\ninclude: [/etc/passwd]\nrules: []\n")
+        result = self.nested("./sluice run --policy p.yaml -- true; ./sluice run --policy i.yaml -- true; ./sluice run --allow 'GET a.test/pub/x' --rw /etc -- true; "
+                             "./sluice run --allow 'GET a.test/pub/x' -- sh -c 'cat /etc/shadow; ls /proc | grep -c ^[0-9]'")
+        self.assertIn("names no credentials", result.err)
+        self.assertNotIn("root:", result.out + result.err, str(result))
+        self.assertIn("the rest is the outer run's", result.err)
+        self.assertLess(int(result.out.split()[-1]), 8)
+
+    def test_the_outer_policy_cannot_be_edited_from_there(self):
+        inside = self.work / "outer.yaml"
+        inside.write_text(harness.policy_text(self.OUTER))
+        os.chown(inside, self.lab.uid or 0, self.lab.uid or 0)
+        self.plain_sluice("run", "--policy", inside, "--allow-nested", "--", "./sluice", "run", "--allow", "GET a.test/pub/x", "--", "sh", "-c",
+                          f"echo ran > mark; echo x >> {inside}; rm -f {inside}")
+        self.assertTrue((self.work / "mark").exists())
+        self.assertEqual(inside.read_text(), harness.policy_text(self.OUTER))
+
+    def test_signals_time_and_the_end_of_its_asker_reach_it(self):
+        mark = f"nested-{os.getpid()}"
+        result = self.nested(f"./sluice run --allow 'GET a.test/pub/x' -- sh -c 'trap \"echo heard; exit 5\" TERM; echo up; while :; do sleep 0.05; done' {mark} > out & "
+                             "until grep -q up out 2>/dev/null; do sleep 0.05; done; kill $!; wait $!; echo code $?; cat out; "
+                             f"./sluice run --timeout 300ms --allow 'GET a.test/pub/x' -- sleep 60; echo code $?; ./sluice run --allow 'GET a.test/pub/x' -- sh -c 'sleep 1000' {mark} & sleep 0.7")
+        self.assertEqual(result.out.split(), ["code", "5", "up", "heard", "code", "143"], str(result))
+        self.assertEventually(lambda: subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True).stdout == "", "nobody is left", 8)
+
+    def test_a_reload_that_makes_it_wider_than_the_outer_kills_it(self):
+        with self.running(self.OUTER, "sh", "-c", "./sluice run --allow 'GET a.test/more/**' -- sh -c 'echo up; sleep 1000'; echo code $?; sleep 1000", flags=["--allow-nested"]) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            self.policy.write_text(harness.policy_text(self.OUTER[:1]))
+            self.assertEqual(process.stdout.readline(), "code 137\n")
 
 
 if __name__ == "__main__":
