@@ -166,6 +166,7 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   spec_ = spec;
   policy_ = &policy;
   judged_ = policy.generation();
+  closer_.emplace();
   thread_ = std::thread([this] { Loop(); });
   return {};
 }
@@ -244,7 +245,7 @@ void NestedRuns::Serve(Session& session) {
 }
 
 void NestedRuns::Drop(std::vector<UniqueFd> fds) {
-  for (UniqueFd& fd : fds) closer_.Drop(std::move(fd), supervisor::PinnedCloser::Kind::kUnknown);
+  for (UniqueFd& fd : fds) closer_->Drop(std::move(fd), supervisor::PinnedCloser::Kind::kUnknown);
 }
 
 Result<void> NestedRuns::Narrower(const policy::Snapshot& inner) const {

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,7 +65,7 @@ class NestedRuns {
   UniqueFd listener_;
   UniqueFd wake_;  // an eventfd
   std::vector<std::unique_ptr<Session>> sessions_;
-  supervisor::PinnedCloser closer_;  // of what the workload sent: its last close may wait
+  std::optional<supervisor::PinnedCloser> closer_;  // of what the workload sent: its last close may wait
   RunOptions options_;
   supervisor::LaunchSpec spec_;
   const policy::CurrentPolicy* policy_ = nullptr;

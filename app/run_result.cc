@@ -174,7 +174,10 @@ std::string RunResultJson(const RunResult& result, const RunTally* tally) {
 std::vector<std::string> DescribeLimits(const supervisor::LimitsInForce& limits,
                                         std::optional<std::chrono::milliseconds> wall_time) {
   std::vector<std::string> parts;
-  if (wall_time) parts.push_back(fmt::format("{} ms by the supervisor", wall_time->count()));
+  if (wall_time)
+    parts.push_back(fmt::format("wall time {}{} by the supervisor",
+                                wall_time->count() % 1000 == 0 ? wall_time->count() / 1000 : wall_time->count(),
+                                wall_time->count() % 1000 == 0 ? " s" : " ms"));
   if (limits.memory) parts.push_back(fmt::format("memory {} {}", Octets(limits.memory->value), ByText(limits.memory->by)));
   if (limits.processes) parts.push_back(fmt::format("{} processes {}", limits.processes->value, ByText(limits.processes->by)));
   if (limits.open_files)

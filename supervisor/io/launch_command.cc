@@ -183,12 +183,13 @@ Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, in
   ResetSignals();
   if (::chdir(plan.mounts->work_directory.c_str()) != 0)
     return FailErrno(fmt::format("cannot enter {}", plan.mounts->work_directory), errno);
-  if (auto limited = SetLimits(*plan.limits); !limited) return limited;
   if (auto dropped = DropPrivileges(); !dropped) return dropped;
   if (auto entered = EnterLandlock(*plan.mounts, plan.landlock_abi); !entered) return entered;
   auto command = FindCommand(*plan.spec);
   if (!command) return std::unexpected(command.error());
   ExecArguments arguments = MakeArguments(*plan.spec);
+  // Late: this process is still a copy of the supervisor, which may be larger than the limits are.
+  if (auto limited = SetLimits(*plan.limits); !limited) return limited;
   auto listener = InstallFilter(plan.filter);
   if (!listener) return std::unexpected(listener.error());
   if (auto told = Send(kHandshake, Step::kFiltered, *listener); !told) return told;

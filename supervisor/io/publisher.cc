@@ -238,6 +238,7 @@ void KeepOnly(std::vector<int> kept) {
 }
 
 [[noreturn]] void RunChild(std::vector<Listener> listeners, int handshake) {
+  const pid_t supervisor = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, "sluice-publish");
   ::prctl(PR_SET_DUMPABLE, 0);
@@ -258,7 +259,10 @@ void KeepOnly(std::vector<int> kept) {
     SendFailure(handshake, dropped.error());
     ::_exit(1);
   }
-  if (!Send(handshake, Step::kGo)) ::_exit(1);
+  // Entering a user namespace gained capabilities, which took both back (prctl(2), PR_SET_PDEATHSIG).
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != supervisor || !Send(handshake, Step::kGo)) ::_exit(1);
   Server(std::move(listeners)).Run();
   ::_exit(1);
 }

@@ -81,7 +81,7 @@ class Specification(Launch):
         self.assertEqual((self.outside / "out.txt").read_text(), done.out)
         self.assertEqual(result["output_octets"], len(done.out))
         self.assertTrue(result["transcript_complete"])
-        self.assertRegex(done.err, r"sluice: limits: 60000 ms by the supervisor; 256 open files each process, by its resource limit; output 1 MiB by the supervisor")
+        self.assertRegex(done.err, r"sluice: limits: wall time 60 s by the supervisor; 256 open files each process, by its resource limit; output 1 MiB by the supervisor")
 
     def test_flags_win_and_lists_grow(self):
         done = self.launch(self.spec("false", name="from-file", labels={"a": "1"}), "--name", "from-flag", "--label", "b=2", "--", "true")
