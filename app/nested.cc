@@ -156,6 +156,9 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   std::vector<std::string> all = writable;
   all.insert(all.end(), spec.read_only.begin(), spec.read_only.end());
   for (const std::string& tree : all)
+    if (supervisor::IsWithin(folder_, tree))
+      return Fail(Code::kInvalid, fmt::format("--allow-nested: the command sees {}, where what it asks for is put down", tree));
+  for (const std::string& tree : all)
     for (const std::string& other : writable)
       if (tree != other && supervisor::IsWithin(tree, other))
         return Fail(Code::kInvalid,

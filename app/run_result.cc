@@ -198,6 +198,9 @@ Result<ResultFile> ResultFile::Open(const std::string& where) {
       return Fail(Code::kInvalid, fmt::format("{}: no descriptor that can be written to was inherited with that number", where));
     UniqueFd own(::fcntl(number, F_DUPFD_CLOEXEC, 3));
     if (!own) return FailErrno(where, errno);
+    // Whoever reads a pipe only once this process has ended must not keep it from ending.
+    constexpr int kPipe = 1 << 20;
+    (void)::fcntl(own.get(), F_SETPIPE_SZ, kPipe);
     return ResultFile("", std::move(own));
   }
   const std::string path = Absolute(where);
