@@ -7,7 +7,6 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <set>
 #include <string>
 
 #include "supervisor/io/small_file.h"
@@ -105,6 +104,7 @@ Result<void> RunningTree::StopEach() {
       const bool still = state == 'T' || state == 't' || state == 'Z' || state == 'X';
       if (still && told.contains(pid)) continue;
       all = false;
+      if (!still) stopped_.insert(pid);
       if (SignalChild(pid, family, SIGSTOP)) told.insert(pid);
       if (state == 'X') told.insert(pid);
     }
@@ -118,7 +118,9 @@ void RunningTree::ContinueEach() {
   const std::vector<pid_t> found = Descendants(init_, kMostProcesses);
   std::set<pid_t> family(found.begin(), found.end());
   family.insert(init_);
-  for (const pid_t pid : found) (void)SignalChild(pid, family, SIGCONT);
+  for (const pid_t pid : found)
+    if (stopped_.contains(pid)) (void)SignalChild(pid, family, SIGCONT);
+  stopped_.clear();
 }
 
 Result<void> RunningTree::Thaw() {

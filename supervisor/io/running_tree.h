@@ -8,6 +8,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/result.h"
@@ -39,6 +40,7 @@ class RunningTree {
   pid_t init_ = 0;
   UniqueFd pidfd_;
   const WorkloadGroup* group_ = nullptr;
+  std::set<pid_t> stopped_;  // one by one, by Freeze: not those that stood still already
   std::atomic<bool> frozen_{false};
   std::atomic<int> killed_{-1};
 };
