@@ -293,7 +293,7 @@ class Ended(Launch):
     def test_a_frozen_run_can_be_ended(self):
         process, give = self.started("freeze", "sh", "-c", self.COUNTING)
         os.close(give)
-        self.assertRegex(process.stderr.readline() + process.stderr.readline() + process.stderr.readline(), "frozen")
+        self.assertTrue(any("frozen" in line for line in iter(process.stderr.readline, "")))
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20 * harness.SLOW)
         self.assertEqual(self.result["ended_by"], "disconnect")

@@ -24,10 +24,14 @@ import os, socket, sys, threading
 def ask(host, port, size):
     try:
         c = socket.create_connection((host, int(port)), timeout=20)
-        data = os.urandom(int(size)); out = threading.Thread(target=lambda: (c.sendall(data), c.shutdown(socket.SHUT_WR))); out.start()
+        data, failed = os.urandom(int(size)), []
+        def send():
+            try: c.sendall(data); c.shutdown(socket.SHUT_WR)
+            except OSError as error: failed.append(type(error).__name__)  # whoever is told first takes the socket's error
+        out = threading.Thread(target=send); out.start()
         back = b""
         while piece := c.recv(65536): back += piece
-        out.join(); return "same" if back == data[::-1] else "different"
+        out.join(); return failed[0] if failed else "same" if back == data[::-1] else "different"
     except OSError as error: return type(error).__name__
 threads, said = [], []
 for _ in range(int(sys.argv[4])):
@@ -72,7 +76,7 @@ class Published(harness.SluiceTest):
     def test_where_nobody_listens_inside_it_is_reset(self):
         with self.running(NOTHING, harness.PYTHON, "-c", ECHO, "127.0.0.1", "8081", flags=["--publish", "0:8080"]) as process:
             host, port, _ = self.where(process)
-            self.assertEqual(self.ask(host, port), "ConnectionResetError")
+            self.assertIn(self.ask(host, port), ("ConnectionResetError", "BrokenPipeError"))
 
     def test_what_cannot_be_published_is_told(self):
         taken = self.lab.popen([harness.PYTHON, "-c", ECHO, "127.0.0.1", "0"], stdout=subprocess.PIPE, text=True)
@@ -112,7 +116,7 @@ class HostLoopback(harness.SluiceTest):
         rule = [(f"allow tcp host.sluice.internal:{self.ports[0]}", {"ip": "[127.0.0.1]"})]
         result = self.ask(rule, self.ports[0])
         self.assertEqual(result.out.strip(), "same", str(result))
-        allowed = [r for r in result.audit if r["layer"] == "connect" and r["verdict"] == "allow"]
+        allowed = [r for r in result.audit if r.get("layer") == "connect" and r["verdict"] == "allow"]
         self.assertEqual([r["target"]["host"] for r in allowed], ["host.sluice.internal"])
         result = self.ask(rule, self.ports[1])
         self.assertEqual(result.out.strip(), "PermissionError", str(result))
