@@ -180,7 +180,7 @@ void AddContract(CLI::App* sub, RunOptions* run) {
       ->type_name("WHAT");
   sub->add_flag_callback("--pid-namespace", [] {}, "A process namespace of its own: always so, and accepted for clearness");
   sub->add_flag("--allow-user-namespaces", run->allow_user_namespaces,
-                "Let the command make user, process and network namespaces, as browsers' own sandboxes do");
+                "Let the command make user, process and network namespaces of its own");
   sub->add_flag("--allow-nested", run->allow_nested,
                 "Serve `sluice run` in the sandbox, under policies that only narrow this one");
   // For those runs alone.

@@ -59,7 +59,7 @@ struct LimitsInForce {
 /// What becomes of a run whose launcher is gone.
 enum class OnDisconnect : uint8_t { kKill, kFreeze };
 
-/// Whether the workload may make user, process and network namespaces, as browsers do for a sandbox of their own.
+/// Whether the workload may make user, process and network namespaces. They get no id maps: its /proc is read-only.
 enum class OwnNamespaces : uint8_t { kRefused, kAllowed };
 
 struct LaunchSpec {

@@ -262,7 +262,7 @@ void EmitIoctl(BpfAssembler& out) {
 // New namespaces of any kind. CLONE_NEWTIME shares its bit with clone's exit signal, where it cannot be asked for.
 constexpr uint32_t kCloneNew = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000;
 constexpr uint32_t kCloneNewTime = 0x00000080;
-// What browsers make for sandboxes of their own: CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET. They lead nowhere: mounts, netfilter
+// CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET. They lead nowhere: mounts, netfilter
 // and raw sockets stay refused, joining a namespace too, and a socket of another network is denied every connect.
 constexpr uint32_t kCloneOwn = 0x10000000 | 0x20000000 | 0x40000000;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Programs that are hard on a supervisor, as they are: debuggers, browsers with their own sandbox, ssh, daemons, storms of threads."""
+"""Programs that are hard on a supervisor, as they are: debuggers, ssh, daemons, storms of threads, namespaces and sandboxes of their own."""
 import os
 import shutil
 import subprocess
@@ -31,22 +31,12 @@ class Traced(harness.SluiceTest):
         self.assertDenialLine(result, "151.101.1.20:81")
 
 
-class Chromium(harness.SluiceTest):
-    def test_with_its_own_sandbox(self):
-        # --no-sandbox is left out: it makes user, process and network namespaces, and installs filters, of its own.
-        arguments = ["chromium", "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-                     "--disable-component-update", f"--user-data-dir={self.work}/profile", "--dump-dom"]
-        flags = ["--allow-user-namespaces"]
-        if not self.lab.uid:  # Chromium as root wants --no-sandbox: an ordinary user of the sandbox's runs it
-            return self.check_namespaces()
-        result = self.sluice(READ, *arguments, "https://a.test/pub/x", flags=flags, timeout=90)
-        self.assertIn("hello from the lab", result.out, str(result))
-        without = self.sluice(READ, *arguments, "https://a.test/pub/x", timeout=90)
-        self.assertNotIn("hello from the lab", without.out, "its sandbox is on, and needs the flag")
-
-    def check_namespaces(self):
+class OwnNamespaces(harness.SluiceTest):
+    def test_they_are_made_with_leave_alone(self):
         self.assertEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true", flags=["--allow-user-namespaces"]).code, 0)
         self.assertNotEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true").code, 0)
+        # Nobody inside can give one a map of ids: /proc is read-only.
+        self.assertNotEqual(self.sluice(NOTHING, "unshare", "--map-root-user", "true", flags=["--allow-user-namespaces"]).code, 0)
 
     def test_namespaces_of_its_own_lead_nowhere(self):
         script = """
