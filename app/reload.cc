@@ -27,8 +27,13 @@ Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolic
                                                             std::function<Result<policy::SnapshotPtr>()> load,
                                                             std::function<void()> changed) {
   std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed)));
-  watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!watcher->inotify_) return FailErrno("cannot watch the policy file (inotify)", errno);
+  // A user has 128 of these by default (fs.inotify.max_user_instances), and a machine may hold a thousand runs.
+  if (!policy.Get()->files().empty()) {
+    watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!watcher->inotify_)
+      LogWarn("cannot watch the policy file: {} (see fs.inotify.max_user_instances); send SIGHUP after a change",
+              std::strerror(errno));
+  }
   sigset_t hangup;
   sigemptyset(&hangup);
   sigaddset(&hangup, SIGHUP);
@@ -53,6 +58,7 @@ void PolicyWatcher::WatchFolders() {
   for (const std::string& file : snapshot->files()) {
     const std::filesystem::path path(file);
     file_names_.push_back(path.filename().string());
+    if (!inotify_) continue;  // which was told
     // Adding a folder again only updates its mask.
     if (inotify_add_watch(inotify_.get(), path.parent_path().c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE) < 0)
       LogWarn("cannot watch {}: {}; send SIGHUP after a change", path.parent_path().string(), std::strerror(errno));
