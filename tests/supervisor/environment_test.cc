@@ -51,9 +51,8 @@ TEST(Environment, DropsProxiesInAnySpelling) {
 }
 
 TEST(Environment, AnAdditionWinsOverEverything) {
-  const auto chosen =
-      ChooseEnvironment({{"GITHUB_TOKEN", "t"}, {"PATH", "/bin"}},
-                        {.additions = {"PATH=/x", "EMPTY=", "ABSENT", "URL=a=b"}, .unsafe = {"GITHUB_TOKEN"}});
+  const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "t"}, {"PATH", "/bin"}},
+                                        {.additions = {"PATH=/x", "EMPTY=", "ABSENT", "URL=a=b"}, .unsafe = {"GITHUB_TOKEN"}});
   ASSERT_TRUE(chosen.has_value());
   EXPECT_THAT(chosen->variables,
               ElementsAre(Pair("EMPTY", ""), Pair("GITHUB_TOKEN", "t"), Pair("PATH", "/x"), Pair("URL", "a=b")));
@@ -80,7 +79,8 @@ TEST(Environment, AnAdditionThatLooksLikeACredentialIsRefusedByItsName) {
 }
 
 TEST(Environment, InheritsNothingWhereThatIsAskedFor) {
-  const auto chosen = ChooseEnvironment({{"PATH", "/bin"}, {"HOME", "/root"}}, {.additions = {"HOME"}, .inherit = Inherit::kNone});
+  const auto chosen =
+      ChooseEnvironment({{"PATH", "/bin"}, {"HOME", "/root"}}, {.additions = {"HOME"}, .inherit = Inherit::kNone});
   ASSERT_TRUE(chosen.has_value());
   EXPECT_THAT(chosen->variables, ElementsAre(Pair("HOME", "/root")));
 }
