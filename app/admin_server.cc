@@ -23,13 +23,17 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <condition_variable>
+#include <expected>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "app/accept_loop.h"
+#include "app/control_peer.h"
 #include "app/file.h"
 #include "app/host.h"
+#include "app/passed_sockets.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -62,12 +66,6 @@ bool IsOfThisHost(const IpAddress& address) {
   return !own || std::ranges::find(*own, address) != own->end();
 }
 
-bool IsOwnUser(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
 std::string AddressText(const ListenAddress& address) {
   return address.unix_path.empty() ? address.endpoint.ToString() : "unix:" + address.unix_path;
 }
@@ -91,11 +89,12 @@ struct Doorway {
 
 class Serving final : public AdminServer {
  public:
-  Serving(AdminAddresses addresses, AdminApi& api, DecisionStream& stream, OpenSandboxFront* front)
-      : addresses_(std::move(addresses)), api_(api), stream_(stream), front_(front) {}
+  Serving(AdminAddresses addresses, AdminApi& api, DecisionStream& stream, OpenSandboxFront* front, RunDoors doors)
+      : addresses_(std::move(addresses)), api_(api), stream_(stream), front_(front), doors_(std::move(doors)) {}
 
   ~Serving() override {
     for (auto& loop : loops_) loop->Stop();
+    passed_.clear();
     asio::post(context_, [this] { context_.stop(); });
     work_.reset();
     if (thread_.joinable()) thread_.join();
@@ -123,7 +122,12 @@ class Serving final : public AdminServer {
         Take(std::move(socket), from, size, door);
       });
     }
-    return {};
+    return StartChannels();
+  }
+
+  void AwaitStreams(std::chrono::milliseconds longest) override {
+    std::unique_lock lock(streams_mutex_);
+    streams_done_.wait_for(lock, longest, [this] { return streams_ == 0; });
   }
 
   std::vector<std::string> admin_addresses() const override {
@@ -141,6 +145,16 @@ class Serving final : public AdminServer {
     return found == doorways_.end() ? "" : AddressText(found->address);
   }
 
+  Result<void> StartChannels() {
+    for (UniqueFd& channel : doors_.channels) {
+      auto passed = PassedSockets::Start(
+          std::move(channel), [this](UniqueFd socket) { TakePassed(std::move(socket)); }, [this] { doors_.hold->GiveUp(); });
+      if (!passed) return std::unexpected(passed.error());
+      passed_.push_back(*std::move(passed));
+    }
+    return {};
+  }
+
   Result<void> Bind(ListenAddress address, Door door) {
     auto listener = ListenAt(&address);
     if (!listener) return std::unexpected(listener.error());
@@ -156,7 +170,8 @@ class Serving final : public AdminServer {
   // On an accepting thread. A full house closes at once; each door has room of its own, since the workload reaches some of them.
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size, Door door) {
     std::atomic<size_t>& open = open_[static_cast<size_t>(door)];
-    if (door == Door::kAdminUnix && !IsOwnUser(socket.get())) return;
+    const PeerPlace place = doors_.hold != nullptr ? PeerPlace::kNotBelow : PeerPlace::kAnywhere;
+    if (door == Door::kAdminUnix && !MayAdminister(socket.get(), place)) return;
     bool from_here = false;
     if (from.ss_family != AF_UNIX) {
       const auto peer = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
@@ -167,8 +182,21 @@ class Serving final : public AdminServer {
       open.fetch_sub(1);
       return;
     }
-    const int family = from.ss_family == 0 ? AF_UNIX : from.ss_family;
-    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &open] {
+    Serve(std::move(socket), from.ss_family == 0 ? AF_UNIX : from.ss_family, door, from_here);
+  }
+
+  // On a channel's thread: whoever has the channel is the parent.
+  void TakePassed(UniqueFd socket) {
+    std::atomic<size_t>& open = open_[static_cast<size_t>(Door::kAdminUnix)];
+    if (open.fetch_add(1) >= kMaxAdminConnections) {
+      open.fetch_sub(1);
+      return;
+    }
+    Serve(std::move(socket), AF_UNIX, Door::kAdminUnix, false);
+  }
+
+  void Serve(UniqueFd socket, int family, Door door, bool from_here) {
+    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &open = open_[static_cast<size_t>(door)]] {
       Socket accepted(context_);
       error_code error;
       accepted.assign(asio::generic::stream_protocol(family, 0), fd, error);
@@ -246,8 +274,9 @@ class Serving final : public AdminServer {
     return std::nullopt;
   }
 
-  static bool IsStream(Door door, const AdminRequest& request) {
-    return (door == Door::kAdminUnix || door == Door::kAdminTcp) && request.path == "/v1/decisions" && request.method == "GET";
+  bool IsStream(Door door, const AdminRequest& request) const {
+    if ((door != Door::kAdminUnix && door != Door::kAdminTcp) || request.method != "GET") return false;
+    return request.path == "/v1/decisions" || (request.path == "/v1/hold" && doors_.hold != nullptr);
   }
 
   // Changes one after the other, and never in front of a probe.
@@ -314,28 +343,38 @@ class Serving final : public AdminServer {
     return filter;
   }
 
-  // JSON Lines until the caller goes or falls behind.
-  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request) {
-    const auto filter = ReadFilter(request);
-    auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
-    std::unique_ptr<DecisionStream::Reader> reader;
-    if (filter) {
-      // The timer is touched on its own thread alone; one that is gone is not woken.
-      const std::weak_ptr<asio::steady_timer> woken = wake;
-      reader = stream_.Open(*filter, [this, gate = gate_, woken] {
-        const std::lock_guard lock(gate->mutex);
-        if (!gate->open) return;
-        asio::post(context_, [woken] {
-          if (const auto timer = woken.lock()) timer->expires_at(asio::steady_timer::time_point::min());
-        });
-      });
+  std::expected<std::unique_ptr<LineReader>, AdminResponse> OpenStream(const AdminRequest& request, std::function<void()> wake) {
+    if (request.path == "/v1/hold") {
+      if (auto held = doors_.hold->Open(std::move(wake))) return held;
+      return std::unexpected(Problem(409, "held", "another connection holds the run"));
     }
-    if (reader == nullptr) {
-      AdminResponse refused = !filter ? Problem(400, "bad_request", "`verdict` is allowed or denied, `exchanges` 1 or 0")
-                                      : Problem(503, "too_many_readers", "as many read already as may");
-      co_await Send(stream, std::move(refused), 11, false, false);
+    const auto filter = ReadFilter(request);
+    if (!filter) return std::unexpected(Problem(400, "bad_request", "`verdict` is allowed or denied, `exchanges` 1 or 0"));
+    if (auto reader = stream_.Open(*filter, std::move(wake))) return reader;
+    return std::unexpected(Problem(503, "too_many_readers", "as many read already as may"));
+  }
+
+  // JSON Lines until the caller goes or falls behind, or there are no more.
+  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request) {
+    const StreamCount counted(*this);
+    auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
+    // The timer is touched on its own thread alone; one that is gone is not woken.
+    const std::weak_ptr<asio::steady_timer> woken = wake;
+    auto opened = OpenStream(request, [this, gate = gate_, woken] {
+      const std::lock_guard lock(gate->mutex);
+      if (gate->open) asio::post(context_, [woken] { Wake(woken); });
+    });
+    if (!opened) {
+      co_await Send(stream, std::move(opened.error()), 11, false, false);
       co_return;
     }
+    const std::unique_ptr<LineReader> reader = *std::move(opened);
+    // The caller has said all it had to say: what comes now is its end.
+    const auto gone = std::make_shared<bool>(false);
+    stream.socket().async_wait(Socket::wait_read, [gone, woken](const error_code&) {
+      *gone = true;
+      Wake(woken);
+    });
     http::response<http::empty_body> head{http::status::ok, 11};
     head.set(http::field::content_type, "application/x-ndjson");
     head.set(http::field::cache_control, "no-store");
@@ -347,14 +386,15 @@ class Serving final : public AdminServer {
     co_await http::async_write_header(stream, serializer, asio::redirect_error(asio::use_awaitable, error));
     error = {};
     bool ended = false;
-    while (!error && !ended) {
+    while (!error && !ended && !*gone) {
       const std::string lines = reader->Take(&ended);
+      if (lines.empty() && ended) break;
       if (lines.empty()) {
         // A blank line now and then shows that both are still there.
         wake->expires_after(kStreamBeat);
-        error_code woken;
-        co_await wake->async_wait(asio::redirect_error(asio::use_awaitable, woken));
-        if (woken == asio::error::operation_aborted || wake->expiry() == asio::steady_timer::time_point::min()) continue;
+        error_code waited;
+        co_await wake->async_wait(asio::redirect_error(asio::use_awaitable, waited));
+        if (waited == asio::error::operation_aborted || wake->expiry() == asio::steady_timer::time_point::min()) continue;
       }
       const std::string part = lines.empty() ? "\n" : lines;
       stream.expires_after(kAdminWriteDeadline);
@@ -362,6 +402,28 @@ class Serving final : public AdminServer {
     }
     if (!error) co_await asio::async_write(stream, http::make_chunk_last(), asio::redirect_error(asio::use_awaitable, error));
   }
+
+  static void Wake(const std::weak_ptr<asio::steady_timer>& woken) {
+    if (const auto timer = woken.lock()) timer->expires_at(asio::steady_timer::time_point::min());
+  }
+
+  // One stream that is served.
+  class StreamCount {
+   public:
+    explicit StreamCount(Serving& serving) : serving_(serving) {
+      const std::lock_guard lock(serving_.streams_mutex_);
+      ++serving_.streams_;
+    }
+    ~StreamCount() {
+      const std::lock_guard lock(serving_.streams_mutex_);
+      if (--serving_.streams_ == 0) serving_.streams_done_.notify_all();
+    }
+    StreamCount(const StreamCount&) = delete;
+    StreamCount& operator=(const StreamCount&) = delete;
+
+   private:
+    Serving& serving_;
+  };
 
   static constexpr std::chrono::seconds kStreamBeat{15};
   // Shut before the context ends, for those who would wake somebody on it.
@@ -375,9 +437,14 @@ class Serving final : public AdminServer {
   AdminApi& api_;
   DecisionStream& stream_;
   OpenSandboxFront* const front_;
+  RunDoors doors_;
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
   std::array<std::atomic<size_t>, 4> open_{};       // by Door
+  std::vector<std::unique_ptr<PassedSockets>> passed_;
+  std::mutex streams_mutex_;
+  std::condition_variable streams_done_;
+  size_t streams_ = 0;
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{context_.get_executor()};
   asio::thread_pool changes_{1};
@@ -424,9 +491,9 @@ Result<void> CheckAdminAddresses(const AdminAddresses& addresses) {
 }
 
 Result<std::unique_ptr<AdminServer>> AdminServer::Start(AdminAddresses addresses, AdminApi& api, DecisionStream& stream,
-                                                        OpenSandboxFront* front) {
+                                                        OpenSandboxFront* front, RunDoors doors) {
   if (auto good = CheckAdminAddresses(addresses); !good) return std::unexpected(good.error());
-  auto server = std::make_unique<Serving>(std::move(addresses), api, stream, front);
+  auto server = std::make_unique<Serving>(std::move(addresses), api, stream, front, std::move(doors));
   if (auto begun = server->Begin(); !begun) return std::unexpected(begun.error());
   return server;
 }

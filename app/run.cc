@@ -19,7 +19,9 @@
 #include "app/host.h"
 #include "app/host_sockets.h"
 #include "app/own_authority.h"
+#include "app/own_policy_text.h"
 #include "app/reload.h"
+#include "app/run_control.h"
 #include "app/sandbox.h"
 #include "app/served_policy.h"
 #include "app/trust.h"
@@ -212,6 +214,7 @@ struct Plan {
   Trust trust;
   SandboxOptions sandbox;
   std::optional<audit::AuditFile> audit_file;
+  ControlPlan control;
 };
 
 Result<Plan> MakePlan(const RunOptions& options) {
@@ -226,6 +229,9 @@ Result<Plan> MakePlan(const RunOptions& options) {
   auto spec = MakeSpec(options, *plan.snapshot, &host_sockets);
   if (!spec) return std::unexpected(spec.error());
   plan.spec = *std::move(spec);
+  auto control = PlanControl(options.control, options.await_hold, plan.spec);
+  if (!control) return std::unexpected(control.error());
+  plan.control = *std::move(control);
   if (!options.audit.empty()) {
     // Before the launch, which protects the file and so needs it to be there.
     auto opened = audit::AuditFile::Open(options.audit);
@@ -260,10 +266,27 @@ Result<void> ProvideAuthority(const RunOptions& options, supervisor::Workload& w
                       [&workload](const UniqueFd& content) { return workload.Provide(content); });
 }
 
+// Null where nobody asked for one.
+Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, ControlPlan plan, const HeldFiles& held,
+                                                 policy::CurrentPolicy& policy, Sandbox& sandbox, audit::Writer& writer,
+                                                 DecisionStream& stream) {
+  if (!plan.wanted()) return nullptr;
+  RunControlParts parts;
+  parts.compile = [&options](const PolicyText& text) { return CompileText(options, text); };
+  parts.own_text = [&options, &held]() -> Result<PolicyText> {
+    if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
+    return OwnPolicyText(options);
+  };
+  parts.own = policy.Get();
+  parts.own_source = options.policy_text ? kPolicyTextName : options.policy.empty() ? "the command line" : options.policy;
+  parts.command = options.command.front();
+  return RunControl::Start(std::move(plan), std::move(parts), policy, sandbox, writer, stream);
+}
+
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
                                                      const HeldFiles& held, proxy::SecretStore& secrets, Sandbox& sandbox,
-                                                     policy::CurrentPolicy& policy) {
+                                                     policy::CurrentPolicy& policy, RunControl* control) {
   const auto load = [&options, &held, &secrets]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options, kCommand);
@@ -275,24 +298,46 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     return next;
   };
   secrets.Watch();
-  auto watcher = PolicyWatcher::Start(policy, load, [&sandbox] { sandbox.PolicyChanged(); });
+  const auto changed = [&sandbox, control] {
+    sandbox.PolicyChanged();
+    if (control != nullptr) control->OwnPolicyLoaded();
+  };
+  auto watcher = PolicyWatcher::Start(policy, load, changed);
   if (!watcher) return std::unexpected(Report(watcher.error()));
-  if (auto released = sandbox.Release(); !released) return std::unexpected(LaunchExitCode(released.error()));
+  auto released = control != nullptr ? control->AwaitHold() : Result<void>();
+  if (released) released = sandbox.Release();
+  if (!released) {
+    const int code = LaunchExitCode(released.error());
+    if (control != nullptr) control->Failed(released.error().message, code);
+    return std::unexpected(code);
+  }
+  if (control != nullptr) control->Running();
   Announce(options, spec, *policy.Get());
   return sandbox.Wait();
 }
 
 // Everything is recorded and every denial line is out by now.
-int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, std::unique_ptr<audit::Writer> writer) {
+int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, std::unique_ptr<audit::Writer> writer,
+             RunControl* control) {
   const audit::Totals totals = writer->totals();
   const bool recorded = writer->healthy();
   writer.reset();
   if (!options.quiet) LogInfo("{} · {} allowed · {} denied", DescribeExit(status), totals.allowed, totals.denied);
-  if (!recorded) {
-    LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
-    return kExitFault;
-  }
-  return options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
+  if (!recorded) LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
+  const int code = !recorded ? kExitFault : options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
+  if (control != nullptr) control->Finish(status, totals, code);
+  return code;
+}
+
+// What is given by descriptors.
+Result<void> TakeDescriptors(RunOptions* options) {
+  if (options->log_fd >= 0)
+    if (auto sent = SendLinesTo(options->log_fd); !sent) return Fail(sent.error().code, "--log-fd: " + sent.error().message);
+  if (options->policy_fd < 0) return {};
+  auto text = ReadPolicyDescriptor(options->policy_fd);
+  if (!text) return std::unexpected(text.error());
+  options->policy_text = *std::move(text);
+  return {};
 }
 
 }  // namespace
@@ -312,7 +357,9 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
   return std::chrono::milliseconds(number * scale);
 }
 
-int Run(const RunOptions& options) {
+int Run(const RunOptions& given) {
+  RunOptions options = given;
+  if (auto taken = TakeDescriptors(&options); !taken) return Report(taken.error());
   if (options.command.empty())
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
@@ -341,16 +388,21 @@ int Run(const RunOptions& options) {
   begun->End();
 
   policy::CurrentPolicy policy(plan->snapshot);
-  auto writer = audit::Writer::Start(
-      MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string()),
-      std::move(plan->audit_file));
+  DecisionStream stream;
+  audit::Options audit =
+      MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string());
+  if (plan->control.wanted()) audit.tap = &stream;
+  auto writer = audit::Writer::Start(audit, std::move(plan->audit_file));
   if (!writer) return Report(writer.error());
   const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return Report(sandbox.error());
-  const auto status = Supervise(options, plan->spec, held, *secrets, **sandbox, policy);
+  const auto control = StartControl(options, std::move(plan->control), held, policy, **sandbox, **writer, stream);
+  if (!control) return Report(control.error());
+  const auto status = Supervise(options, plan->spec, held, *secrets, **sandbox, policy, control->get());
+  if (*control) (*control)->CommandEnded();
   sandbox->reset();
-  return status ? Conclude(options, *status, *std::move(writer)) : status.error();
+  return status ? Conclude(options, *status, *std::move(writer), control->get()) : status.error();
 }
 
 }  // namespace sluice::app

@@ -1,5 +1,8 @@
 #include "app/sandbox.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -94,7 +97,22 @@ Result<void> Sandbox::Release() {
   if (auto started = StartResolver(); !started) return started;
   // It holds the authority's key and, when an ordinary user runs it, is that user's as the workload is.
   if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return forbidden;
-  return workload_->Release();
+  // While it waits, so that the number is its own.
+  UniqueFd command(static_cast<int>(::syscall(SYS_pidfd_open, workload_->pid(), 0)));
+  if (auto released = workload_->Release(); !released) return released;
+  const std::lock_guard lock(command_mutex_);
+  command_ = std::move(command);
+  return {};
+}
+
+int Sandbox::pid() const {
+  const std::lock_guard lock(command_mutex_);
+  return command_ ? workload_->pid() : 0;
+}
+
+void Sandbox::Signal(int signal) {
+  const std::lock_guard lock(command_mutex_);
+  if (command_) ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0);
 }
 
 }  // namespace sluice::app

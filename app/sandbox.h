@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -61,6 +63,16 @@ class Sandbox {
   /// After CurrentPolicy::Set.
   void PolicyChanged() { engine_->PolicyChanged(); }
 
+  // For a controller, from any thread.
+
+  /// The command's, once it was released; 0 before.
+  [[nodiscard]] int pid() const;
+  /// To the command, through its pidfd; nothing before it was released, or once it has ended.
+  void Signal(int signal);
+  [[nodiscard]] size_t OpenConnections() const { return engine_->Open(); }
+  [[nodiscard]] std::optional<std::string> NameOf(const IpAddress& address) const { return pool_.NameOf(address); }
+  [[nodiscard]] size_t names() const { return pool_.size(); }
+
  private:
   Sandbox(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
       : options_(std::move(options)), policy_(policy), sink_(sink) {}
@@ -78,6 +90,8 @@ class Sandbox {
   std::unique_ptr<supervisor::Workload> workload_;
   std::unique_ptr<supervisor::Notifier> notifier_;
   std::unique_ptr<dns::Server> resolver_;
+  mutable std::mutex command_mutex_;
+  UniqueFd command_;  // pidfd, once it was released
 };
 
 }  // namespace sluice::app

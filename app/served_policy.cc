@@ -36,7 +36,8 @@ void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) 
           options.policy);
 }
 
-// What loads everywhere, and could not take effect here.
+}  // namespace
+
 Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where) {
   for (const policy::RuleRef ref : snapshot.UdpRules()) {
     const policy::RuleInfo* rule = snapshot.rule(ref);
@@ -54,6 +55,8 @@ Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view co
               0, settings.dns_at});
   return {};
 }
+
+namespace {
 
 // Read by each handshake with the proxy; a name mistyped is better told at once.
 Result<void> CheckProxyRoots(const policy::Snapshot& snapshot) {
@@ -78,7 +81,7 @@ int Report(const Error& error) {
 }
 
 Result<void> CheckPolicyNamed(const ServedOptions& options) {
-  if (!options.policy.empty() || !options.allows.empty() || !options.presets.empty()) return {};
+  if (!options.policy.empty() || !options.allows.empty() || !options.presets.empty() || options.policy_text) return {};
   return Fail(Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME");
 }
 
@@ -89,7 +92,9 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   auto via = ReadVia(options.via);
   if (!via) return std::unexpected(via.error());
   load.default_proxy = *std::move(via);
-  auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
+  auto snapshot = options.policy_text      ? policy::LoadText(*options.policy_text, kPolicyTextName, load)
+                  : options.policy.empty() ? policy::LoadRules(load)
+                                           : policy::LoadFile(options.policy, load);
   if (!snapshot) return snapshot;
   if (auto servable = CheckServable(**snapshot, command, where); !servable) return std::unexpected(servable.error());
   if (auto rooted = CheckProxyRoots(**snapshot); !rooted) return std::unexpected(rooted.error());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ namespace sluice::app {
 
 struct ServedOptions {
   std::string policy;                     ///< file; may be empty when there are allows or presets
+  std::optional<std::string> policy_text; ///< in its place: what --policy-fd gave
   std::vector<std::string> allows;        ///< --allow
   std::vector<std::string> presets;       ///< --preset
   std::string audit;                      ///< file; empty: none
@@ -35,6 +37,9 @@ struct ServedOptions {
 /// Tells the error on standard error; gives the exit code.
 [[nodiscard]] int Report(const Error& error);
 
+/// What a policy is called that is a text and no file.
+inline constexpr const char* kPolicyTextName = "policy";
+
 /// An error where no policy is named at all.
 [[nodiscard]] Result<void> CheckPolicyNamed(const ServedOptions& options);
 
@@ -43,6 +48,9 @@ enum class ServedIn : uint8_t {
   kCapture,  ///< no UDP but DNS, and no true addresses
   kSidecar,  ///< UDP by the kernel's sets
 };
+
+/// kInvalid, with its place: a rule or a setting that could never take effect where `command` ("sluice run") serves the policy.
+[[nodiscard]] Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where);
 
 /// Loads it, and says what in it will not do what its author thinks. What could never take effect where `command` ("sluice run")
 /// serves it is an error.

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -17,9 +16,9 @@
 #include "app/canary_probe.h"
 #include "app/exit_code.h"
 #include "app/fence_allows.h"
-#include "app/file.h"
 #include "app/host.h"
 #include "app/own_authority.h"
+#include "app/own_policy_text.h"
 #include "app/reload.h"
 #include "app/sd_notify.h"
 #include "app/service.h"
@@ -27,7 +26,6 @@
 #include "base/log.h"
 #include "base/socket_seal.h"
 #include "policy/io/load.h"
-#include "policy/io/yaml.h"
 #include "proxy/io/secret_store.h"
 #include "proxy/io/tls.h"
 #include "supervisor/io/privileges.h"
@@ -99,10 +97,7 @@ Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
 Result<policy::SnapshotPtr> Compile(const SidecarOptions& options, proxy::SecretStore& secrets, const PolicyText& text) {
   policy::LoadOptions load;
   load.check_executables = false;
-  auto via = ReadVia(options.via);
-  if (!via) return std::unexpected(via.error());
-  load.default_proxy = *std::move(via);
-  auto snapshot = policy::LoadText(text.text, text.name, load);
+  auto snapshot = CompileText(options, text, std::move(load));
   if (!snapshot || options.admin.policy_url.empty()) return snapshot;
   if (auto read = secrets.Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
   return snapshot;
@@ -113,16 +108,6 @@ Result<policy::SnapshotPtr> CompileChecked(const SidecarOptions& options, const 
   if (!snapshot) return snapshot;
   if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
   return snapshot;
-}
-
-// The file of the command line, where its policy is that alone.
-Result<PolicyText> OwnText(const SidecarOptions& options) {
-  if (options.policy.empty() || !options.allows.empty() || !options.presets.empty())
-    return Fail(Code::kUnsupported,
-                "the policy in force is no single text: the command line has a part in it (--allow, --preset)");
-  auto text = ReadFile(options.policy, policy::kMaxFileBytes);
-  if (!text) return std::unexpected(text.error());
-  return PolicyText{*std::move(text), std::filesystem::path(options.policy).filename().string()};
 }
 
 // A bundle, through the engine: sealed, resolved and verified as upstreams are. Given up where `ending` comes first.
@@ -233,7 +218,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   if (auto proved = (*server)->Prove(); !proved) return proved;
   AdminParts parts;
   parts.compile = [&](const PolicyText& text) { return Compile(options, *start.secrets, text); };
-  parts.own_text = [&] { return OwnText(options); };
+  parts.own_text = [&] { return OwnPolicyText(options); };
   std::atomic<bool> ending{false};
   parts.fetch = [&engine = (*server)->engine(), &ending](const std::string& url, const std::string& tag, size_t most) {
     return FetchBundle(engine, ending, url, tag, most);
@@ -251,7 +236,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
           (*admin)->api().OwnPolicyLoaded(policy.Get());
         });
   if (!watcher) return std::unexpected(watcher.error());
-  Announce(options, *start.snapshot, (*server)->fence());
+  Announce(options, *start.snapshot, *(*server)->fence());
   NotifyService("READY=1");
   (void)WaitForEnd(std::nullopt);
   NotifyService("STOPPING=1");

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "app/canary_probe.h"
-#include "app/sidecar_control.h"
+#include "app/served_control.h"
 #include "app/transparent_listener.h"
 #include "audit/audit.h"
 #include "base/result.h"
@@ -43,7 +43,7 @@ struct SidecarPlan {
 /// cannot tell apart. The others' remarks are logged.
 [[nodiscard]] Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight processes);
 
-class SidecarServer final : public SidecarControl {
+class SidecarServer final : public ServedControl {
  public:
   /// The fence is shut and in force already. Opens everything behind it, then the fence itself. References outlive the server.
   static Result<std::unique_ptr<SidecarServer>> Start(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence,
@@ -65,7 +65,7 @@ class SidecarServer final : public SidecarControl {
   [[nodiscard]] ServedPolicy Policy() const override;
   [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source,
                                         std::optional<uint64_t> if_revision) override;
-  [[nodiscard]] supervisor::Fence& fence() override { return *fence_; }
+  [[nodiscard]] supervisor::Fence* fence() override { return fence_.get(); }
   [[nodiscard]] size_t OpenConnections() const override { return engine_->Open(); }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override;
   [[nodiscard]] size_t ToldAddresses() const override { return history_->size() + pool_.size(); }

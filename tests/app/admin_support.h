@@ -10,7 +10,7 @@
 
 #include "app/admin_api.h"
 #include "app/decision_stream.h"
-#include "app/sidecar_control.h"
+#include "app/served_control.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -33,7 +33,7 @@ class ListFence final : public supervisor::Fence {
                              {{*IpAddress::Parse("2001:db8::1"), nft::Protocol::kUdp, 123}, std::chrono::milliseconds(1)}};
 };
 
-class ListControl final : public SidecarControl {
+class ListControl final : public ServedControl {
  public:
   explicit ListControl(policy::SnapshotPtr first) : snapshot_(std::move(first)) {}
 
@@ -56,7 +56,7 @@ class ListControl final : public SidecarControl {
     source_ = std::move(source);
     return {PolicyOutcome::Kind::kSet, ++revision_, {}};
   }
-  [[nodiscard]] supervisor::Fence& fence() override { return fence_; }
+  [[nodiscard]] supervisor::Fence* fence() override { return &fence_; }
   [[nodiscard]] size_t OpenConnections() const override { return 3; }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override {
     return address == *IpAddress::Parse("192.0.2.1") ? std::vector<std::string>{"a.test"} : std::vector<std::string>{};
