@@ -145,7 +145,8 @@ std::string_view StateText(RunStatus::State state) {
 }  // namespace
 
 json RunJson(const RunStatus& status) {
-  json out{{"state", StateText(status.state)}, {"command", status.command}, {"allowed", status.allowed}, {"denied", status.denied}};
+  json out{
+      {"state", StateText(status.state)}, {"command", status.command}, {"allowed", status.allowed}, {"denied", status.denied}};
   if (status.pid != 0) out["pid"] = status.pid;
   if (status.state == RunStatus::State::kEnded || status.state == RunStatus::State::kFailed) out["exit_code"] = status.exit_code;
   if (status.state == RunStatus::State::kEnded)
@@ -404,7 +405,8 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
   }
   // What was proved or edited was the policy of that revision.
   const bool bound = *prove || request.method != "PUT" || request.path != "/v1/policy" || request.Field("if-match") != nullptr;
-  const PolicyOutcome outcome = control_.SetPolicy(*compiled, options_.source, bound ? std::optional(served.revision) : std::nullopt);
+  const PolicyOutcome outcome =
+      control_.SetPolicy(*compiled, options_.source, bound ? std::optional(served.revision) : std::nullopt);
   if (outcome.kind == PolicyOutcome::Kind::kConflict)
     return Problem(request.Field("if-match") != nullptr ? 412 : 409, "another_revision",
                    fmt::format("revision {} came into force meanwhile", outcome.revision), {}, "try again");
@@ -494,7 +496,8 @@ AdminResponse AdminApi::Sets(const AdminRequest& request) const {
   const auto held = control_.fence()->Elements();
   if (!held) return Problem(500, "internal", held.error().message);
   json elements = json::array();
-  for (size_t i = 0; i < std::min<size_t>(limit->value_or(kShownElements), held->size()); ++i) elements.push_back(ElementJson((*held)[i]));
+  for (size_t i = 0; i < std::min<size_t>(limit->value_or(kShownElements), held->size()); ++i)
+    elements.push_back(ElementJson((*held)[i]));
   return Json({{"count", held->size()}, {"elements", std::move(elements)}});
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The administration of a running sidecar or run, request by request: policy, explain, sets, names, status, health, metrics, stop.
-// Talks to a ServedControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
+// The administration of a running sidecar or run, request by request: policy, explain, sets, names, status, health, metrics,
+// stop. Talks to a ServedControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
 
 #include <atomic>
 #include <functional>
@@ -42,8 +42,8 @@ struct AdminApiOptions {
   std::optional<PolicyState> state{};
   std::string version{};
   std::string source = "the admin API";  ///< what policies that come by it are said to come from
-  policy::SnapshotPtr own{};  ///< the operator's, whose credentials and proxies other policies may use
-  std::string awaits{};       ///< where the first policy is to come from: not ready until Apply; empty: nothing is awaited
+  policy::SnapshotPtr own{};             ///< the operator's, whose credentials and proxies other policies may use
+  std::string awaits{};  ///< where the first policy is to come from: not ready until Apply; empty: nothing is awaited
   std::optional<PolicyText> in_force{};  ///< what is in force at the start, where that is not the operator's
 };
 

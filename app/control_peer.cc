@@ -18,11 +18,12 @@
 namespace sluice::app {
 namespace {
 
-// "NSpid:\t17\t4": one number for each process namespace from that of this /proc on down. Nothing: no such line.
+// "NSpid:\t17\t4": one number for each process namespace from that of this /proc on down. 0: no such line, or the process is
+// gone.
 size_t NamespacesDeep(const std::string& text) {
+  constexpr std::string_view kName = "NSpid:";
   for (const std::string& line : SplitLines(text))
-    if (constexpr std::string_view kName = "NSpid:"; line.starts_with(kName))
-      return static_cast<size_t>(std::ranges::count(line.substr(kName.size()), '\t'));
+    if (line.starts_with(kName)) return line.contains('-') ? 0 : static_cast<size_t>(std::ranges::count(line, '\t'));
   return 0;
 }
 
@@ -31,8 +32,8 @@ bool IsBelow(int socket) {
   socklen_t size = sizeof number;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &number, &size) != 0) return true;
   const UniqueFd peer(number);
-  // fdinfo of a pidfd: proc(5), pidfd_show_fdinfo. A process that is not to be seen from here has the one number 0; of one that is
-  // gone there is -1 and no second line.
+  // fdinfo of a pidfd, as pidfd_show_fdinfo of the kernel writes it. A process that is not to be seen from here has the one
+  // number 0; one that is gone has -1, and somebody else its end of the socket.
   const auto about = ReadFile(fmt::format("/proc/self/fdinfo/{}", peer.get()), 4096);
   const auto own = ReadFile("/proc/self/status", 64 * 1024);
   if (!about || !own) return true;

@@ -157,14 +157,16 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
       ->allow_extra_args(false);
   sub->add_option("--cwd", run->cwd, "Work directory (default: the current one)")->type_name("DIR");
   sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
-  sub->add_option("--control", run->control, "Serve status, policy, decisions, hold and stop here, to this user alone; repeatable")
+  sub->add_option("--control", run->control,
+                  "Serve status, policy, decisions, hold and stop here, to this user alone; repeatable")
       ->type_name("PATH")
       ->allow_extra_args(false);
   sub->add_flag("--await-hold", run->await_hold, "Start the command once somebody holds the run (GET /v1/hold)");
   sub->add_option("--policy-fd", run->policy_fd, "Read the policy from this descriptor instead")
       ->type_name("N")
       ->excludes("--policy", "--allow", "--preset");
-  sub->add_option("--log-fd", run->log_fd, "Write Sluice's own lines to this descriptor instead of standard error")->type_name("N");
+  sub->add_option("--log-fd", run->log_fd, "Write Sluice's own lines to this descriptor instead of standard error")
+      ->type_name("N");
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
   return sub;

@@ -37,7 +37,8 @@ Result<UniqueFd> ReceiveOne(int channel) {
   if (got < 0) return FailErrno("cannot take a connection over", errno);
   UniqueFd passed;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) continue;
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+      continue;
     int number = -1;
     std::memcpy(&number, CMSG_DATA(header), sizeof number);
     passed = UniqueFd(number);
@@ -83,7 +84,8 @@ void PassedSockets::Loop() {
 
 Result<UniqueFd> TakeChannel(int number) {
   if (number < 3 || !IsUnix(number, SOCK_SEQPACKET))
-    return Fail(Code::kInvalid, fmt::format("--control fd:{}: it is no SOCK_SEQPACKET UNIX socket that was left open for it", number));
+    return Fail(Code::kInvalid,
+                fmt::format("--control fd:{}: it is no SOCK_SEQPACKET UNIX socket that was left open for it", number));
   if (fcntl(number, F_SETFD, FD_CLOEXEC) != 0) return FailErrno(fmt::format("--control fd:{}", number), errno);
   return UniqueFd(number);
 }

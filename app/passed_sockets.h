@@ -1,7 +1,7 @@
 #pragma once
 
-// Connections that a parent hands over, one with each message of a SOCK_SEQPACKET socket pair (SCM_RIGHTS, unix(7)): a way in that
-// has no name, so that nobody else can find it. One thread.
+// Connections that a parent hands over, one with each message of a SOCK_SEQPACKET socket pair (SCM_RIGHTS, unix(7)): a way in
+// that has no name, so that nobody else can find it. One thread.
 
 #include <functional>
 #include <memory>

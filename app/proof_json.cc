@@ -8,8 +8,8 @@
 
 namespace sluice::app {
 
-nlohmann::json ProofJson(const std::string& name, const policy::SnapshotPtr& base, const policy::SnapshotPtr& head, uint64_t steps,
-                         prover::Verdict* verdict) {
+nlohmann::json ProofJson(const std::string& name, const policy::SnapshotPtr& base, const policy::SnapshotPtr& head,
+                         uint64_t steps, prover::Verdict* verdict) {
   prover::Options options;
   options.at = SystemClock().Wall();
   options.limit = steps;

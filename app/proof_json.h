@@ -1,6 +1,7 @@
 #pragma once
 
-// One proof as JSON, as the administration and the library give it: what `sluice prove --format json` says of a pair, and a summary.
+// One proof as JSON, as the administration and the library give it: what `sluice prove --format json` says of a pair, and a
+// summary.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

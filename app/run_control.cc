@@ -32,7 +32,8 @@ Result<std::string> PlaceOf(const std::string& path) {
   const std::filesystem::path whole(path);
   std::error_code error;
   const auto folder = std::filesystem::canonical(whole.parent_path(), error);
-  if (error) return Fail(Code::kInvalid, fmt::format("--control {}: {}: {}", path, whole.parent_path().string(), error.message()));
+  if (error)
+    return Fail(Code::kInvalid, fmt::format("--control {}: {}: {}", path, whole.parent_path().string(), error.message()));
   return (folder / whole.filename()).string();
 }
 

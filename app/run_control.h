@@ -1,7 +1,7 @@
 #pragma once
 
-// `sluice run --control`: the administration of a run, over its own state. What a sidecar serves of policies, decisions and questions
-// is the same code (admin_api.h); a run adds how its command stands, stop and hold.
+// `sluice run --control`: the administration of a run, over its own state. What a sidecar serves of policies, decisions and
+// questions is the same code (admin_api.h); a run adds how its command stands, stop and hold.
 //
 //   auto plan = PlanControl(options.control, options.await_hold, spec);   // before anything starts
 //   auto control = RunControl::Start(*std::move(plan), parts, policy, sandbox, writer, stream);
@@ -36,7 +36,8 @@ struct ControlPlan {
   [[nodiscard]] bool wanted() const { return !sockets.empty() || !channels.empty(); }
 };
 
-/// `control`: "/PATH", "unix:/PATH", or "fd:N" as TakeChannel says. kInvalid: something else, or a path that the command would see.
+/// `control`: "/PATH", "unix:/PATH", or "fd:N" as TakeChannel says. kInvalid: something else, or a path that the command would
+/// see.
 [[nodiscard]] Result<ControlPlan> PlanControl(const std::vector<std::string>& control, bool await_hold,
                                               const supervisor::LaunchSpec& spec);
 
@@ -66,7 +67,8 @@ class RunControl final : public ServedControl, public RunSteering {
   void Failed(const std::string& error, int exit_code);
   /// Before the sandbox and the writer go. From here on the policy stays as it is.
   void CommandEnded();
-  /// Once every record is written: tells whoever holds the run how it ended, ends the streams, and waits a little until they are read.
+  /// Once every record is written: tells whoever holds the run how it ended, ends the streams, and waits a little until they are
+  /// read.
   void Finish(const supervisor::ExitStatus& end, audit::Totals totals, int exit_code);
 
   [[nodiscard]] std::vector<ReadinessCheck> Readiness() const override;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Who holds a run: the one connection of GET /v1/hold. It is told how the run stands, and when it drops the run is lost to whoever
-// started it: what becomes of it then is the holder of this object's to decide.
+// Who holds a run: the one connection of GET /v1/hold. It is told how the run stands, and when it drops the run is lost to
+// whoever started it: what becomes of it then is the holder of this object's to decide.
 //
 //   RunHold hold([&](RunHold::Change change) { if (change == RunHold::Change::kLost) control.Stop(0ms); });
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A running sidecar or run, as its administration sees it (health, metrics, policy, decisions). Every call may come from any thread.
+// A running sidecar or run, as its administration sees it (health, metrics, policy, decisions). Every call may come from any
+// thread.
 
 #include <chrono>
 #include <cstdint>
@@ -65,8 +66,8 @@ class RunSteering {
  public:
   virtual ~RunSteering() = default;
   [[nodiscard]] virtual RunStatus Status() const = 0;
-  /// SIGTERM to the command, and `grace` later SIGKILL to all it started. Returns at once; the sooner of two calls counts. Nothing
-  /// where it has ended.
+  /// SIGTERM to the command, and `grace` later SIGKILL to all it started. Returns at once; the sooner of two calls counts.
+  /// Nothing where it has ended.
   virtual void Stop(std::chrono::milliseconds grace) = 0;
 };
 

@@ -18,13 +18,13 @@
 namespace sluice::app {
 
 struct ServedOptions {
-  std::string policy;                     ///< file; may be empty when there are allows or presets
-  std::optional<std::string> policy_text; ///< in its place: what --policy-fd gave
-  std::vector<std::string> allows;        ///< --allow
-  std::vector<std::string> presets;       ///< --preset
-  std::string audit;                      ///< file; empty: none
-  std::vector<std::string> resolvers;     ///< as dns::ParseUpstreamServer reads them
-  std::vector<std::string> stub_domains;  ///< "DOMAIN=SERVER[,SERVER...]"
+  std::string policy;                      ///< file; may be empty when there are allows or presets
+  std::optional<std::string> policy_text;  ///< in its place: what --policy-fd gave
+  std::vector<std::string> allows;         ///< --allow
+  std::vector<std::string> presets;        ///< --preset
+  std::string audit;                       ///< file; empty: none
+  std::vector<std::string> resolvers;      ///< as dns::ParseUpstreamServer reads them
+  std::vector<std::string> stub_domains;   ///< "DOMAIN=SERVER[,SERVER...]"
   std::vector<std::string> upstream_ca;
   std::string ca_cert;  ///< PEM file of an authority of the user's own; empty: one is made
   std::string ca_key;

@@ -44,8 +44,8 @@ class LineOutput {
   const std::shared_ptr<State> state_;  // the thread's too, which may be left behind
 };
 
-/// From now on lines go to descriptor `fd` instead, which is made close-on-exec and stays open. Before the first line. An error where
-/// it is not open, or one of 0 to 2.
+/// From now on lines go to descriptor `fd` instead, which is made close-on-exec and stays open. Before the first line. An error
+/// where it is not open, or one of 0 to 2.
 [[nodiscard]] Result<void> SendLinesTo(int fd);
 /// Where lines go: standard error, unless SendLinesTo said otherwise.
 [[nodiscard]] int LinesDescriptor();
