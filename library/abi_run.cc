@@ -1,6 +1,5 @@
 // Options and runs of the C interface.
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -14,7 +13,6 @@ namespace {
 using sluice::Code;
 using sluice::Error;
 using sluice::Fail;
-using sluice::FailErrno;
 using sluice::Result;
 using sluice::UniqueFd;
 using sluice::library::Guard;
@@ -189,8 +187,9 @@ sluice_code sluice_options_set_streams(sluice_options* options, int input, int o
     std::array<UniqueFd, 3> streams;
     for (size_t i = 0; i < given.size(); ++i) {
       if (given[i] < 0) continue;
-      streams[i] = UniqueFd(::fcntl(given[i], F_DUPFD_CLOEXEC, 3));
-      if (!streams[i]) return FailErrno(fmt::format("descriptor {}", given[i]), errno);
+      auto copy = sluice::library::Duplicate(given[i]);
+      if (!copy) return std::unexpected(copy.error());
+      streams[i] = *std::move(copy);
     }
     options->streams = std::move(streams);
     return {};

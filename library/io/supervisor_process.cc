@@ -25,12 +25,6 @@ constexpr int kLog = 4;
 constexpr int kPolicy = 5;
 constexpr int kAbove = 16;  // sources lie here, so that none is overwritten before it is used
 
-Result<UniqueFd> Above(int fd) {
-  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kAbove));
-  if (!copy) return FailErrno("cannot duplicate a descriptor", errno);
-  return copy;
-}
-
 Result<UniqueFd> TextFile(const std::string& text) {
   UniqueFd file(::memfd_create("sluice-policy", MFD_CLOEXEC));
   if (!file) return FailErrno("cannot make a file of memory for the policy", errno);
@@ -41,7 +35,7 @@ Result<UniqueFd> TextFile(const std::string& text) {
     done += static_cast<size_t>(n);
   }
   if (::lseek(file.get(), 0, SEEK_SET) != 0) return FailErrno("cannot rewind the policy", errno);
-  return Above(file.get());
+  return Duplicate(file.get());
 }
 
 // File actions and attributes of a spawn.
@@ -108,7 +102,7 @@ Result<Ends> MakeChannel() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0)
     return FailErrno("cannot make a socket pair", errno);
   Ends ends{UniqueFd(pair[0]), UniqueFd(pair[1])};
-  auto above = Above(ends.theirs.get());
+  auto above = Duplicate(ends.theirs.get());
   if (!above) return std::unexpected(above.error());
   ends.theirs = *std::move(above);
   return ends;
@@ -120,13 +114,19 @@ Result<Ends> MakePipe() {
   Ends ends{UniqueFd(pair[0]), UniqueFd(pair[1])};
   // This end alone: the other is an open file of its own.
   if (::fcntl(ends.mine.get(), F_SETFL, O_NONBLOCK) != 0) return FailErrno("cannot set up a pipe", errno);
-  auto above = Above(ends.theirs.get());
+  auto above = Duplicate(ends.theirs.get());
   if (!above) return std::unexpected(above.error());
   ends.theirs = *std::move(above);
   return ends;
 }
 
 }  // namespace
+
+Result<UniqueFd> Duplicate(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, kAbove));
+  if (!copy) return FailErrno(fmt::format("cannot duplicate descriptor {}", fd), errno);
+  return copy;
+}
 
 Result<SupervisorProcess> StartSupervisor(const SupervisorPlan& plan) {
   auto channel = MakeChannel();
@@ -136,7 +136,7 @@ Result<SupervisorProcess> StartSupervisor(const SupervisorPlan& plan) {
   std::array<UniqueFd, 3> streams;
   for (size_t i = 0; i < streams.size(); ++i) {
     if (plan.streams[i] < 0) continue;
-    auto above = Above(plan.streams[i]);
+    auto above = Duplicate(plan.streams[i]);
     if (!above) return std::unexpected(above.error());
     streams[i] = *std::move(above);
   }

@@ -38,6 +38,9 @@ struct SupervisorProcess {
 /// The program that was installed with the library that holds this function.
 [[nodiscard]] Result<std::string> InstalledProgram();
 
+/// Close-on-exec, and none of 0 to 2.
+[[nodiscard]] Result<UniqueFd> Duplicate(int fd);
+
 /// A connection to its administration.
 [[nodiscard]] Result<UniqueFd> OpenConnection(int channel);
 

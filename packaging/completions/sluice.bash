@@ -71,7 +71,7 @@ _sluice() {
     "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
-        --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
+        --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --control --await-hold --policy-fd --log-fd --fail-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
       mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \

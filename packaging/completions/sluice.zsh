@@ -44,6 +44,10 @@ _sluice() {
             '--name[name of the sandbox in records]:name:' \
             '*--label[label in records]:key=value:' \
             '--timeout[end the program after this time]:duration:' \
+            '*--control[serve the administration on this socket]:socket:_files' \
+            '--await-hold[start once somebody holds the run]' \
+            '--policy-fd[read the policy from this descriptor]:number:' \
+            '--log-fd[write own lines to this descriptor]:number:' \
             '--fail-on-deny[exit 3 when something was denied]' \
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \
