@@ -24,6 +24,7 @@
 #include "app/run_control.h"
 #include "app/sandbox.h"
 #include "app/served_policy.h"
+#include "app/tap_list.h"
 #include "app/trust.h"
 #include "audit/io/audit_file.h"
 #include "base/log.h"
@@ -391,7 +392,9 @@ int Run(const RunOptions& given) {
   DecisionStream stream;
   audit::Options audit =
       MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string());
-  if (plan->control.wanted()) audit.tap = &stream;
+  TapList taps;
+  if (plan->control.wanted()) taps.Add(stream);
+  audit.tap = taps.tap();
   auto writer = audit::Writer::Start(audit, std::move(plan->audit_file));
   if (!writer) return Report(writer.error());
   const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;

@@ -33,7 +33,7 @@ class ListFence final : public supervisor::Fence {
                              {{*IpAddress::Parse("2001:db8::1"), nft::Protocol::kUdp, 123}, std::chrono::milliseconds(1)}};
 };
 
-class ListControl final : public ServedControl {
+class ListControl final : public ServedControl, public RunSteering {
  public:
   explicit ListControl(policy::SnapshotPtr first) : snapshot_(std::move(first)) {}
 
@@ -56,7 +56,19 @@ class ListControl final : public ServedControl {
     source_ = std::move(source);
     return {PolicyOutcome::Kind::kSet, ++revision_, {}};
   }
-  [[nodiscard]] supervisor::Fence* fence() override { return &fence_; }
+  [[nodiscard]] supervisor::Fence* fence() override { return is_run_ ? nullptr : &fence_; }
+  [[nodiscard]] RunSteering* run() override { return is_run_ ? this : nullptr; }
+  [[nodiscard]] RunStatus Status() const override {
+    RunStatus status;
+    status.state = RunStatus::State::kRunning;
+    status.command = "make";
+    status.pid = 7;
+    return status;
+  }
+  void Stop(std::chrono::milliseconds grace) override {
+    const std::lock_guard lock(mutex_);
+    stops_.push_back(grace);
+  }
   [[nodiscard]] size_t OpenConnections() const override { return 3; }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override {
     return address == *IpAddress::Parse("192.0.2.1") ? std::vector<std::string>{"a.test"} : std::vector<std::string>{};
@@ -69,6 +81,12 @@ class ListControl final : public ServedControl {
     checks_ = std::move(checks);
   }
   ListFence& list() { return fence_; }
+  /// A run's state in a sidecar's place.
+  void BecomeRun() { is_run_ = true; }
+  [[nodiscard]] std::vector<std::chrono::milliseconds> stops() const {
+    const std::lock_guard lock(mutex_);
+    return stops_;
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -77,6 +95,8 @@ class ListControl final : public ServedControl {
   std::string source_ = "policy.yaml";
   std::vector<ReadinessCheck> checks_{{"fence", true, ""}, {"canary", true, ""}};
   ListFence fence_;
+  bool is_run_ = false;
+  std::vector<std::chrono::milliseconds> stops_;
 };
 
 /// A control, a stream and an API around one text.
