@@ -165,7 +165,13 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   sub->add_option("--policy-fd", run->policy_fd, "Read the policy from this descriptor instead")
       ->type_name("N")
       ->excludes("--policy", "--allow", "--preset");
-  sub->add_option("--log-fd", run->log_fd, "Write Sluice's own lines to this descriptor instead of standard error")
+  // Taken over at once, so that what is wrong with the other options is told there as well.
+  sub->add_option_function<int>(
+         "--log-fd",
+         [](int fd) {
+           if (auto sent = sluice::SendLinesTo(fd); !sent) throw CLI::ValidationError("--log-fd", sent.error().message);
+         },
+         "Write Sluice's own lines to this descriptor instead of standard error")
       ->type_name("N");
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
@@ -242,7 +248,8 @@ void RefuseEmptyValues(CLI::App& app) {
 
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
-  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message), command.empty() ? "" : command + " ");
+  sluice::QueueStderr(sluice::LineKind::kLog, fmt::format("sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message),
+                                                          command.empty() ? "" : command + " "));
   return sluice::app::kExitBadInput;
 }
 

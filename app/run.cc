@@ -330,10 +330,8 @@ int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, st
   return code;
 }
 
-// What is given by descriptors.
-Result<void> TakeDescriptors(RunOptions* options) {
-  if (options->log_fd >= 0)
-    if (auto sent = SendLinesTo(options->log_fd); !sent) return Fail(sent.error().code, "--log-fd: " + sent.error().message);
+// A policy that is given by a descriptor.
+Result<void> TakePolicy(RunOptions* options) {
   if (options->policy_fd < 0) return {};
   auto text = ReadPolicyDescriptor(options->policy_fd);
   if (!text) return std::unexpected(text.error());
@@ -360,7 +358,7 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
 
 int Run(const RunOptions& given) {
   RunOptions options = given;
-  if (auto taken = TakeDescriptors(&options); !taken) return Report(taken.error());
+  if (auto taken = TakePolicy(&options); !taken) return Report(taken.error());
   if (options.command.empty())
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());

@@ -21,7 +21,6 @@ struct RunOptions : ServedOptions {
   std::vector<std::string> control;  ///< as PlanControl reads them
   bool await_hold = false;
   int policy_fd = -1;  ///< the policy in place of a file; -1: none
-  int log_fd = -1;     ///< for Sluice's own lines, in standard error's place; -1: none
   std::vector<std::string> command;
 };
 

@@ -110,7 +110,6 @@ Result<void> RunSession::Begin(const SupervisorPlan& plan) {
   if (auto ready = AwaitRecords(deadline); !ready) return ready;
   if (auto runs = AwaitCommand(deadline); !runs) return runs;
   started_ = true;
-  start_errors_.clear();
   if (loop_ == Loop::kCaller) return {};
   Watch(stop_.get());
   sigset_t all;
@@ -146,8 +145,7 @@ Result<void> RunSession::StartFailure() {
   ReadLog();
   const int exit_code = status && WIFEXITED(*status) ? WEXITSTATUS(*status) : end_.exit_code;
   ended_.store(true, std::memory_order_release);
-  while (start_errors_.ends_with('\n')) start_errors_.pop_back();
-  if (!start_errors_.empty()) return Fail(CodeOfExit(exit_code), start_errors_);
+  if (std::string why = WhyNotStarted(); !why.empty()) return Fail(CodeOfExit(exit_code), std::move(why));
   return Fail(CodeOfExit(exit_code), fmt::format("the supervisor ended before the command ran (exit {})", exit_code));
 }
 
@@ -193,11 +191,23 @@ void RunSession::TakeLogLine(std::string line) {
     if (callbacks_.log) callbacks_.log(line);
     return;
   }
-  // While it starts there is nobody to call: what went wrong is the error's text.
-  std::string_view text = line;
-  const bool error = text.starts_with(kErrorPrefix);
-  if (error) text.remove_prefix(kErrorPrefix.size());
-  if (start_errors_.size() + text.size() < kMaxStartErrors) start_errors_.append(text).append("\n");
+  // While it starts nobody is called; where it does not, what it said is the error's text.
+  if (start_octets_ + line.size() > kMaxStartLines) return;
+  start_octets_ += line.size();
+  start_lines_.push_back(std::move(line));
+}
+
+// Errors alone, where there are some: the rest is about something else.
+std::string RunSession::WhyNotStarted() const {
+  std::string errors;
+  std::string all;
+  for (const std::string& line : start_lines_) {
+    all += line + "\n";
+    if (line.starts_with(kErrorPrefix)) errors += line.substr(kErrorPrefix.size()) + "\n";
+  }
+  std::string& why = errors.empty() ? all : errors;
+  while (why.ends_with('\n')) why.pop_back();
+  return why;
 }
 
 void RunSession::ReadLog() {
@@ -274,6 +284,8 @@ void RunSession::ReadHold() {
 
 void RunSession::Dispatch() {
   if (ended()) return;
+  for (const std::string& line : std::exchange(start_lines_, {}))
+    if (callbacks_.log) callbacks_.log(line);
   // Looked at first: what was said before the end is then read below.
   const bool over = IsOver(process_.pidfd.get());
   ReadLog();

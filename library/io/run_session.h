@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -41,7 +42,7 @@ struct RunEnd {
 
 inline constexpr std::chrono::seconds kStartDeadline{60};
 inline constexpr size_t kMaxLogLine = 64 * 1024;
-inline constexpr size_t kMaxStartErrors = 16 * 1024;  ///< of the lines that say why a run did not start
+inline constexpr size_t kMaxStartLines = 16 * 1024;  ///< octets that are said before a run has started
 
 enum class Loop : uint8_t { kCaller, kOwn };
 
@@ -80,6 +81,7 @@ class RunSession {
   Result<void> AwaitCommand(std::chrono::steady_clock::time_point deadline);
   Result<void> WaitEvents(std::chrono::steady_clock::time_point deadline);
   Result<void> StartFailure();
+  [[nodiscard]] std::string WhyNotStarted() const;
   void Watch(int fd);
   void ReadLog();
   /// Whether there may be more.
@@ -99,7 +101,8 @@ class RunSession {
   std::optional<LineStream> records_;
   std::optional<LineStream> hold_;
   std::string log_text_;
-  std::string start_errors_;
+  std::vector<std::string> start_lines_;  // that came before it ran
+  size_t start_octets_ = 0;
   bool log_open_ = true;
   bool started_ = false;
   std::string state_;

@@ -70,13 +70,16 @@ class Policy(ControlTest):
 
 class Decisions(ControlTest):
     def test_every_decision_of_a_held_run_is_streamed_and_the_last_line_says_how_it_ended(self):
-        script = "import socket\nfor i in range(9):\n  try: socket.create_connection(('192.0.2.%d' % (i+1), 80), 5)\n  except OSError: pass"
+        script = "input()\nimport socket\nfor i in range(9):\n  try: socket.create_connection(('192.0.2.%d' % (i+1), 80), 5)\n  except OSError: pass"
         with self.controlled(NARROW, harness.PYTHON, "-c", script, flags=["--await-hold"]) as process:
             self.opened()
             decisions = control.Lines(self.socket, "/v1/decisions")
             self.assertEqual(self.ask("GET", "/v1/status")[1]["run"]["state"], "waiting")
             hold = control.Lines(self.socket, "/v1/hold")
+            self.assertIsNotNone(hold.until(lambda line: line["state"] == "running"))
             self.assertEqual(control.Lines(self.socket, "/v1/hold").answer.status, 409)
+            process.stdin.write("\n")
+            process.stdin.flush()
             self.assertTrue(hold.join() and decisions.join(), "both streams end with the run")
             self.assertEqual([d["target"]["address"] for d in decisions.all], [f"192.0.2.{i}" for i in range(1, 10)])
             self.assertEqual([line["state"] for line in hold.all], ["waiting", "running", "ended"])

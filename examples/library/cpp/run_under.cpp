@@ -1,5 +1,5 @@
 // Runs a command under a policy with libsluice in a poll loop of its own, and takes rights away while it runs: when the command's first
-// decision has been made, a second policy replaces the first, provided that it is proved to let out no more.
+// exchange is over, a second policy replaces the first, provided that it is proved to let out no more.
 //
 //   ./run_under policy.yaml [--then narrower.yaml] [--upstream-ca FILE] -- curl https://api.example.com/
 #include <poll.h>
@@ -29,12 +29,12 @@ std::string ReadFile(const std::string& path) {
 }
 
 // Until the run has ended: other descriptors of the program would be polled here as well.
-int Supervise(sluice::Run& run, const size_t& records, std::optional<std::string> then) {
+int Supervise(sluice::Run& run, const size_t& exchanges, std::optional<std::string> then) {
   while (run.running()) {
     pollfd waits[] = {{run.fd(), POLLIN, 0}};
     if (poll(waits, 1, -1) < 0) continue;
     if (auto done = run.Dispatch(); !done) return Fail(done.error());
-    if (records == 0 || !then) continue;
+    if (exchanges == 0 || !then) continue;
     const auto change = run.SetPolicy(*then, SLUICE_APPLY_NARROW);
     then.reset();
     if (change) {
@@ -69,14 +69,14 @@ int main(int argc, char** argv) {
       options.Set(SLUICE_UPSTREAM_CA, words[i + 1]);
     }
   }
-  size_t records = 0;
+  size_t exchanges = 0;
   options.UsePolicy(*policy).Command({words.begin() + static_cast<std::ptrdiff_t>(std::min(i + 1, words.size())), words.end()});
-  options.OnRecord([&](std::string_view json) {
-    ++records;
+  options.WithExchanges().OnRecord([&](std::string_view json) {
+    if (json.find(R"("type":"exchange")") != json.npos) ++exchanges;
     std::cerr << "record " << json << '\n';
   });
   options.OnLog([](std::string_view line) { std::cerr << line << '\n'; });
   auto run = sluice::Run::Start(options);
   if (!run) return Fail(run.error());
-  return Supervise(*run, records, then);
+  return Supervise(*run, exchanges, then);
 }

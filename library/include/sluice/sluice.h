@@ -181,9 +181,10 @@ SLUICE_API sluice_code sluice_options_set(sluice_options* options, sluice_option
 SLUICE_API sluice_code sluice_options_set_streams(sluice_options* options, int input, int output, int error_output,
                                                   sluice_error** error) SLUICE_NOEXCEPT;
 
-/* What happens, as it happens. Called on the thread that dispatches (see sluice_run), one at a time, in order; never during
- * sluice_start. Texts end with a NUL that does not count and live for the call. A callback may call sluice_run_state, _stop and
- * _request, and must not dispatch, wait or free. It must not throw. Set size to sizeof(sluice_callbacks). */
+/* What happens, as it happens. Called on the thread that dispatches (see sluice_run), one at a time, in order: with the caller's
+ * loop never during sluice_start, with the library's own perhaps before that has returned. Texts end with a NUL that does not
+ * count and live for the call. A callback may call sluice_run_state, _stop, _status, _set_policy and _request, and must not
+ * dispatch, wait or free. It must not throw. Set size to sizeof(sluice_callbacks). */
 typedef struct sluice_callbacks {
   size_t size;
   void* context;                                                /* handed to each */
