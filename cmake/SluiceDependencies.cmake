@@ -17,12 +17,14 @@ pkg_check_modules(libnghttp2 REQUIRED IMPORTED_TARGET libnghttp2)
 pkg_check_modules(libcap REQUIRED IMPORTED_TARGET libcap)
 
 # Every shared library costs each start a search, mappings and the look-up of its symbols. OpenSSL stays shared: its repairs must
-# reach Sluice without a new build.
+# reach Sluice without a new build. Debian's archives are for programs: a shared library takes the shared ones.
 function(sluice_prefer_archive package)
   find_library(${package}_ARCHIVE NAMES ${package}.a PATHS ${${package}_LIBRARY_DIRS})
   mark_as_advanced(${package}_ARCHIVE)
   if(${package}_ARCHIVE)
-    set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES "${${package}_ARCHIVE};${ARGN}")
+    set(is_shared "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>")
+    set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES
+      "$<IF:${is_shared},${${package}_LINK_LIBRARIES},${${package}_ARCHIVE}>;${ARGN}")
   endif()
 endfunction()
 if(NOT SLUICE_SANITIZE)
