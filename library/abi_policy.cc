@@ -108,7 +108,8 @@ sluice_code sluice_decide(const sluice_policy* policy, const sluice_question* qu
     const auto asker = AskerOf(*policy, *asked);
     if (!asker) return std::unexpected(asker.error());
     const auto answer = sluice::app::Ask(*asker, asked->question);
-    if (!answer) return std::unexpected(answer.error());
+    // Its place is in the question, which is no file.
+    if (!answer) return Fail(answer.error().code, answer.error().message);
     auto made = std::make_unique<sluice_decision>();
     made->allowed = answer->decision.allowed;
     if (const auto* rule = policy->snapshot->rule(answer->decision.rule)) made->rule = rule->id;

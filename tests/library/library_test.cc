@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,7 +102,7 @@ TEST(Library, AnswersAQuestionWithoutAnyProcess) {
   ASSERT_TRUE(denied);
   EXPECT_FALSE(denied->allowed);
   EXPECT_EQ(json::parse(denied->json)["allowed"], false);
-  EXPECT_EQ(policy.Decide({"gibberish"}).error().code, SLUICE_INVALID);
+  EXPECT_EQ(policy.Decide({"tcp a.test"}).error().code, SLUICE_INVALID);
   EXPECT_EQ(policy.Decide({"GET https://a.test/", "", "not-an-address"}).error().code, SLUICE_INVALID);
 }
 

@@ -39,7 +39,7 @@ struct Failure {
   std::string json;     ///< for programs
 };
 
-/// A value, or why there is none. Looking at what is not there is undefined, as with std::optional.
+/// A value, or why there is none. Looking at a value that is not there is undefined, as with std::optional.
 template <class T>
 class [[nodiscard]] Expected {
  public:
@@ -52,7 +52,12 @@ class [[nodiscard]] Expected {
   T&& operator*() && noexcept { return std::move(*std::get_if<0>(&state_)); }
   T* operator->() noexcept { return std::get_if<0>(&state_); }
   const T* operator->() const noexcept { return std::get_if<0>(&state_); }
-  [[nodiscard]] const Failure& error() const noexcept { return *std::get_if<1>(&state_); }
+  /// SLUICE_OK and empty texts where there is a value.
+  [[nodiscard]] const Failure& error() const noexcept {
+    static const Failure kNone;
+    const Failure* const failure = std::get_if<1>(&state_);
+    return failure != nullptr ? *failure : kNone;
+  }
 
  private:
   std::variant<T, Failure> state_;
