@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,10 +37,14 @@ sluice::Policy MustLoad(const std::string& text = kPolicy) {
   return *std::move(policy);
 }
 
-// A file of memory as a standard stream.
+// A file as a standard stream, without a name.
 class Capture {
  public:
-  Capture() : fd_(memfd_create("out", MFD_CLOEXEC)) {}
+  Capture() {
+    std::string name = std::filesystem::temp_directory_path() / "library-out-XXXXXX";
+    fd_ = mkostemp(name.data(), O_CLOEXEC);
+    unlink(name.c_str());
+  }
   ~Capture() { close(fd_); }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -54,7 +57,7 @@ class Capture {
   }
 
  private:
-  int fd_;
+  int fd_ = -1;
 };
 
 sluice::Options MakeOptions(const std::vector<std::string>& command, const std::string& policy = kPolicy) {
