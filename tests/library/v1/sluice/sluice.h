@@ -177,8 +177,8 @@ enum {
 SLUICE_API sluice_code sluice_options_set(sluice_options* options, sluice_option option, const char* value,
                                           sluice_error** error) SLUICE_NOEXCEPT;
 
-/* The command's standard streams, duplicated at once: files, pipes, sockets or terminals, but no files of memory (memfd_create), for
- * which Landlock has no rule. -1: the caller's own at the time of sluice_start. */
+/* The command's standard streams, duplicated at once: files, pipes, sockets or terminals, but no files of memory (memfd_create),
+ * for which Landlock has no rule. -1: the caller's own at the time of sluice_start. */
 SLUICE_API sluice_code sluice_options_set_streams(sluice_options* options, int input, int output, int error_output,
                                                   sluice_error** error) SLUICE_NOEXCEPT;
 
