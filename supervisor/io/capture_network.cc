@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -31,7 +32,7 @@ struct SocketCloser {
   void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
 };
 
-// One request and its answer at a time: five in all.
+// One request and its answer at a time.
 class RouteSocket {
  public:
   Result<void> Open() {
@@ -76,6 +77,12 @@ Result<void> LinkUp(RouteSocket& socket) {
   link->ifi_flags = IFF_UP;
   link->ifi_change = IFF_UP;
   return socket.Talk(header, "cannot bring lo up");
+}
+
+// What an earlier capture of the same namespace has set already stands as it is.
+Result<void> Tolerate(NamespaceOrigin origin, Result<void> added) {
+  if (added || origin == NamespaceOrigin::kOwn || added.error().sys_errno != EEXIST) return added;
+  return {};
 }
 
 Result<void> AddAddress(RouteSocket& socket, const IpAddress& address) {
@@ -141,13 +148,78 @@ Result<UniqueFd> OpenBound(int type, uint16_t port, std::span<const int> options
 
 }  // namespace
 
-Result<void> ConfigureLoopback() {
+namespace {
+
+// Each network namespace gets these with their modules, down and without an address (net.core.fb_tunnels_only_for_init_net). One
+// whose other end is in another namespace was put there.
+bool IsOwnTunnel(std::string_view kind, bool linked_elsewhere) {
+  constexpr std::array<std::string_view, 10> kTunnels = {"ipip",   "gre", "gretap", "erspan", "sit",
+                                                         "ip6tnl", "vti", "vti6",   "ip6gre", "ip6gretap"};
+  return !linked_elsewhere && std::ranges::find(kTunnels, kind) != kTunnels.end();
+}
+
+// Names the interface when it is one by which something could leave.
+int CheckLink(const nlmsghdr* message, void* name_of_other) {
+  const auto* link = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message));
+  std::string name = "?";
+  std::string_view kind;
+  bool elsewhere = false;
+  const nlattr* attribute = nullptr;
+  mnl_attr_for_each(attribute, message, sizeof *link) {
+    const uint16_t type = mnl_attr_get_type(attribute);
+    if (type == IFLA_IFNAME && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) >= 0) name = mnl_attr_get_str(attribute);
+    if (type == IFLA_LINK_NETNSID) elsewhere = true;
+    if (type != IFLA_LINKINFO) continue;
+    const nlattr* inner = nullptr;
+    mnl_attr_for_each_nested(inner, attribute) {
+      if (mnl_attr_get_type(inner) == IFLA_INFO_KIND && mnl_attr_validate(inner, MNL_TYPE_NUL_STRING) >= 0)
+        kind = mnl_attr_get_str(inner);
+    }
+  }
+  const bool loopback = (link->ifi_flags & IFF_LOOPBACK) != 0 && link->ifi_index == kLoopbackIndex;
+  if (!loopback && !IsOwnTunnel(kind, elsewhere)) *static_cast<std::string*>(name_of_other) = std::move(name);
+  return MNL_CB_OK;
+}
+
+}  // namespace
+
+Result<void> CheckOnlyLoopback() {
+  const std::unique_ptr<mnl_socket, SocketCloser> socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+  if (!socket || mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0)
+    return FailErrno("cannot open a routing netlink socket", errno);
+  alignas(nlmsghdr) std::array<char, 32768> buffer{};  // a dump's messages may be this large (NLMSG_GOODSIZE)
+  nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
+  header->nlmsg_type = RTM_GETLINK;
+  header->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  header->nlmsg_seq = 1;
+  mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg));
+  if (mnl_socket_sendto(socket.get(), header, header->nlmsg_len) < 0) return FailErrno("cannot ask for interfaces", errno);
+  std::string other;
+  int more = MNL_CB_OK;
+  while (more > MNL_CB_STOP) {
+    const ssize_t got = mnl_socket_recvfrom(socket.get(), buffer.data(), buffer.size());
+    if (got < 0) return FailErrno("cannot read interfaces", errno);
+    more = mnl_cb_run(buffer.data(), static_cast<size_t>(got), 1, mnl_socket_get_portid(socket.get()), CheckLink, &other);
+    if (more < 0) return FailErrno("cannot read interfaces", errno);
+  }
+  if (!other.empty())
+    return Fail(Code::kUnsupported,
+                fmt::format("its network namespace has the interface {}, by which something could leave: give the "
+                            "container a namespace with lo alone (--network none)",
+                            other));
+  return {};
+}
+
+Result<void> ConfigureLoopback(NamespaceOrigin origin) {
+  // Container runtimes turn IPv6 off where their network has none; here it ends in the same listener.
+  if (origin == NamespaceOrigin::kGiven)
+    if (auto set = SetSysctl("ipv6/conf/lo/disable_ipv6", "0"); !set) return set;
   RouteSocket socket;
   if (auto opened = socket.Open(); !opened) return opened;
   if (auto up = LinkUp(socket); !up) return up;
   for (const IpAddress& address : {kCaptureV4, kCaptureV6}) {
-    if (auto added = AddAddress(socket, address); !added) return added;
-    if (auto routed = AddLocalDefault(socket, address); !routed) return routed;
+    if (auto added = Tolerate(origin, AddAddress(socket, address)); !added) return added;
+    if (auto routed = Tolerate(origin, AddLocalDefault(socket, address)); !routed) return routed;
   }
   return {};
 }

@@ -34,6 +34,12 @@ std::string ReadLink(int proc, const char* name) {
   return n > 0 && static_cast<size_t>(n) < sizeof buffer ? std::string(buffer, static_cast<size_t>(n)) : std::string();
 }
 
+// 0 where it cannot be read.
+uint64_t PidNamespace(int proc) {
+  struct stat about{};
+  return fstatat(proc, "ns/pid", &about, 0) == 0 ? about.st_ino : 0;
+}
+
 UniqueFd OpenProc(pid_t pid) { return UniqueFd(open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)); }
 
 ThreadPinning BestPinning() {
@@ -170,8 +176,10 @@ std::vector<policy::Executable> ProcessTable::Ancestors(pid_t parent, pid_t thre
     const UniqueFd proc = OpenProc(parent);
     if (!proc) break;
     const auto status = ParseProcStatus(ReadProcFile(proc.get(), "status"));
-    // An orphan hangs from the sandbox's own init, which is not the workload's.
-    if (!status || status->innermost_pid == 1) break;
+    // An orphan hangs from the sandbox's own init, which is not the workload's, unless it is the workload's first process itself.
+    if (!status || (status->innermost_pid == 1 && parent != options_.workload_pid)) break;
+    // Whoever entered a container was started from outside: what stands there is nobody's that the container could name.
+    if (options_.pid_namespace != 0 && PidNamespace(proc.get()) != options_.pid_namespace) break;
     out.push_back(ReadExecutable(proc.get(), ReadLink(proc.get(), "exe"), digests));
     if (parent == options_.workload_pid) break;
     parent = status->parent;

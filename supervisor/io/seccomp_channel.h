@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -42,6 +43,20 @@ class SeccompChannel {
   explicit SeccompChannel(UniqueFd fd) : fd_(std::move(fd)) {}
   void Send(seccomp_notif_resp response) const;
   UniqueFd fd_;
+};
+
+/// A container has one for each filter (each `exec` brings its own); whoever has calls of it to answer keeps it open.
+using SeccompChannelPtr = std::shared_ptr<const SeccompChannel>;
+
+/// A caller that waits for its answer. A call's number is its own channel's alone.
+struct PendingCall {
+  SeccompChannelPtr channel;
+  uint64_t id = 0;
+
+  void Reply(int error) const { channel->Reply(id, error); }
+  void Continue() const { channel->Continue(id); }
+  void Restart() const { channel->Restart(id); }
+  [[nodiscard]] bool IsWaiting() const { return channel->IsWaiting(id); }
 };
 
 }  // namespace sluice::supervisor

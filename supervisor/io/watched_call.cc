@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace sluice::supervisor {
 namespace {
@@ -48,15 +49,14 @@ bool CopyIn(pid_t tid, uint64_t pointer, std::span<uint8_t> out) {
 
 }  // namespace
 
-std::expected<WatchedCall, NotTaken> TakeCall(const SeccompChannel& channel, ProcessTable& processes,
-                                              const seccomp_notif& notification, const AddressArguments& arguments) {
-  const auto tid = static_cast<pid_t>(notification.pid);
+std::expected<WatchedCall, NotTaken> TakeCall(PendingCall caller, pid_t tid, ProcessTable& processes,
+                                              const AddressArguments& arguments) {
   if (tid == 0) return std::unexpected(NotTaken{Why::kUnreadable, EACCES, {}});  // outside our pid namespace
   WatchedCall call;
-  call.id = notification.id;
+  call.caller = std::move(caller);
   auto [thread, taken] = Pin(processes, tid, arguments.fd);
   if (taken < 0) {
-    if (!channel.IsWaiting(call.id)) return std::unexpected(NotTaken{});
+    if (!call.caller.IsWaiting()) return std::unexpected(NotTaken{});
     return std::unexpected(Failure(thread ? -taken : EMFILE));
   }
   call.thread = std::move(thread);
@@ -68,9 +68,9 @@ std::expected<WatchedCall, NotTaken> TakeCall(const SeccompChannel& channel, Pro
   call.length = static_cast<size_t>(arguments.length);
   if (!CopyIn(tid, arguments.pointer, std::span(call.bytes).first(call.length))) {
     // EPERM here would be a process we may not read, whose descriptor we could take all the same: not a case the kernel has.
-    return std::unexpected(NotTaken{channel.IsWaiting(call.id) ? Why::kNative : Why::kGone, EFAULT, std::move(call.pinned)});
+    return std::unexpected(NotTaken{call.caller.IsWaiting() ? Why::kNative : Why::kGone, EFAULT, std::move(call.pinned)});
   }
-  if (!channel.IsWaiting(call.id)) return std::unexpected(NotTaken{Why::kGone, 0, std::move(call.pinned)});
+  if (!call.caller.IsWaiting()) return std::unexpected(NotTaken{Why::kGone, 0, std::move(call.pinned)});
   const auto facts = ReadSocketFacts(call.pinned.get());
   if (!facts) return std::unexpected(NotTaken{Why::kNative, ENOTSOCK, std::move(call.pinned)});
   call.facts = *facts;
