@@ -158,26 +158,34 @@ bool IsOwnTunnel(std::string_view kind, bool linked_elsewhere) {
   return !linked_elsewhere && std::ranges::find(kTunnels, kind) != kTunnels.end();
 }
 
+struct LinkFacts {
+  std::string name = "?";
+  std::string kind;
+  bool linked_elsewhere = false;
+};
+
+int ReadLinkInfo(const nlattr* attribute, void* facts) {
+  if (mnl_attr_get_type(attribute) == IFLA_INFO_KIND && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) >= 0)
+    static_cast<LinkFacts*>(facts)->kind = mnl_attr_get_str(attribute);
+  return MNL_CB_OK;
+}
+
+int ReadLinkAttribute(const nlattr* attribute, void* into) {
+  auto* facts = static_cast<LinkFacts*>(into);
+  const uint16_t type = mnl_attr_get_type(attribute);
+  if (type == IFLA_IFNAME && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) >= 0) facts->name = mnl_attr_get_str(attribute);
+  if (type == IFLA_LINK_NETNSID) facts->linked_elsewhere = true;
+  return type == IFLA_LINKINFO ? mnl_attr_parse_nested(attribute, ReadLinkInfo, facts) : MNL_CB_OK;
+}
+
 // Names the interface when it is one by which something could leave.
 int CheckLink(const nlmsghdr* message, void* name_of_other) {
   const auto* link = static_cast<const ifinfomsg*>(mnl_nlmsg_get_payload(message));
-  std::string name = "?";
-  std::string_view kind;
-  bool elsewhere = false;
-  const nlattr* attribute = nullptr;
-  mnl_attr_for_each(attribute, message, sizeof *link) {
-    const uint16_t type = mnl_attr_get_type(attribute);
-    if (type == IFLA_IFNAME && mnl_attr_validate(attribute, MNL_TYPE_NUL_STRING) >= 0) name = mnl_attr_get_str(attribute);
-    if (type == IFLA_LINK_NETNSID) elsewhere = true;
-    if (type != IFLA_LINKINFO) continue;
-    const nlattr* inner = nullptr;
-    mnl_attr_for_each_nested(inner, attribute) {
-      if (mnl_attr_get_type(inner) == IFLA_INFO_KIND && mnl_attr_validate(inner, MNL_TYPE_NUL_STRING) >= 0)
-        kind = mnl_attr_get_str(inner);
-    }
-  }
+  LinkFacts facts;
+  if (mnl_attr_parse(message, sizeof *link, ReadLinkAttribute, &facts) < 0) return MNL_CB_ERROR;
   const bool loopback = (link->ifi_flags & IFF_LOOPBACK) != 0 && link->ifi_index == kLoopbackIndex;
-  if (!loopback && !IsOwnTunnel(kind, elsewhere)) *static_cast<std::string*>(name_of_other) = std::move(name);
+  if (!loopback && !IsOwnTunnel(facts.kind, facts.linked_elsewhere))
+    *static_cast<std::string*>(name_of_other) = std::move(facts.name);
   return MNL_CB_OK;
 }
 

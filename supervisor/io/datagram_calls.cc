@@ -107,8 +107,8 @@ void CallHandler::ConnectUnix(WatchedCall call) {
   const auto host_socket = setup_.host_sockets.find(*resolved);
   const std::string& path = host_socket == setup_.host_sockets.end() ? *resolved : host_socket->second;
   // Its own, unless a rule speaks of it: then the rules decide there too.
-  const bool own =
-      host_socket == setup_.host_sockets.end() && IsBelow(path, setup_.writable_trees) && !IsBelow(path, setup_.shared_trees);
+  const bool own = host_socket == setup_.host_sockets.end() &&
+                   LongestTree(path, setup_.writable_trees) > LongestTree(path, setup_.shared_trees);
   const policy::SnapshotPtr snapshot = CurrentSnapshot();
   if (own && !snapshot->HasUnixRules()) return ContinueAndDrop(std::move(call));
   policy::ProcessPtr process = processes_.Identify(*call.thread, snapshot->NeedsDigests() ? Digests::kNeeded : Digests::kNone);
