@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "app/capture_resolver.h"
 #include "audit/audit.h"
 #include "base/result.h"
-#include "dns/io/server.h"
 #include "dns/synthetic.h"
 #include "policy/event.h"
 #include "proxy/io/engine.h"
@@ -39,6 +39,9 @@ class FlowBridge final : public supervisor::FlowHandler {
   proxy::Engine& engine_;
 };
 
+/// What of the engine's options the notifier shares: the host's addresses, and how far its descriptors go.
+[[nodiscard]] supervisor::NotifierOptions NotifierOptionsFor(const proxy::EngineOptions& engine);
+
 struct SandboxOptions {
   proxy::EngineOptions engine;
   std::map<std::string, std::string> host_sockets;  ///< as FindHostSockets gives them
@@ -64,9 +67,6 @@ class Sandbox {
  private:
   Sandbox(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
       : options_(std::move(options)), policy_(policy), sink_(sink) {}
-  Result<void> StartResolver();
-  /// Runs `work` on the resolver's thread and waits for it.
-  void OnResolverThread(const std::function<void()>& work);
 
   SandboxOptions options_;
   const policy::CurrentPolicy& policy_;
@@ -77,7 +77,7 @@ class Sandbox {
   std::unique_ptr<FlowBridge> bridge_;
   std::unique_ptr<supervisor::Workload> workload_;
   std::unique_ptr<supervisor::Notifier> notifier_;
-  std::unique_ptr<dns::Server> resolver_;
+  std::unique_ptr<CaptureResolver> resolver_;
 };
 
 }  // namespace sluice::app

@@ -296,10 +296,10 @@ Result<std::unique_ptr<Notifier>> Notifier::Start(UniqueFd notify_fd, const Capt
                                                   policy::EventSink& sink) {
   auto owner = SocketOwner::Open(capture, options.workload_pid);
   if (!owner) return std::unexpected(owner.error());
-  const std::optional<seccomp_notif> first = options.first;
   auto notifier = std::make_unique<NotifierThreads>(std::move(*owner), std::move(options));
   if (auto running = notifier->Run(capture, handler, policy, sink); !running) return std::unexpected(running.error());
-  if (auto watching = notifier->Watch(std::move(notify_fd), first); !watching) return std::unexpected(watching.error());
+  if (notify_fd)
+    if (auto watching = notifier->Watch(std::move(notify_fd), {}); !watching) return std::unexpected(watching.error());
   return notifier;
 }
 

@@ -62,12 +62,11 @@ struct NotifierOptions {
   int descriptor_ceiling = std::numeric_limits<int>::max();
   unsigned threads = 0;  ///< parked in RECV; 0: four
   NotifyWakeUp wake_up = NotifyWakeUp::kSynchronous;
-  std::optional<seccomp_notif> first{};  ///< as Watch has it
 };
 
 class Notifier {
  public:
-  /// `capture` and the references outlive the notifier.
+  /// `capture` and the references outlive the notifier. `notify_fd` may be none yet: Watch gives one then.
   static Result<std::unique_ptr<Notifier>> Start(UniqueFd notify_fd, const Capture& capture, NotifierOptions options,
                                                  FlowHandler& handler, const policy::CurrentPolicy& policy,
                                                  policy::EventSink& sink);
