@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "app/administration.h"
+#include "app/agent.h"
 #include "app/commands.h"
 #include "app/completion.h"
 #include "app/exit_code.h"
+#include "app/oci_seccomp.h"
 #include "app/proxy.h"
 #include "app/run.h"
 #include "app/sidecar.h"
@@ -24,6 +26,8 @@
 
 namespace {
 
+using sluice::app::AgentOptions;
+using sluice::app::OciSeccompOptions;
 using sluice::app::ProxyOptions;
 using sluice::app::RunOptions;
 using sluice::app::ServedOptions;
@@ -68,6 +72,25 @@ takes it away.
 
 Exit code: 0 after SIGTERM or SIGINT; 2 bad input, 4 this machine lacks a needed feature, 5 the sidecar failed.
 SIGHUP or a change of the policy file reloads it.)";
+
+constexpr const char* kAgentExamples = R"(
+Examples:
+  sluice agent --listen /run/sluice/agent.sock --policy policy.yaml --ca-out /run/sluice/ca.pem
+  sluice agent --listen /run/sluice/agent.sock --policy-dir /etc/sluice/policies --audit /var/log/sluice.jsonl
+  sluice agent --listen "$XDG_RUNTIME_DIR/sluice.sock" --policy policy.yaml --on-restart freeze
+
+Supervises containers whose seccomp profile names that socket (sluice oci-seccomp prints one) and whose network namespace has lo
+alone. A container's program starts once it is supervised, and not at all when it cannot be. docs/containers.md has the rest.
+
+Exit code: 0 after SIGTERM or SIGINT, which end the containers too; 2 bad input, 4 this machine lacks a needed feature, 5 the agent
+failed. SIGHUP or a change of a policy file reloads it.)";
+
+constexpr const char* kOciSeccompExamples = R"(
+Examples:
+  sluice oci-seccomp > seccomp.json                                  # linux.seccomp of config.json: runc, crun, containerd
+  sluice oci-seccomp --form docker --agent /run/sluice/agent.sock    # a file for Docker, Podman and CRI-O
+  sluice oci-seccomp --form docker --base /usr/share/containers/seccomp.json
+  jq --slurpfile s seccomp.json '.linux.seccomp = $s[0]' config.json)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -220,6 +243,47 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
   return sub;
 }
 
+CLI::App* AddAgent(CLI::App& app, AgentOptions* agent, bool* verbose) {
+  CLI::App* sub = app.add_subcommand("agent", "Supervise the containers of runtimes, as their seccomp agent");
+  sub->footer(kAgentExamples);
+  sub->add_option("--listen", agent->listen, "Socket that runtimes connect to")->type_name("PATH");
+  AddServed(sub, agent, "the container's");
+  sub->add_option("--policy-dir", agent->policy_dir, "Policies to choose from, by annotation or by the file `select` there")
+      ->type_name("DIR");
+  sub->add_option("--on-restart", agent->on_restart,
+                  "What becomes of containers that have lost their supervisor: kill (default) or freeze")
+      ->check(CLI::IsMember({"kill", "freeze"}))
+      ->type_name("HOW");
+  sub->add_option("--ca-out", agent->ca_out, "Write the authority's certificate (PEM), which containers are to trust, to FILE")
+      ->type_name("FILE");
+  sub->add_option("--bundle-out", agent->bundle_out, "Write the system's roots with that certificate behind them to FILE")
+      ->type_name("FILE");
+  sub->add_option("--peer", agent->peers, "User whose runtimes are served, beside root and this one; repeatable")
+      ->type_name("UID")
+      ->allow_extra_args(false);
+  sub->add_option("--annotation", agent->annotations, "Annotation of a container that records show; repeatable")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+  sub->add_option("--state-dir", agent->state_dir, "Where running containers are recorded (default: /run/sluice-agent)")
+      ->type_name("DIR");
+  sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  return sub;
+}
+
+CLI::App* AddOciSeccomp(CLI::App& app, OciSeccompOptions* profile) {
+  CLI::App* sub = app.add_subcommand("oci-seccomp", "Print the seccomp profile that hands containers to the agent");
+  sub->footer(kOciSeccompExamples);
+  sub->add_option("--agent", profile->agent, "The agent's socket (default: /run/sluice/agent.sock)")->type_name("PATH");
+  sub->add_option("--form", profile->form, "config (default): linux.seccomp of config.json; docker: Docker, Podman, CRI-O")
+      ->check(CLI::IsMember({"config", "docker"}))
+      ->type_name("FORM");
+  sub->add_option("--metadata", profile->metadata, "Text that the agent gets with each container: policy=NAME chooses one")
+      ->type_name("TEXT");
+  sub->add_option("--base", profile->base, "A profile that lists what is allowed: what it refuses stays refused")
+      ->type_name("FILE");
+  return sub;
+}
+
 // An empty value is most often a variable that was not set, and would be taken for an option that was not given.
 void RefuseEmptyValues(CLI::App& app) {
   for (CLI::App* sub : app.get_subcommands({})) {
@@ -259,6 +323,10 @@ int Main(std::vector<std::string> arguments) {
   const CLI::App* proxy_command = AddProxy(app, &proxy, &verbose);
   SidecarOptions sidecar;
   const CLI::App* sidecar_command = AddSidecar(app, &sidecar, &verbose);
+  AgentOptions agent;
+  const CLI::App* agent_command = AddAgent(app, &agent, &verbose);
+  OciSeccompOptions profile;
+  const CLI::App* profile_command = AddOciSeccomp(app, &profile);
   const auto [health_command, ask_health] = sluice::app::AddHealth(app);
   const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
@@ -289,6 +357,8 @@ int Main(std::vector<std::string> arguments) {
   if (run_command->parsed()) return sluice::app::Run(run);
   if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
   if (sidecar_command->parsed()) return sluice::app::RunSidecar(sidecar);
+  if (agent_command->parsed()) return sluice::app::RunAgent(agent);
+  if (profile_command->parsed()) return sluice::app::RunOciSeccomp(profile);
   if (health_command->parsed()) return ask_health();
   for (const auto& [sub, act] : commands)
     if (sub->parsed()) return act();

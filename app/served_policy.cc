@@ -86,6 +86,7 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   policy::LoadOptions load;
   load.extra_allows = options.allows;
   load.extra_presets = options.presets;
+  load.check_executables = where != ServedIn::kContainer;
   auto via = ReadVia(options.via);
   if (!via) return std::unexpected(via.error());
   load.default_proxy = *std::move(via);

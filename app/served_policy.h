@@ -42,6 +42,7 @@ struct ServedOptions {
 enum class ServedIn : uint8_t {
   kCapture,  ///< no UDP but DNS, and no true addresses
   kSidecar,  ///< UDP by the kernel's sets
+  kContainer,  ///< as kCapture; executables are another file system's
 };
 
 /// Loads it, and says what in it will not do what its author thinks. What could never take effect where `command` ("sluice run")

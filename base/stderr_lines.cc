@@ -150,17 +150,19 @@ std::atomic<LineOutput*> g_stderr{nullptr};
 
 // Never destroyed: its thread may be waiting in write(2) when the program ends.
 LineOutput& Stderr() {
-  static LineOutput* const output = [] {
-    auto* made = new LineOutput(STDERR_FILENO);
-    g_stderr.store(made, std::memory_order_release);
-    return made;
-  }();
-  return *output;
+  if (LineOutput* const output = g_stderr.load(std::memory_order_acquire)) return *output;
+  static std::mutex making;
+  const std::lock_guard lock(making);
+  if (g_stderr.load(std::memory_order_acquire) == nullptr)
+    g_stderr.store(new LineOutput(STDERR_FILENO), std::memory_order_release);
+  return *g_stderr.load(std::memory_order_acquire);
 }
 
 }  // namespace
 
 void QueueStderr(LineKind kind, std::string lines) { Stderr().Put(kind, ForStderr(std::move(lines))); }
+
+void RenewStderr() { g_stderr.store(nullptr, std::memory_order_release); }
 
 bool FlushStderr(std::chrono::milliseconds bound) {
   LineOutput* const output = g_stderr.load(std::memory_order_acquire);

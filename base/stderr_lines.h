@@ -42,8 +42,11 @@ class LineOutput {
   const std::shared_ptr<State> state_;  // the thread's too, which may be left behind
 };
 
-/// To standard error, with the line ends that its terminal needs. The thread starts with the first line. Not in a forked child.
+/// To standard error, with the line ends that its terminal needs. The thread starts with the first line. In a forked child after
+/// RenewStderr only.
 void QueueStderr(LineKind kind, std::string lines);
 [[nodiscard]] bool FlushStderr(std::chrono::milliseconds bound);
+/// In a forked child, by its only thread: begins anew with a thread of its own. What was queued is the parent's to write.
+void RenewStderr();
 
 }  // namespace sluice

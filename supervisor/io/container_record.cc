@@ -139,6 +139,8 @@ Result<std::vector<ContainerRecord>> ContainerRecords::Read() {
   return records;
 }
 
+bool IsRunning(const ContainerRecord& record) { return Find(record).valid(); }
+
 Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate) {
   const UniqueFd process = Find(record);
   if (!process) return Ended::kGone;

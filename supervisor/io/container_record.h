@@ -54,6 +54,9 @@ enum class Ended : uint8_t {
   kFrozen,
 };
 
+/// Whether it is the process of the record that has its number now.
+[[nodiscard]] bool IsRunning(const ContainerRecord& record);
+
 /// Blocks for a second at most while a cgroup freezes; what cannot be frozen is killed.
 [[nodiscard]] Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate);
 
