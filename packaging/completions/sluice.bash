@@ -61,14 +61,22 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "auto seen unseen" -- "$cur")
       return
       ;;
+    --on-restart)
+      mapfile -t COMPREPLY < <(compgen -W "kill freeze" -- "$cur")
+      return
+      ;;
+    --form)
+      mapfile -t COMPREPLY < <(compgen -W "config docker" -- "$cur")
+      return
+      ;;
     --path)
       mapfile -t COMPREPLY < <(compgen -W "/readyz /healthz" -- "$cur")
       return
       ;;
-    --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
+    --peer | --annotation | --metadata | --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar agent oci-seccomp health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
@@ -85,6 +93,12 @@ _sluice() {
         --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
         --label --quiet --verbose --help" -- "$cur")
       ;;
+    agent)
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --policy-dir --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key \
+        --via --via-auth --via-ca --via-except --on-restart --ca-out --bundle-out --peer --annotation --state-dir --name --label --quiet --verbose \
+        --help" -- "$cur")
+      ;;
+    oci-seccomp) mapfile -t COMPREPLY < <(compgen -W "--agent --form --metadata --base --help" -- "$cur") ;;
     health) mapfile -t COMPREPLY < <(compgen -W "--path --timeout --help" -- "$cur") ;;
     lint)
       if [[ $cur == -* ]]; then

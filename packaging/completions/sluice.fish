@@ -3,6 +3,8 @@ complete -c sluice -f
 complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a policy'
 complete -c sluice -n __fish_use_subcommand -a proxy -d 'Serve an explicit proxy under a policy'
 complete -c sluice -n __fish_use_subcommand -a sidecar -d 'Fence every other process of this network namespace'
+complete -c sluice -n __fish_use_subcommand -a agent -d 'Supervise the containers of runtimes'
+complete -c sluice -n __fish_use_subcommand -a oci-seccomp -d 'Print the seccomp profile for the agent'
 complete -c sluice -n __fish_use_subcommand -a health -d 'Ask a running sidecar whether it is ready'
 complete -c sluice -n __fish_use_subcommand -a lint -d 'Check policy files'
 complete -c sluice -n __fish_use_subcommand -a prove -d 'Say what a policy change lets out'
@@ -100,6 +102,35 @@ complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l name -x -d "Name 
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l label -x -d "Label in records"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l quiet -d "Say only what went wrong"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l listen -r -F -d "Socket that runtimes connect to"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l policy-dir -r -F -d "Policies to choose from"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l policy -r -F -d "Policy file"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l allow -x -d "One more rule"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l preset -x -d "Rules of a preset"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l audit -r -F -d "Write records here, as JSON Lines"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l resolver -x -d "Upstream resolver"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l stub-domain -x -d "Servers of its own for a domain"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l upstream-ca -r -F -d "Trust this authority upstream"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-cert -r -F -d "Inspect with this authority"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via -x -d "Upstream proxy"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-auth -x -d "Where the login for that proxy is"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-ca -r -F -d "Roots for that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-except -x -d "Reached without that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-out -r -F -d "Write the authority's certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l name -x -d "Name of the sandbox in records"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l label -x -d "Label in records"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l quiet -d "Say only what went wrong"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l on-restart -x -a 'kill freeze' -d "What becomes of containers without a supervisor"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l peer -x -d "User whose runtimes are served"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l annotation -x -d "Annotation that records show"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l state-dir -r -F -d "Where running containers are recorded"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l agent -r -F -d "The agent's socket"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l form -x -a 'config docker' -d "Whose form the profile has"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l metadata -x -d "Text that the agent gets"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l base -r -F -d "Profile that lists what is allowed"
 complete -c sluice -n '__fish_seen_subcommand_from health' -l path -x -a '/readyz /healthz' -d 'What is asked'
 complete -c sluice -n '__fish_seen_subcommand_from health' -l timeout -x -d 'For the whole question'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -F -l format -x -a 'text json sarif github markdown' -d 'Output'

@@ -7,6 +7,8 @@ _sluice() {
     'run:run a program under a policy'
     'proxy:serve an explicit proxy under a policy'
     'sidecar:fence every other process of this network namespace'
+    'agent:supervise the containers of runtimes'
+    'oci-seccomp:print the seccomp profile for the agent'
     'health:ask a running sidecar whether it is ready'
     'lint:check policy files'
     'prove:say what a policy change lets out'
@@ -120,6 +122,43 @@ _sluice() {
             '*--label[label in records]:key=value:' \
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \
+            '(- *)--help[show help]'
+          ;;
+        agent)
+          _arguments \
+            '--listen[socket that runtimes connect to]:path:_files' \
+            '--policy-dir[policies to choose from]:dir:_files -/' \
+            '--policy[policy file]:file:_files' \
+            '*--allow[one more rule]:rule:' \
+            '*--preset[rules of a preset]:name:' \
+            '--audit[write records here, as JSON Lines]:file:_files' \
+            '*--resolver[upstream resolver]:ip:' \
+            '*--stub-domain[servers of its own for a domain]:d:' \
+            '*--upstream-ca[trust this authority upstream]:file:_files' \
+            '--ca-cert[inspect with this authority]:file:_files' \
+            '--ca-key[key of that authority]:file:_files' \
+            '--via[upstream proxy]:url:' \
+            '--via-auth[where the login for that proxy is]:s:' \
+            '--via-ca[roots for that proxy]:file:_files' \
+            '*--via-except[reached without that proxy]:h:' \
+            "--ca-out[write the authority's certificate here]:file:_files" \
+            "--bundle-out[write the system's roots and that certificate here]:file:_files" \
+            '--on-restart[what becomes of containers without a supervisor]:how:(kill freeze)' \
+            '*--peer[user whose runtimes are served]:uid:' \
+            '*--annotation[annotation that records show]:key:' \
+            '--state-dir[where running containers are recorded]:dir:_files -/' \
+            '--name[name of the sandbox in records]:name:' \
+            '*--label[label in records]:key=value:' \
+            '--quiet[say only what went wrong]' \
+            '--verbose[say more]' \
+            '(- *)--help[show help]'
+          ;;
+        oci-seccomp)
+          _arguments \
+            "--agent[the agent's socket]:path:_files" \
+            '--form[whose form the profile has]:form:(config docker)' \
+            '--metadata[text that the agent gets]:text:' \
+            '--base[profile that lists what is allowed]:file:_files' \
             '(- *)--help[show help]'
           ;;
         health)
