@@ -35,11 +35,16 @@ constexpr std::string_view kCommand = "sluice agent";
 
 // Who else may have sockets where in the container. Told by the kernel, in the mount namespace of its first process.
 Result<supervisor::ContainerTrees> FindTrees(pid_t pid) {
-  const auto theirs = supervisor::ReadSmallFile(fmt::format("/proc/{}/mountinfo", pid));
+  using supervisor::kMaxMountinfo;
+  const auto theirs = supervisor::ReadSmallFile(fmt::format("/proc/{}/mountinfo", pid), kMaxMountinfo);
   if (!theirs) return std::unexpected(theirs.error());
-  std::set<std::string, std::less<>> host;
-  for (const char* file : {"/proc/self/mountinfo", "/proc/1/mountinfo"})
-    if (const auto text = supervisor::ReadSmallFile(file)) host.merge(supervisor::MountedDevices(*text));
+  const auto ours = supervisor::ReadSmallFile("/proc/self/mountinfo", kMaxMountinfo);
+  if (!ours) return std::unexpected(ours.error());
+  auto host = supervisor::MountedDevices(*ours);
+  // A service may have mounts of its own; the host's are those of its first process, which an ordinary user may not see.
+  const auto first = supervisor::ReadSmallFile("/proc/1/mountinfo", kMaxMountinfo);
+  if (first) host.merge(supervisor::MountedDevices(*first));
+  if (!first && first.error().sys_errno != EACCES && first.error().sys_errno != EPERM) return std::unexpected(first.error());
   return supervisor::FindContainerTrees(*theirs, host);
 }
 

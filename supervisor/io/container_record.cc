@@ -67,7 +67,7 @@ std::string CgroupFolder(const ContainerRecord& record) {
   if (record.cgroup.empty()) return {};
   const auto now = ReadSmallFile(fmt::format("/proc/{}/cgroup", record.pid));
   const auto mine = ReadSmallFile("/proc/self/cgroup");
-  const auto mounts = ReadSmallFile("/proc/self/mountinfo");
+  const auto mounts = ReadSmallFile("/proc/self/mountinfo", kMaxMountinfo);
   if (!now || !mine || !mounts || ParseCgroup2Path(*now) != record.cgroup) return {};
   const auto own = ParseCgroup2Path(*mine);
   const std::string mount = FindCgroup2Mount(*mounts);
