@@ -32,6 +32,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::string_view kCommand = "sluice agent";
+constexpr int kRefusedLifeMs = 1000;
 
 // Who else may have sockets where in the container. Told by the kernel, in the mount namespace of its first process.
 Result<supervisor::ContainerTrees> FindTrees(pid_t pid) {
@@ -227,8 +228,13 @@ void Container::Conclude() {
 void Container::Refuse(const Error& why) {
   LogError("container {}: not started: {}", name_, why.span ? policy::RenderError(why, false) : why.message);
   if (!job_.listener.listener) return;
-  const auto channel = supervisor::SeccompChannel::Open(std::move(job_.listener.listener), supervisor::NotifyWakeUp::kFree);
-  if (channel) channel->Reply(job_.listener.first.id, EACCES);
+  {
+    const auto channel = supervisor::SeccompChannel::Open(std::move(job_.listener.listener), supervisor::NotifyWakeUp::kFree);
+    if (channel) channel->Reply(job_.listener.first.id, EACCES);
+  }
+  // The runtime's own process ends by itself, and says why; the agent kills what does not.
+  pollfd ended{job_.process.pidfd.get(), POLLIN, 0};
+  (void)::poll(&ended, 1, kRefusedLifeMs);
 }
 
 }  // namespace
