@@ -146,7 +146,9 @@ Result<void> Container::Prepare() {
   auto labels = ParseLabels(job_.options.labels);
   if (!labels) return std::unexpected(labels.error());
   for (auto& label : ContainerLabels(job_.state, job_.options.annotations)) labels->insert(std::move(label));
-  auto writer = audit::Writer::Start(MakeAuditOptions(job_.options, *std::move(labels), name_), std::move(file));
+  audit::Options audit = MakeAuditOptions(job_.options, *std::move(labels), name_);
+  audit.console_name = name_;
+  auto writer = audit::Writer::Start(audit, std::move(file));
   if (!writer) return std::unexpected(writer.error());
   writer_ = *std::move(writer);
   return {};

@@ -114,7 +114,7 @@ class Reach(containers.ContainerTest):
             self.assertTrue(all(r["labels"]["container.id"].startswith("c") for r in denied))
             curl = next(r for r in builder if r["target"].get("method") == "POST")
             self.assertTrue(curl["process"]["exe"].endswith("/curl"), curl)
-            self.assertRegex(agent.errors(), r"denied  POST https://a\.test/repos/octo/hello")
+            self.assertRegex(agent.errors(), r"sluice: builder: denied  POST https://a\.test/repos/octo/hello")
             self.assertRegex(agent.errors(), r"container builder: supervised  policy")
             self.assertEventually(lambda: "container builder: ended" in agent.errors(), "the end of its container")
             self.assertEqual(list(agent.state.iterdir()), [])
