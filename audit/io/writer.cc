@@ -52,8 +52,12 @@ class Console {
   void Show(std::string text) const {
     if (text.empty()) return;
     // At a line's beginning it is nobody else's word: what a workload chose is encoded, and stands behind it.
-    for (size_t at = 0; !subject_.empty() && at < text.size(); at = text.find('\n', at) + 1)
+    for (size_t at = 0; !subject_.empty();) {
       if (text.compare(at, kOwnWord.size(), kOwnWord) == 0) text.insert(at + kOwnWord.size(), subject_);
+      const size_t end = text.find('\n', at);
+      if (end == std::string::npos) break;
+      at = end + 1;
+    }
     QueueStderr(LineKind::kDenial, std::move(text));
   }
 
