@@ -1,18 +1,23 @@
 #!/usr/bin/python3
 """`sluice agent` under a real container runtime.
 
-Usage: container_test.py runc|crun
+Usage: container_test.py runc|crun|rootless
+
+rootless: runc, the agent and the lab as an ordinary user, in a user namespace of that user's.
 """
 import json
 import os
 import pathlib
 import signal
 import socket
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import containers
 import harness
+import lab as lab_module
 
 DIAL = """
 import errno, socket, sys
@@ -317,5 +322,37 @@ class Failure(containers.ContainerTest):
             self.assertNotIn("it ran", result.out)
 
 
-containers.ContainerTest.runtime = sys.argv.pop(1)
-harness.main()
+# What has no cgroup to be frozen in, and no second user.
+ROOTLESS = ["Reach", "Several.test_a_process_that_enters_is_held_by_the_same_policy", "Several.test_each_container_has_the_policy_that_is_for_it",
+            "Failure.test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds"]
+
+
+def as_ordinary_user():
+    """This test again, from a copy that the user may read."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-containers-", dir="/var/tmp"))
+    try:
+        shutil.copytree(pathlib.Path(__file__).parent, folder / "e2e")
+        shutil.copy(lab_module.sluice_binary(), folder / "sluice")
+        subprocess.run(["chown", "-R", f"{lab_module.UNPRIVILEGED}:{lab_module.UNPRIVILEGED}", folder], check=True)
+        user = ["setpriv", "--reuid", str(lab_module.UNPRIVILEGED), "--regid", str(lab_module.UNPRIVILEGED), "--clear-groups"]
+        environment = {**os.environ, "SLUICE_BINARY": str(folder / "sluice"), "HOME": str(folder)}
+        return subprocess.run([*user, harness.PYTHON, folder / "e2e/container_test.py", *sys.argv[1:]], env=environment).returncode
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    # Kept in the environment, since an ordinary user's lab starts this file once more.
+    runtime = os.environ.setdefault("CONTAINER_RUNTIME", sys.argv[1])
+    if runtime == "rootless" and os.geteuid() == 0 and "SLUICE_CONTAINERS_HOME" not in os.environ:
+        os.environ["SLUICE_CONTAINERS_HOME"] = "1"
+        sys.exit(as_ordinary_user())
+    sys.argv[:] = [word for word in sys.argv if word != runtime]
+    containers.ContainerTest.runtime = "runc" if runtime == "rootless" else runtime
+    containers.ContainerTest.rootless = runtime == "rootless"
+    if runtime == "rootless" and len(sys.argv) <= 2:
+        sys.argv += ROOTLESS
+    harness.main()
+
+
+main()
