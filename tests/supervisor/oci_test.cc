@@ -116,7 +116,8 @@ TEST(ContainerText, TellsAContainersOwnTreesFromTheHosts) {
 std::vector<Json> RulesOf(const Json& profile, std::string_view call) {
   std::vector<Json> rules;
   for (const Json& rule : profile["syscalls"])
-    if (std::ranges::find(rule["names"], call) != rule["names"].end()) rules.push_back(rule);
+    if (std::ranges::any_of(rule["names"], [&](const Json& name) { return name.get<std::string>() == call; }))
+      rules.push_back(rule);
   return rules;
 }
 
