@@ -63,8 +63,8 @@ TEST(OciState, SaysWhatIsWrong) {
       {R"({"fds":["other"],"pid":1,"state":{"id":"a"}})", "seccompFd"},
       {R"({"fds":["seccompFd","seccompFd"],"pid":1,"state":{"id":"a"}})", "seccompFd"},
       {R"({"fds":["seccompFd"],"pid":1,"state":{"id":"a","id":"b"}})", "twice"},
-      {R"({"fds":["seccompFd"],"pid":1,"state":{"id":"a","annotations":{"k":1}}})", "annotations"},
-      {R"({"fds":["seccompFd"],"pid":1,"state":{"id":"a","annotations":{"k":"\u0000"}}})", "annotations"},
+      {R"({"fds":["seccompFd"],"pid":1,"state":{"id":"a","annotations":{"k":1}}})", "`k`"},
+      {R"({"fds":["seccompFd"],"pid":1,"state":{"id":"a","annotations":{"k":"\u0000"}}})", "`k`"},
       {R"({"fds":["seccompFd"],"pid":1,"state":{"id":"a"}} x)", "after"},
   };
   for (const auto& [text, word] : cases) {
