@@ -88,6 +88,18 @@ d = socket.socket(socket.AF_UNIX); d.connect(p)
 print("unix")
 """
 # Starts no program once it is up: that would be another notified call.
+# A connection that nobody was asked about.
+UNASKED = """
+import socket, sys
+for spelling in sys.argv[1:]:
+    host, port = spelling.rsplit(":", 1)
+    try:
+        s = socket.create_connection((host, int(port)), 10)
+        s.sendall(b"unasked\\n")
+        print(spelling, "answered" if s.recv(100) else "closed")
+    except OSError as e:
+        print(spelling, type(e).__name__)
+"""
 WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
 
 
@@ -238,6 +250,23 @@ class Refused(containers.ContainerTest):
                     self.assertIn("EACCES", result.out, f"{result}\n{agent.errors()}")
         finally:
             self.lab.run(["sh", "-c", f"umount -l {space}; rm -f {space}"])
+
+    def test_another_profile_lets_nothing_more_out(self):
+        def notifying(*names):
+            def change(config):
+                config["linux"]["seccomp"]["syscalls"] = [{"names": list(names), "action": "SCMP_ACT_NOTIFY"}]
+            return change
+
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
+            spellings = ("151.101.1.50:5432", "8.8.8.8:853")
+            # The first call is a connect: the container is looked at then, and the call is judged.
+            result = self.contain(harness.PYTHON, "-c", DIAL, *spellings, change=notifying("connect"))
+            self.assertEqual(result.out.split()[1::2], ["connected", "EACCES"], f"{result}\n{agent.errors()}")
+            # Connects that are not notified end at the listener, allowed or not.
+            result = self.contain(harness.PYTHON, "-c", UNASKED, spellings[0], change=notifying("execve"))
+            self.assertNotIn("answered", result.out, str(result))
+            self.assertEqual(len(result.out.splitlines()), 1, str(result))
+            self.assertTrue(any("no notification approved" in json.dumps(r) for r in result.audit), agent.errors())
 
     def test_who_is_no_runtime_gets_nothing(self):
         with self.agent(["allow GET a.test"]) as agent:
