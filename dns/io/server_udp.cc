@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fault.h"
 #include "dns/io/port_filter.h"
 
 namespace sluice::dns {
@@ -169,7 +170,8 @@ asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
 UdpSide::Received UdpSide::ReceiveSome() {
   Batch& batch = *batch_;
   Received received;
-  received.datagrams = recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr);
+  received.datagrams = Faulty(
+      "dns.receive", [&] { return recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr); });
   const SteadyTime now = SystemClock().Steady();
   for (int n = 0; n < received.datagrams; ++n) received.judged += TakeOne(static_cast<size_t>(n), now) ? 1 : 0;
   SendQueued();
@@ -255,8 +257,10 @@ void UdpSide::Queue(Wire wire, const ClientInfo& client) {
 void UdpSide::SendQueued() {
   const size_t count = std::exchange(batch_->reply_count, 0);
   for (size_t sent = 0; sent < count;) {
-    const int n = sendmmsg(socket_.native_handle(), &batch_->reply_headers[sent], static_cast<unsigned>(count - sent),
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+    const int n = Faulty("dns.reply", [&] {
+      return sendmmsg(socket_.native_handle(), &batch_->reply_headers[sent], static_cast<unsigned>(count - sent),
+                      MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
     if (n < 0 && (errno == EAGAIN || errno == EBADF)) return;
     sent += n > 0 ? static_cast<size_t>(n) : 1;
   }

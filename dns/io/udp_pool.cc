@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
+
 namespace sluice::dns {
 namespace {
 
@@ -77,7 +79,7 @@ Result<uint32_t> UdpPool::Open(int family) {
   }
   Slot& slot = slots_[index];
   slot.family = family;
-  slot.fd.Reset(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  slot.fd.Reset(Faulty("dns.upstream.socket", [&] { return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
   epoll_event event{.events = EPOLLIN, .data = {.u32 = index}};
   const bool good =
       slot.fd && ApplySeal(slot.fd.get(), seal_) && epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event) == 0;
@@ -115,7 +117,9 @@ Result<uint32_t> UdpPool::Take(const Endpoint& server) {
     (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
   }
   slots_[index].uses = 1;
-  if (connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length) == 0) return index;
+  const int connected = Faulty("dns.upstream.connect",
+                               [&] { return connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length); });
+  if (connected == 0) return index;
   const int error = errno;
   (void)Free(index, Keep::kNothing);
   return std::unexpected(Unreachable(server, error));
@@ -137,7 +141,8 @@ void UdpPool::Ask(const Endpoint& server, const Question& question, Extension ex
   slot.done = std::move(done);
   slot.active = true;
   ++active_;
-  ssize_t sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
+  ssize_t sent = Faulty("dns.upstream.send",
+                        [&] { return send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL); });
   // An error that an earlier datagram met is told at the next call, which then sends nothing.
   if (sent < 0 && errno == ECONNREFUSED) sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
   if (sent < 0) {

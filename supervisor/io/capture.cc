@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/fault.h"
 #include "nft/io/transaction.h"
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/capture_network.h"
@@ -40,7 +41,8 @@ Result<void> BuildAndSend(int socket) {
 }
 
 Result<void> RunChild(int socket) {
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return std::unexpected(NamespaceError("a user and network namespace", errno));
+  if (Faulty("capture.unshare", [] { return ::unshare(CLONE_NEWUSER | CLONE_NEWNET); }) != 0)
+    return std::unexpected(NamespaceError("a user and network namespace", errno));
   // The supervisor is not dumpable, which its child inherits, and the maps of a process that is not dumpable are root's.
   if (::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
   // Building needs no ids. The maps, which only a live process's can be, come last.
@@ -64,7 +66,9 @@ Result<Capture> ReceiveCapture(int socket, pid_t child) {
   capture.routes = std::move(message->fds[6]);
   capture.listener_port = kListenerPort;
   socklen_t size = sizeof capture.netns_cookie;
-  if (::getsockopt(capture.listener.get(), SOL_SOCKET, SO_NETNS_COOKIE, &capture.netns_cookie, &size) != 0)
+  if (Faulty("capture.cookie", [&] {
+        return ::getsockopt(capture.listener.get(), SOL_SOCKET, SO_NETNS_COOKIE, &capture.netns_cookie, &size);
+      }) != 0)
     return Fail(Code::kUnsupported, "this kernel has no SO_NETNS_COOKIE (Linux 5.14)");
   return capture;
 }

@@ -252,7 +252,7 @@ void NotifierThreads::Sweep(int listener) {
 Result<std::unique_ptr<Notifier>> Notifier::Start(UniqueFd notify_fd, const Capture& capture, NotifierOptions options,
                                                   FlowHandler& handler, const policy::CurrentPolicy& policy,
                                                   policy::EventSink& sink) {
-  auto channel = SeccompChannel::Open(std::move(notify_fd), options.wake_up);
+  auto channel = SeccompChannel::Open(std::move(notify_fd), options.wake_up, options.workload_pid);
   if (!channel) return std::unexpected(channel.error());
   auto owner = SocketOwner::Open(capture, options.workload_pid);
   if (!owner) return std::unexpected(owner.error());

@@ -21,6 +21,8 @@
 #include <memory>
 #include <string>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -71,9 +73,9 @@ std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport tra
   PutAddress(destination.address, family, request.body.id.idiag_dst);
   request.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
   request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  if (send(diag, &request, sizeof request, 0) != sizeof request) return std::nullopt;
+  if (Faulty("diag.ask", [&] { return send(diag, &request, sizeof request, 0); }) != sizeof request) return std::nullopt;
   alignas(nlmsghdr) Buffer buffer;
-  const ssize_t n = recv(diag, buffer.data(), buffer.size(), 0);
+  const ssize_t n = Faulty("diag.answer", [&] { return recv(diag, buffer.data(), buffer.size(), 0); });
   if (n < 0) return std::nullopt;
   const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
   if (!NLMSG_OK(header, static_cast<size_t>(n)) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -43,7 +45,8 @@ bool CopyIn(pid_t tid, uint64_t pointer, std::span<uint8_t> out) {
   if (out.empty()) return true;
   const iovec local{out.data(), out.size()};
   const iovec remote{reinterpret_cast<void*>(static_cast<uintptr_t>(pointer)), out.size()};  // NOLINT: the caller's address
-  return process_vm_readv(tid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(out.size());
+  return Faulty("caller.memory", [&] { return process_vm_readv(tid, &local, 1, &remote, 1, 0); }) ==
+         static_cast<ssize_t>(out.size());
 }
 
 }  // namespace
