@@ -231,6 +231,7 @@ struct Chain {
 enum class Hold : uint8_t {
   kShared,           ///< whoever has CAP_NET_ADMIN
   kOwnedPersistent,  ///< the socket that made or adopted it; it outlives that socket (Linux 6.9)
+  kDormant,          ///< as kShared, and its chains see no packet: to find out what the kernel takes
 };
 
 struct Table {

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/fault.h"
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/small_file.h"
 
@@ -26,6 +27,10 @@ namespace {
 
 constexpr int kLoopbackIndex = 1;  // the first interface of any network namespace
 constexpr int kFirstUnprivilegedPort = 1024;
+constexpr const char* kBlindDevice = "eth0";
+constexpr IpAddress kBlindAddress = IpAddress::FromV4(0x0a4d0002);  // 10.77.0.2
+constexpr IpAddress kBlindGateway = IpAddress::FromV4(0x0a4d0001);
+constexpr uint8_t kBlindPrefix = 24;
 
 struct SocketCloser {
   void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
@@ -48,7 +53,8 @@ class RouteSocket {
     return header;
   }
   Result<void> Talk(const nlmsghdr* header, const char* what) {
-    if (mnl_socket_sendto(socket_.get(), header, header->nlmsg_len) < 0) return FailErrno(what, errno);
+    if (Faulty("capture.route", [&] { return mnl_socket_sendto(socket_.get(), header, header->nlmsg_len); }) < 0)
+      return FailErrno(what, errno);
     const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
     if (got < 0) return FailErrno(what, errno);
     if (mnl_cb_run(buffer_.data(), static_cast<size_t>(got), sequence_, mnl_socket_get_portid(socket_.get()), nullptr, nullptr) <
@@ -106,6 +112,47 @@ Result<void> AddLocalDefault(RouteSocket& socket, const IpAddress& source) {
   return socket.Talk(header, "cannot make every address local");
 }
 
+// "dummy" swallows what it is given; half a veth pair does, too, where that is what the kernel has.
+Result<void> AddDevice(RouteSocket& socket, const char* kind) {
+  nlmsghdr* header = socket.Start(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL);
+  auto* link = static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg)));
+  link->ifi_family = AF_UNSPEC;
+  link->ifi_flags = IFF_UP;
+  link->ifi_change = IFF_UP;
+  mnl_attr_put_strz(header, IFLA_IFNAME, kBlindDevice);
+  nlattr* info = mnl_attr_nest_start(header, IFLA_LINKINFO);
+  mnl_attr_put_strz(header, IFLA_INFO_KIND, kind);
+  mnl_attr_nest_end(header, info);
+  return socket.Talk(header, "cannot make a network device");
+}
+
+Result<void> AddDeviceAddress(RouteSocket& socket, unsigned index, const IpAddress& address, uint8_t prefix) {
+  const auto bytes = AddressBytes(address);
+  nlmsghdr* header = socket.Start(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL);
+  auto* message = static_cast<ifaddrmsg*>(mnl_nlmsg_put_extra_header(header, sizeof(ifaddrmsg)));
+  message->ifa_family = AF_INET;
+  message->ifa_prefixlen = prefix;
+  message->ifa_scope = RT_SCOPE_UNIVERSE;
+  message->ifa_index = index;
+  mnl_attr_put(header, IFA_LOCAL, bytes.size(), bytes.data());
+  mnl_attr_put(header, IFA_ADDRESS, bytes.size(), bytes.data());
+  return socket.Talk(header, "cannot give a network device an address");
+}
+
+Result<void> AddDefaultRoute(RouteSocket& socket, unsigned index, const IpAddress& gateway) {
+  const auto bytes = AddressBytes(gateway);
+  nlmsghdr* header = socket.Start(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL);
+  auto* route = static_cast<rtmsg*>(mnl_nlmsg_put_extra_header(header, sizeof(rtmsg)));
+  route->rtm_family = AF_INET;
+  route->rtm_table = RT_TABLE_MAIN;
+  route->rtm_protocol = RTPROT_STATIC;
+  route->rtm_scope = RT_SCOPE_UNIVERSE;
+  route->rtm_type = RTN_UNICAST;
+  mnl_attr_put(header, RTA_GATEWAY, bytes.size(), bytes.data());
+  mnl_attr_put_u32(header, RTA_OIF, index);
+  return socket.Talk(header, "cannot make a default route");
+}
+
 Result<void> SetSysctl(const std::string& name, std::string_view value) {
   const std::string path = "/proc/sys/net/" + name;
   auto written = WriteSmallFile(path, value);
@@ -118,7 +165,7 @@ Result<void> SetSysctl(const std::string& name, std::string_view value) {
 }
 
 Result<UniqueFd> OpenBound(int type, uint16_t port, std::span<const int> options) {
-  UniqueFd socket(::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd socket(Faulty("capture.socket", [&] { return ::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }));
   if (!socket) {
     const int error = errno;
     if (error == EAFNOSUPPORT) return Fail(Code::kUnsupported, "this kernel has IPv6 turned off (ipv6.disable)");
@@ -134,7 +181,7 @@ Result<UniqueFd> OpenBound(int type, uint16_t port, std::span<const int> options
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(port);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0)
+  if (Faulty("capture.bind", [&] { return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any); }) != 0)
     return FailErrno(fmt::format("cannot bind port {} of the capture namespace", port), errno);
   return socket;
 }
@@ -150,6 +197,19 @@ Result<void> ConfigureLoopback() {
     if (auto routed = AddLocalDefault(socket, address); !routed) return routed;
   }
   return {};
+}
+
+Result<void> AddBlindDevice() {
+  RouteSocket socket;
+  if (auto opened = socket.Open(); !opened) return opened;
+  if (auto up = LinkUp(socket); !up) return up;
+  auto made = AddDevice(socket, "dummy");
+  if (!made) made = AddDevice(socket, "veth");
+  if (!made) return made;
+  const unsigned index = ::if_nametoindex(kBlindDevice);
+  if (index == 0) return FailErrno("cannot find a network device that was just made", errno);
+  if (auto addressed = AddDeviceAddress(socket, index, kBlindAddress, kBlindPrefix); !addressed) return addressed;
+  return AddDefaultRoute(socket, index, kBlindGateway);
 }
 
 Result<void> ConfigureSysctls() {

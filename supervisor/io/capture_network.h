@@ -13,6 +13,9 @@ namespace sluice::supervisor {
 /// Sets what the capture relies on and checks what it does not set.
 [[nodiscard]] Result<void> ConfigureSysctls();
 
+/// A device that leads nowhere, up, with an address and the default route: what a pod has, for trying a fence. Brings lo up, too.
+[[nodiscard]] Result<void> AddBlindDevice();
+
 struct CaptureSockets {
   UniqueFd listener;
   UniqueFd dns_udp;
