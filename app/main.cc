@@ -13,6 +13,7 @@
 #include "app/administration.h"
 #include "app/commands.h"
 #include "app/completion.h"
+#include "app/doctor/io/doctor.h"
 #include "app/exit_code.h"
 #include "app/proxy.h"
 #include "app/run.h"
@@ -260,6 +261,7 @@ int Main(std::vector<std::string> arguments) {
   SidecarOptions sidecar;
   const CLI::App* sidecar_command = AddSidecar(app, &sidecar, &verbose);
   const auto [health_command, ask_health] = sluice::app::AddHealth(app);
+  const auto [doctor_command, examine] = sluice::app::AddDoctor(app);
   const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
@@ -290,6 +292,7 @@ int Main(std::vector<std::string> arguments) {
   if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
   if (sidecar_command->parsed()) return sluice::app::RunSidecar(sidecar);
   if (health_command->parsed()) return ask_health();
+  if (doctor_command->parsed()) return examine();
   for (const auto& [sub, act] : commands)
     if (sub->parsed()) return act();
   return sluice::app::PrintCompletion(shell);

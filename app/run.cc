@@ -198,10 +198,9 @@ std::string DescribeExit(const supervisor::ExitStatus& status) {
 }
 
 int LaunchExitCode(const Error& error) {
-  LogError("{}", error.message);
+  const int code = Report(error);
   if (error.code == Code::kNotFound) return kExitNotFound;
-  if (error.code == Code::kPermission && error.sys_errno == EACCES) return kExitNotRunnable;
-  return ExitCodeFor(error);
+  return error.code == Code::kPermission && error.sys_errno == EACCES ? kExitNotRunnable : code;
 }
 
 // What is decided before anything is started.

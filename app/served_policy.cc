@@ -18,6 +18,7 @@ namespace sluice::app {
 namespace {
 
 constexpr size_t kLargestPem = 16u << 20;
+constexpr const char* kWhereToLook = "; `sluice doctor` finds out what this machine lacks";
 
 // What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
 // load, the rest by `sluice lint`.
@@ -72,9 +73,14 @@ int Report(const Error& error) {
   if (error.span) {
     QueueStderr(LineKind::kLog, policy::RenderError(error, StderrHasColor()) + "\n");
   } else {
-    LogError("{}", error.message);
+    LogError("{}{}", error.message, error.code == Code::kUnsupported ? kWhereToLook : "");
   }
   return ExitCodeFor(error);
+}
+
+int ReportMachine(const Error& error, std::string_view mode) {
+  LogError("{}; `sluice doctor --mode {}` finds out what this machine lacks", error.message, mode);
+  return error.code == Code::kPermission ? kExitUnsupported : ExitCodeFor(error);
 }
 
 Result<void> CheckPolicyNamed(const ServedOptions& options) {

@@ -34,6 +34,8 @@ struct ServedOptions {
 
 /// Tells the error on standard error; gives the exit code.
 [[nodiscard]] int Report(const Error& error);
+/// The same of what the kernel refused: points to `sluice doctor`. A right that is missing counts as a feature that is.
+[[nodiscard]] int ReportMachine(const Error& error, std::string_view mode);
 
 /// An error where no policy is named at all.
 [[nodiscard]] Result<void> CheckPolicyNamed(const ServedOptions& options);

@@ -213,6 +213,7 @@ int PrintRules(const Start& start, const SidecarOptions& options) {
 
 void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const supervisor::Fence& fence) {
   for (const std::string& weakness : fence.Weaknesses()) LogWarn("{}", weakness);
+  if (!fence.Weaknesses().empty()) LogInfo("`sluice doctor --mode sidecar` tells what this machine would need");
   if (options.quiet) return;
   LogInfo("ready  policy {}  {} rule{}  fence {}  dns {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
           snapshot.rules().size() == 1 ? "" : "s",
@@ -281,7 +282,7 @@ int RunSidecar(const SidecarOptions& options) {
   // Shut before anything listens: what a former process left is adopted.
   supervisor::FencePlan& plan = start->plan.fence;
   auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(plan));
-  if (!fence) return Report(fence.error());
+  if (!fence) return ReportMachine(fence.error(), "sidecar");
   auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
   if (!sockets) return Report(sockets.error());
   start->plan.sockets = *std::move(sockets);

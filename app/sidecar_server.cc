@@ -307,8 +307,9 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
   const std::lock_guard lock(acts_);
   std::vector<ReadinessCheck> checks;
   const auto add = [&](const char* name, const std::string& fault) { checks.push_back({name, fault.empty(), fault}); };
-  add("fence", fence_fault_);
-  add("canary", canary_fault_);
+  constexpr std::string_view kTry = " (`sluice doctor --mode sidecar` tries what the fence is made of)";
+  add("fence", fence_fault_.empty() ? "" : fmt::format("{}{}", fence_fault_, kTry));
+  add("canary", canary_fault_.empty() ? "" : fmt::format("{}{}", canary_fault_, kTry));
   add("audit", writer_.healthy() ? "" : "records can no longer be written, so everything is refused");
   add("serving", draining_ ? "ending" : "");
   return checks;

@@ -37,6 +37,10 @@ _sluice() {
       fi
       return
       ;;
+    --mode)
+      mapfile -t COMPREPLY < <(compgen -W "run sidecar proxy agent" -- "$cur")
+      return
+      ;;
     --fail-on)
       mapfile -t COMPREPLY < <(compgen -W "note warning error never" -- "$cur")
       return
@@ -68,7 +72,7 @@ _sluice() {
     --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health doctor lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
         --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
@@ -85,6 +89,7 @@ _sluice() {
         --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
         --label --quiet --verbose --help" -- "$cur")
       ;;
+    doctor) mapfile -t COMPREPLY < <(compgen -W "--mode --format --no-live --help" -- "$cur") ;;
     health) mapfile -t COMPREPLY < <(compgen -W "--path --timeout --help" -- "$cur") ;;
     lint)
       if [[ $cur == -* ]]; then

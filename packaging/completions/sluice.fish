@@ -4,6 +4,7 @@ complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a pol
 complete -c sluice -n __fish_use_subcommand -a proxy -d 'Serve an explicit proxy under a policy'
 complete -c sluice -n __fish_use_subcommand -a sidecar -d 'Fence every other process of this network namespace'
 complete -c sluice -n __fish_use_subcommand -a health -d 'Ask a running sidecar whether it is ready'
+complete -c sluice -n __fish_use_subcommand -a doctor -d 'Find out what this machine can enforce'
 complete -c sluice -n __fish_use_subcommand -a lint -d 'Check policy files'
 complete -c sluice -n __fish_use_subcommand -a prove -d 'Say what a policy change lets out'
 complete -c sluice -n __fish_use_subcommand -a fmt -d 'Rewrite policy files in their canonical form'
@@ -100,6 +101,9 @@ complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l name -x -d "Name 
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l label -x -d "Label in records"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l quiet -d "Say only what went wrong"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from doctor' -l mode -x -a 'run sidecar proxy agent' -d 'What is to run here'
+complete -c sluice -n '__fish_seen_subcommand_from doctor' -l format -x -a 'text json' -d 'How to print it'
+complete -c sluice -n '__fish_seen_subcommand_from doctor' -l no-live -d 'Start no programs'
 complete -c sluice -n '__fish_seen_subcommand_from health' -l path -x -a '/readyz /healthz' -d 'What is asked'
 complete -c sluice -n '__fish_seen_subcommand_from health' -l timeout -x -d 'For the whole question'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -F -l format -x -a 'text json sarif github markdown' -d 'Output'

@@ -8,6 +8,7 @@ _sluice() {
     'proxy:serve an explicit proxy under a policy'
     'sidecar:fence every other process of this network namespace'
     'health:ask a running sidecar whether it is ready'
+    'doctor:find out what this machine can enforce'
     'lint:check policy files'
     'prove:say what a policy change lets out'
     'fmt:rewrite policy files in their canonical form'
@@ -121,6 +122,10 @@ _sluice() {
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \
             '(- *)--help[show help]'
+          ;;
+        doctor)
+          _arguments '*--mode[what is to run here]:mode:(run sidecar proxy agent)' '--format[how to print it]:format:(text json)' \
+            '--no-live[start no programs]' '(- *)--help[show help]'
           ;;
         health)
           _arguments '--path[what is asked]:path:(/readyz /healthz)' '--timeout[for the whole question]:duration:' \
