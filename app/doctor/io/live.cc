@@ -51,7 +51,8 @@ bool MayExecute(const fs::path& folder) {
 class Folder {
  public:
   static Result<Folder> Make(std::optional<unsigned> owner) {
-    const char* named = std::getenv("TMPDIR");
+    // That of a user is often closed to others.
+    const char* named = owner ? nullptr : std::getenv("TMPDIR");
     for (const char* parent : {named, "/var/tmp", "/tmp"}) {
       if (parent == nullptr || !MayExecute(parent)) continue;
       std::string path = std::string(parent) + "/sluice-doctor-XXXXXX";
