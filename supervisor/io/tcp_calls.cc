@@ -14,6 +14,11 @@ namespace {
 using Kind = PinnedCloser::Kind;
 constexpr uint16_t kDnsPort = 53;
 
+// Of a connect inside the capture: not what the caller's own socket is to blame for.
+bool IsOurs(int error) {
+  return error == ENOBUFS || error == ENOMEM || error == EACCES || error == EPERM || error == ECONNREFUSED;
+}
+
 // A dial that this thread is just asking for.
 struct AnsweredWithin {
   uint64_t id = 0;
@@ -149,11 +154,12 @@ void CallHandler::Dial(WatchedCall call, ApprovedConnect approved) {
   if (!in_flight_.Enter(cookie)) return Answer(std::move(call), EALREADY, Kind::kUnknown);
   const int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
   // 0 and EINTR: somebody took O_NONBLOCK away meanwhile.
-  if (error != EINPROGRESS && error != 0 && error != EINTR) {
+  if (error != EINPROGRESS && error != 0 && error != EINTR && !IsOurs(error)) {
     in_flight_.Leave(cookie);
     return Answer(std::move(call), error, Kind::kUnknown);
   }
   Attempt attempt{{call.id}, error == 0 ? 0 : EINPROGRESS, cookie, std::move(call.pinned), std::move(approved)};
+  if (IsOurs(error)) return Lost(std::move(attempt), error);
   AdmitConnected(std::move(attempt), call.address.endpoint);
 }
 
@@ -202,6 +208,7 @@ void CallHandler::Finish(uint64_t cookie, uint64_t id, int error) {
   const size_t length = facts.domain == AF_INET6 ? destination.ToSockaddr6(&address) : destination.ToSockaddr(&address);
   const int failed =
       ConnectInPlace(attempt->pinned.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length));
+  if (IsOurs(failed)) return Lost(std::move(*attempt), failed);
   if (failed != 0 && failed != EINPROGRESS && failed != EINTR) {
     in_flight_.Leave(cookie);
     if (attempt->notifications.empty()) waiting_.Remember(cookie, failed);

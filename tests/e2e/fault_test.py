@@ -55,7 +55,7 @@ START = {
 RUNNING = {
     "notify.receive": ("EINTR", "EIO"),
     "notify.reply": ("EINTR", "EIO"),
-    "notify.id-valid": ("EIO", "ENOENT"),
+    "notify.id-valid": ("EIO",),
     "pidfd.open": ("EMFILE", "EPERM"),
     "pidfd.getfd": ("EMFILE", "EPERM", "ESRCH"),
     "caller.memory": ("EPERM", "EINVAL"),
