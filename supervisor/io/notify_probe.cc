@@ -5,12 +5,12 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,12 +88,12 @@ ChildSaw TakeTurns() {
   saw.turn[kAddFdAt] = Watched(kAddFdAt) == kChosenFd && IsOpen(kChosenFd);
   saw.turn[kAddFdSend] = IsOpen(Watched(kAddFdSend));
   // Its own socket is connected by the other side, in place.
-  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const uint64_t secret = kSecret;
   (void)Watched(kTake, socket.get(), &secret);
-  sockaddr_in peer{};
+  sockaddr_un peer{};
   socklen_t size = sizeof peer;
-  saw.turn[kTake] = ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.sin_port == htons(9);
+  saw.turn[kTake] = ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0;
   const int second = Install(SECCOMP_FILTER_FLAG_NEW_LISTENER);
   saw.one_listener = second == -EBUSY;
   return saw;
@@ -188,12 +188,14 @@ class Prober {
       uint64_t cookie = 0;
       socklen_t size = sizeof cookie;
       features_.netns_cookie = ::getsockopt(taken, SOL_SOCKET, kernel::kSoNetnsCookie, &cookie, &size) == 0;
-      sockaddr_in to{};
-      to.sin_family = AF_INET;
-      to.sin_port = htons(9);
-      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      // Nothing is sent: connecting a datagram socket only names its peer.
-      features_.pidfd_getfd = ::connect(taken, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+      // A name of the kernel's choice, so that no network needs to be up.
+      const UniqueFd peer(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      sockaddr_un name{};
+      name.sun_family = AF_UNIX;
+      socklen_t length = sizeof name;
+      features_.pidfd_getfd = ::bind(peer.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name.sun_family) == 0 &&
+                              ::getsockname(peer.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+                              ::connect(taken, reinterpret_cast<const sockaddr*>(&name), length) == 0;
     } else {
       features_.fault = "pidfd_getfd";
       features_.fault_errno = -taken;
