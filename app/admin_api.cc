@@ -9,7 +9,7 @@
 
 #include "app/explain.h"
 #include "app/policy_edit.h"
-#include "app/prove_report.h"
+#include "app/proof_json.h"
 #include "app/question.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,13 +27,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSource = "the admin API";
 constexpr const char* kApiName = "policy";
 constexpr std::string_view kRulesPath = "/v1/policy/rules/";
 constexpr std::string_view kNamesPath = "/v1/dns/";
+constexpr size_t kShownEntries = 100;  // of the resolver's cache
+constexpr size_t kMaxShownEntries = 1000;
 constexpr size_t kShownElements = 1000;
 constexpr size_t kMaxShownElements = 20'000;
 constexpr uint64_t kProofSteps = 4'000'000;  // some seconds; more is "unknown", which never passes
+constexpr std::chrono::milliseconds kStopGrace{2000};
+constexpr std::chrono::milliseconds kMaxStopGrace{60'000};
 
 AdminResponse Json(const json& body, int status = 200) {
   AdminResponse response;
@@ -75,20 +78,6 @@ json ChecksJson(const std::vector<ReadinessCheck>& checks) {
 
 bool AllHold(const std::vector<ReadinessCheck>& checks) { return std::ranges::all_of(checks, &ReadinessCheck::ok); }
 
-json ProofJson(const policy::SnapshotPtr& base, const policy::SnapshotPtr& head, prover::Verdict* verdict) {
-  prover::Options options;
-  options.at = SystemClock().Wall();
-  options.limit = kProofSteps;
-  PairResult pair{{kApiName, base, head}, prover::Compare(*base, *head, options)};
-  *verdict = pair.proof.verdict;
-  ProveReport report;
-  report.pairs.push_back(std::move(pair));
-  json out = json::parse(RenderReport(ReportFormat::kJson, report, false), nullptr, false);
-  out.erase("assertions");
-  out["summary"] = Summary(report, OutcomeOf(report.pairs));
-  return out;
-}
-
 json PolicyJson(const ServedPolicy& served) {
   const policy::Snapshot& policy = *served.snapshot;
   return {{"revision", served.revision},
@@ -105,6 +94,27 @@ json ElementJson(const supervisor::Fence::Held& held) {
           {"protocol", held.element.protocol == nft::Protocol::kUdp ? "udp" : "tcp"},
           {"port", held.element.port},
           {"left_ms", held.left.count()}};
+}
+
+json EntryJson(const dns::CachedEntry& entry) {
+  json addresses = json::array();
+  for (const IpAddress& address : entry.addresses) addresses.push_back(address.ToString());
+  json out = {{"name", entry.name},       {"types", entry.types},
+              {"status", entry.status},   {"addresses", std::move(addresses)},
+              {"aliases", entry.aliases}, {"left_seconds", entry.left.count()}};
+  if (entry.leases) out["leases"] = {{"generation", entry.leases->generation}, {"left_seconds", entry.leases->left.count()}};
+  return out;
+}
+
+Result<size_t> ReadLimit(const AdminRequest& request, size_t usual, size_t most) {
+  const std::string* text = request.Parameter("limit");
+  if (text == nullptr) return usual;
+  size_t limit = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, limit);
+  if (error != std::errc{} || stop != end || limit > most)
+    return Fail(Code::kInvalid, fmt::format("`limit` is a number up to {}", most));
+  return limit;
 }
 
 // A text of the given keys from a JSON object; others are refused.
@@ -125,9 +135,50 @@ Result<std::vector<std::pair<std::string, std::string>>> TextFields(std::string_
 
 AdminResponse BadRequest(const Error& error) { return Problem(400, "bad_request", error.message); }
 
+// A parameter that is a number; nothing where it is absent.
+Result<std::optional<uint64_t>> NumberOf(const AdminRequest& request, std::string_view name, uint64_t most) {
+  const std::string* text = request.Parameter(name);
+  if (text == nullptr) return std::nullopt;
+  uint64_t number = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, number);
+  if (error != std::errc{} || stop != end || number > most)
+    return Fail(Code::kInvalid, fmt::format("`{}` is a number up to {}", name, most));
+  return number;
+}
+
+AdminResponse NothingFenced() {
+  return Problem(404, "not_fenced", "there is no fence here: a run has a network namespace of its own", {}, "GET /v1/status");
+}
+
+std::string_view StateText(RunStatus::State state) {
+  switch (state) {
+    case RunStatus::State::kWaiting:
+      return "waiting";
+    case RunStatus::State::kRunning:
+      return "running";
+    case RunStatus::State::kEnded:
+      return "ended";
+    case RunStatus::State::kFailed:
+      break;
+  }
+  return "failed";
+}
+
 }  // namespace
 
-AdminApi::AdminApi(AdminApiOptions options, SidecarControl& control, DecisionStream& stream)
+json RunJson(const RunStatus& status) {
+  json out{
+      {"state", StateText(status.state)}, {"command", status.command}, {"allowed", status.allowed}, {"denied", status.denied}};
+  if (status.pid != 0) out["pid"] = status.pid;
+  if (status.state == RunStatus::State::kEnded || status.state == RunStatus::State::kFailed) out["exit_code"] = status.exit_code;
+  if (status.state == RunStatus::State::kEnded)
+    out["command_exit"] = {{"code", status.end.code}, {"signal", status.end.signal}, {"timed_out", status.end.timed_out}};
+  if (!status.error.empty()) out["error"] = status.error;
+  return out;
+}
+
+AdminApi::AdminApi(AdminApiOptions options, ServedControl& control, DecisionStream& stream)
     : options_(std::move(options)), control_(control), stream_(stream), own_(options_.own), text_(options_.in_force) {
   if (text_) set_ = control_.Policy().snapshot;
 }
@@ -160,9 +211,11 @@ AdminResponse AdminApi::HandleHealth(const AdminRequest& request) const {
   view.uptime_seconds = static_cast<uint64_t>(control_.Uptime().count());
   view.told_addresses = control_.ToldAddresses();
   stream_.FillMetrics(&view);
-  if (auto counters = control_.fence().Counters()) view.fence = *std::move(counters);
-  if (const auto held = control_.fence().Elements())
-    for (const auto& element : *held) ++(element.element.address.is_v4() ? view.set_v4 : view.set_v6);
+  if (supervisor::Fence* const fence = control_.fence()) {
+    if (auto counters = fence->Counters()) view.fence = *std::move(counters);
+    if (const auto held = fence->Elements())
+      for (const auto& element : *held) ++(element.element.address.is_v4() ? view.set_v4 : view.set_v6);
+  }
   AdminResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = PrometheusText(view);
@@ -185,10 +238,12 @@ AdminResponse AdminApi::Route(const AdminRequest& request) {
   if (path == "/v1/policy" || path == "/v1/policy/rules" || path.starts_with(kRulesPath)) return RoutePolicy(request);
   if (path == "/v1/explain") return request.method == "POST" ? Explain(request) : WrongMethod("POST");
   if (path == "/v1/sets") return looks ? Sets(request) : WrongMethod("GET, HEAD");
-  if (path == "/v1/dns") return looks ? Names("") : WrongMethod("GET, HEAD");
+  if (path == "/v1/dns") return looks ? Names(request) : WrongMethod("GET, HEAD");
   if (path.starts_with(kNamesPath))
-    return looks ? Names(std::string_view(path).substr(kNamesPath.size())) : WrongMethod("GET, HEAD");
+    return looks ? NamesOf(std::string_view(path).substr(kNamesPath.size())) : WrongMethod("GET, HEAD");
   if (path == "/v1/status") return looks ? Status() : WrongMethod("GET, HEAD");
+  if (path == "/v1/stop" && control_.run() != nullptr) return request.method == "POST" ? Stop(request) : WrongMethod("POST");
+  if (path == "/v1/hold" && control_.run() != nullptr) return WrongMethod("GET");
   if (path == "/v1/decisions") return WrongMethod("GET");  // what streams is the server's
   return Problem(404, "not_found", "there is no such address", {}, "docs/admin-api.md lists them; /v1/status is one");
 }
@@ -359,7 +414,7 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
   json answer;
   if (*prove) {
     prover::Verdict verdict = prover::Verdict::kUnknown;
-    answer["proof"] = ProofJson(served.snapshot, *compiled, &verdict);
+    answer["proof"] = ProofJson(kApiName, served.snapshot, *compiled, kProofSteps, &verdict);
     const bool narrow = verdict == prover::Verdict::kEqual || verdict == prover::Verdict::kNarrowed;
     answer["applied"] = false;
     answer["revision"] = served.revision;
@@ -373,19 +428,21 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
   }
   // What was proved or edited was the policy of that revision.
   const bool bound = *prove || request.method != "PUT" || request.path != "/v1/policy" || request.Field("if-match") != nullptr;
-  const PolicyOutcome outcome = control_.SetPolicy(*compiled, kSource, bound ? std::optional(served.revision) : std::nullopt);
+  const PolicyOutcome outcome =
+      control_.SetPolicy(*compiled, options_.source, bound ? std::optional(served.revision) : std::nullopt);
   if (outcome.kind == PolicyOutcome::Kind::kConflict)
     return Problem(request.Field("if-match") != nullptr ? 412 : 409, "another_revision",
                    fmt::format("revision {} came into force meanwhile", outcome.revision), {}, "try again");
   if (outcome.kind == PolicyOutcome::Kind::kRefused) return ErrorAnswer(outcome.error, "refused_policy");
-  LogInfo("policy set by {}: revision {}, {} rules, digest {}", kSource, outcome.revision, (*compiled)->rules().size(),
+  if (outcome.kind == PolicyOutcome::Kind::kFailed) return Problem(500, "not_fenced", outcome.error.message);
+  LogInfo("policy set by {}: revision {}, {} rules, digest {}", options_.source, outcome.revision, (*compiled)->rules().size(),
           (*compiled)->digest().substr(0, 12));
   text_ = next;
   set_ = *compiled;
   StoredPolicy kept;
   kept.text = next.text;
   kept.name = next.name;
-  kept.source = kSource;
+  kept.source = options_.source;
   if (auto stored = Store(std::move(kept)); !stored) {
     LogError("the policy is in force, but not kept over a restart: {}", stored.error().message);
     return Problem(500, "not_stored", "the policy is in force, but would not outlive a restart", stored.error().message);
@@ -457,52 +514,72 @@ AdminResponse AdminApi::Explain(const AdminRequest& request) const {
 }
 
 AdminResponse AdminApi::Sets(const AdminRequest& request) const {
-  size_t limit = kShownElements;
-  if (const std::string* text = request.Parameter("limit")) {
-    const char* end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, limit);
-    if (error != std::errc{} || stop != end || limit > kMaxShownElements)
-      return Problem(400, "bad_request", fmt::format("`limit` is a number up to {}", kMaxShownElements));
-  }
-  const auto held = control_.fence().Elements();
+  const auto limit = ReadLimit(request, kShownElements, kMaxShownElements);
+  if (!limit) return BadRequest(limit.error());
+  if (control_.fence() == nullptr) return NothingFenced();
+  const auto held = control_.fence()->Elements();
   if (!held) return Problem(500, "internal", held.error().message);
   json elements = json::array();
-  for (size_t i = 0; i < std::min(limit, held->size()); ++i) elements.push_back(ElementJson((*held)[i]));
+  for (size_t i = 0; i < std::min(*limit, held->size()); ++i) elements.push_back(ElementJson((*held)[i]));
   return Json({{"count", held->size()}, {"elements", std::move(elements)}});
 }
 
-AdminResponse AdminApi::Names(std::string_view address) const {
-  if (!address.empty()) {
-    const auto parsed = IpAddress::Parse(std::string(address));
-    if (!parsed) return Problem(400, "bad_request", "after /v1/dns/ comes an address");
-    return Json({{"address", parsed->ToString()}, {"names", control_.NamesOf(*parsed)}});
-  }
-  const auto held = control_.fence().Elements();
+AdminResponse AdminApi::NamesOf(std::string_view address) const {
+  const auto parsed = IpAddress::Parse(std::string(address));
+  if (!parsed) return Problem(400, "bad_request", "after /v1/dns/ comes an address");
+  return Json({{"address", parsed->ToString()}, {"names", control_.NamesOf(*parsed)}});
+}
+
+AdminResponse AdminApi::Names(const AdminRequest& request) const {
+  if (control_.fence() == nullptr) return Json({{"told_addresses", control_.ToldAddresses()}});
+  const auto limit = ReadLimit(request, kShownEntries, kMaxShownEntries);
+  if (!limit) return BadRequest(limit.error());
+  const std::string* after = request.Parameter("after");
+  const auto cached = control_.ResolverCache(after != nullptr ? *after : std::string(), *limit);
+  if (!cached) return Problem(503, "busy", cached.error().message);
+  json entries = json::array();
+  for (const dns::CachedEntry& entry : cached->entries) entries.push_back(EntryJson(entry));
+  json page = {{"count", cached->count}, {"entries", std::move(entries)}};
+  if (cached->more && !cached->entries.empty()) page["next"] = cached->entries.back().Key();
+  const auto held = control_.fence()->Elements();
   if (!held) return Problem(500, "internal", held.error().message);
   json leases = json::array();
   for (size_t i = 0; i < std::min(kShownElements, held->size()); ++i) {
     leases.push_back(ElementJson((*held)[i]));
     leases.back()["names"] = control_.NamesOf((*held)[i].element.address);
   }
-  return Json({{"told_addresses", control_.ToldAddresses()}, {"lease_count", held->size()}, {"leases", std::move(leases)}});
+  return Json({{"told_addresses", control_.ToldAddresses()},
+               {"cache", std::move(page)},
+               {"lease_count", held->size()},
+               {"leases", std::move(leases)}});
 }
 
 AdminResponse AdminApi::Status() const {
   const auto checks = Checks();
-  json counters = json::object();
-  if (const auto counted = control_.fence().Counters())
-    for (const auto& counter : *counted) counters[counter.name] = {{"packets", counter.packets}, {"bytes", counter.bytes}};
-  const bool owned = control_.fence().hold() == supervisor::FenceHold::kOwnedPersistent;
-  return Json({{"version", options_.version},
-               {"ready", AllHold(checks)},
-               {"checks", ChecksJson(checks)},
-               {"policy", PolicyJson(control_.Policy())},
-               {"uptime_seconds", control_.Uptime().count()},
-               {"open_connections", control_.OpenConnections()},
-               {"fence",
-                {{"hold", owned ? "owned and persistent" : "watched"},
-                 {"weaknesses", control_.fence().Weaknesses()},
-                 {"counters", std::move(counters)}}}});
+  json out{{"version", options_.version},
+           {"ready", AllHold(checks)},
+           {"checks", ChecksJson(checks)},
+           {"policy", PolicyJson(control_.Policy())},
+           {"uptime_seconds", control_.Uptime().count()},
+           {"open_connections", control_.OpenConnections()}};
+  if (supervisor::Fence* const fence = control_.fence()) {
+    json counters = json::object();
+    if (const auto counted = fence->Counters())
+      for (const auto& counter : *counted) counters[counter.name] = {{"packets", counter.packets}, {"bytes", counter.bytes}};
+    const bool owned = fence->hold() == supervisor::FenceHold::kOwnedPersistent;
+    out["fence"] = {{"hold", owned ? "owned and persistent" : "watched"},
+                    {"weaknesses", fence->Weaknesses()},
+                    {"counters", std::move(counters)}};
+  }
+  if (const RunSteering* const run = control_.run()) out["run"] = RunJson(run->Status());
+  return Json(out);
+}
+
+AdminResponse AdminApi::Stop(const AdminRequest& request) const {
+  const auto grace = NumberOf(request, "grace_ms", static_cast<uint64_t>(kMaxStopGrace.count()));
+  if (!grace) return BadRequest(grace.error());
+  control_.run()->Stop(*grace ? std::chrono::milliseconds(**grace) : kStopGrace);
+  return Json({{"run", RunJson(control_.run()->Status())}}, 202);
 }
 
 }  // namespace sluice::app

@@ -1,12 +1,13 @@
 #pragma once
 
-// The administration of a running sidecar, request by request: policy, explain, sets, names, status, health and metrics. Talks to
-// a SidecarControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
+// The administration of a running sidecar or run, request by request: policy, explain, sets, names, status, health, metrics,
+// stop. Talks to a ServedControl alone and has no socket (admin_server.h). docs/admin-api.md is what callers read.
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "app/admin_http.h"
 #include "app/decision_stream.h"
 #include "app/policy_state.h"
-#include "app/sidecar_control.h"
+#include "app/served_control.h"
 
 namespace sluice::app {
 
@@ -40,15 +41,19 @@ struct AdminApiOptions {
   std::function<Result<PolicyText>()> own_text;
   std::optional<PolicyState> state{};
   std::string version{};
-  policy::SnapshotPtr own{};  ///< the operator's, whose credentials and proxies other policies may use
-  std::string awaits{};       ///< where the first policy is to come from: not ready until Apply; empty: nothing is awaited
+  std::string source = "the admin API";  ///< what policies that come by it are said to come from
+  policy::SnapshotPtr own{};             ///< the operator's, whose credentials and proxies other policies may use
+  std::string awaits{};  ///< where the first policy is to come from: not ready until Apply; empty: nothing is awaited
   std::optional<PolicyText> in_force{};  ///< what is in force at the start, where that is not the operator's
 };
+
+/// How a run stands, as GET /v1/status and the lines of GET /v1/hold say it.
+[[nodiscard]] nlohmann::json RunJson(const RunStatus& status);
 
 class AdminApi {
  public:
   /// References outlive it.
-  AdminApi(AdminApiOptions options, SidecarControl& control, DecisionStream& stream);
+  AdminApi(AdminApiOptions options, ServedControl& control, DecisionStream& stream);
 
   /// Any thread; changes one at a time. May take seconds to prove.
   [[nodiscard]] AdminResponse Handle(const AdminRequest& request);
@@ -70,8 +75,10 @@ class AdminApi {
   [[nodiscard]] AdminResponse Edit(const AdminRequest& request, const std::string& rule_id);
   [[nodiscard]] AdminResponse Explain(const AdminRequest& request) const;
   [[nodiscard]] AdminResponse Sets(const AdminRequest& request) const;
-  [[nodiscard]] AdminResponse Names(std::string_view address) const;
+  [[nodiscard]] AdminResponse NamesOf(std::string_view address) const;
+  [[nodiscard]] AdminResponse Names(const AdminRequest& request) const;
   [[nodiscard]] AdminResponse Status() const;
+  [[nodiscard]] AdminResponse Stop(const AdminRequest& request) const;
   [[nodiscard]] std::vector<ReadinessCheck> Checks() const;
   [[nodiscard]] Result<PolicyText> TextInForce();
   [[nodiscard]] Result<void> CheckSecrets(const policy::Snapshot& next) const;
@@ -80,7 +87,7 @@ class AdminApi {
   [[nodiscard]] Result<void> Store(StoredPolicy next) const;
 
   const AdminApiOptions options_;
-  SidecarControl& control_;
+  ServedControl& control_;
   DecisionStream& stream_;
   std::atomic<bool> applied_{false};
   std::mutex changes_;

@@ -23,13 +23,18 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
+#include <condition_variable>
+#include <expected>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "app/accept_loop.h"
+#include "app/control_peer.h"
 #include "app/file.h"
 #include "app/host.h"
+#include "app/passed_sockets.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -62,12 +67,6 @@ bool IsOfThisHost(const IpAddress& address) {
   return !own || std::ranges::find(*own, address) != own->end();
 }
 
-bool IsOwnUser(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
 std::string AddressText(const ListenAddress& address) {
   return address.unix_path.empty() ? address.endpoint.ToString() : "unix:" + address.unix_path;
 }
@@ -83,6 +82,12 @@ bool TakeFields(const http::request<http::string_body>& message, AdminRequest* o
   return true;
 }
 
+// The connections of one door that come from one side.
+struct House {
+  std::atomic<size_t> open{0};
+  std::list<Stream*> waiting;  ///< for a request, the one that waits longest first; the server's thread
+};
+
 // A door of the server, as bound.
 struct Doorway {
   Door door = Door::kHealth;
@@ -91,11 +96,12 @@ struct Doorway {
 
 class Serving final : public AdminServer {
  public:
-  Serving(AdminAddresses addresses, AdminApi& api, DecisionStream& stream, OpenSandboxFront* front)
-      : addresses_(std::move(addresses)), api_(api), stream_(stream), front_(front) {}
+  Serving(AdminAddresses addresses, AdminApi& api, DecisionStream& stream, OpenSandboxFront* front, RunDoors doors)
+      : addresses_(std::move(addresses)), api_(api), stream_(stream), front_(front), doors_(std::move(doors)) {}
 
   ~Serving() override {
     for (auto& loop : loops_) loop->Stop();
+    passed_.clear();
     asio::post(context_, [this] { context_.stop(); });
     work_.reset();
     if (thread_.joinable()) thread_.join();
@@ -123,7 +129,12 @@ class Serving final : public AdminServer {
         Take(std::move(socket), from, size, door);
       });
     }
-    return {};
+    return StartChannels();
+  }
+
+  void AwaitStreams(std::chrono::milliseconds longest) override {
+    std::unique_lock lock(streams_mutex_);
+    streams_done_.wait_for(lock, longest, [this] { return streams_ == 0; });
   }
 
   std::vector<std::string> admin_addresses() const override {
@@ -141,6 +152,16 @@ class Serving final : public AdminServer {
     return found == doorways_.end() ? "" : AddressText(found->address);
   }
 
+  Result<void> StartChannels() {
+    for (UniqueFd& channel : doors_.channels) {
+      auto passed = PassedSockets::Start(
+          std::move(channel), [this](UniqueFd socket) { TakePassed(std::move(socket)); }, [this] { doors_.hold->GiveUp(); });
+      if (!passed) return std::unexpected(passed.error());
+      passed_.push_back(*std::move(passed));
+    }
+    return {};
+  }
+
   Result<void> Bind(ListenAddress address, Door door) {
     auto listener = ListenAt(&address);
     if (!listener) return std::unexpected(listener.error());
@@ -153,22 +174,48 @@ class Serving final : public AdminServer {
     return {};
   }
 
-  // On an accepting thread. A full house closes at once; each door has room of its own, since the workload reaches some of them.
+  // On an accepting thread. Each door has room of its own, and for either side, since the workload reaches some of them from
+  // here.
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size, Door door) {
-    std::atomic<size_t>& open = open_[static_cast<size_t>(door)];
-    if (door == Door::kAdminUnix && !IsOwnUser(socket.get())) return;
+    const PeerPlace place = doors_.hold != nullptr ? PeerPlace::kNotBelow : PeerPlace::kAnywhere;
+    if (door == Door::kAdminUnix && !MayAdminister(socket.get(), place)) return;
     bool from_here = false;
     if (from.ss_family != AF_UNIX) {
       const auto peer = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
       if (!peer) return;
       from_here = IsOfThisHost(peer->address);
     }
-    if (open.fetch_add(1) >= kMaxAdminConnections) {
+    House& house = HouseOf(door, from_here);
+    std::atomic<size_t>& open = house.open;
+    // Twice as many have come before the server's thread could make room.
+    if (open.fetch_add(1) >= 2 * kMaxAdminConnections) {
       open.fetch_sub(1);
       return;
     }
-    const int family = from.ss_family == 0 ? AF_UNIX : from.ss_family;
-    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &open] {
+    Serve(std::move(socket), from.ss_family == 0 ? AF_UNIX : from.ss_family, door, from_here);
+  }
+
+  // On a channel's thread: whoever has the channel is the parent.
+  void TakePassed(UniqueFd socket) {
+    House& house = HouseOf(Door::kAdminUnix, false);
+    if (house.open.fetch_add(1) >= 2 * kMaxAdminConnections) {
+      house.open.fetch_sub(1);
+      return;
+    }
+    Serve(std::move(socket), AF_UNIX, Door::kAdminUnix, false);
+  }
+
+  House& HouseOf(Door door, bool from_here) { return houses_[2 * static_cast<size_t>(door) + (from_here ? 1 : 0)]; }
+
+  // The house counts it already.
+  void Serve(UniqueFd socket, int family, Door door, bool from_here) {
+    House& house = HouseOf(door, from_here);
+    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &house, &open = house.open] {
+      if (!MakeRoom(house)) {
+        ::close(fd);
+        open.fetch_sub(1);
+        return;
+      }
       Socket accepted(context_);
       error_code error;
       accepted.assign(asio::generic::stream_protocol(family, 0), fd, error);
@@ -177,23 +224,35 @@ class Serving final : public AdminServer {
         open.fetch_sub(1);
         return;
       }
-      asio::co_spawn(context_, Session(std::move(accepted), door, from_here), [&open](const std::exception_ptr& fault) {
+      asio::co_spawn(context_, Session(std::move(accepted), door, from_here, house), [&open](const std::exception_ptr& fault) {
         open.fetch_sub(1);
         if (fault) LogDebug("admin: a connection ended by a fault");
       });
     });
   }
 
-  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here) {
+  // Who says nothing, or too slowly, goes first; one that is being answered stays.
+  static bool MakeRoom(House& house) {
+    if (house.open <= kMaxAdminConnections) return true;
+    if (house.waiting.empty()) return false;
+    Stream* longest = house.waiting.front();
+    house.waiting.pop_front();
+    longest->close();
+    return true;
+  }
+
+  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House& house) {
     Stream stream(std::move(accepted));
     beast::flat_buffer buffer(kMaxAdminHead + kMaxAdminBody + 4096);
     for (unsigned served = 0; served < kMostRequests; ++served) {
       http::request_parser<http::string_body> parser;
       parser.header_limit(kMaxAdminHead);
       parser.body_limit(kMaxAdminBody);
-      stream.expires_after(kAdminReadDeadline);
+      stream.expires_after(door == Door::kHealth ? kHealthReadDeadline : kAdminReadDeadline);
       error_code error;
+      const Waiting waiting(house, stream);
       co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+      waiting.End();
       if (error == http::error::end_of_stream || (error && !parser.got_some())) break;
       const unsigned version = parser.is_header_done() ? parser.get().version() : 11;
       if (error) {
@@ -222,6 +281,20 @@ class Serving final : public AdminServer {
     stream.socket().shutdown(Socket::shutdown_both, ignored);
   }
 
+  // Stands in the house's list for as long as it lives, or until End.
+  class Waiting {
+   public:
+    Waiting(House& house, Stream& stream) : house_(house), stream_(stream) { house_.waiting.push_back(&stream_); }
+    ~Waiting() { End(); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    void End() const { house_.waiting.remove(&stream_); }
+
+   private:
+    House& house_;
+    Stream& stream_;
+  };
+
   static AdminResponse RefuseMessage(const error_code& error) {
     if (error == http::error::body_limit) return Problem(413, "too_long", "the body is longer than 1 MiB");
     if (error == http::error::header_limit) return Problem(431, "too_long", "the head is longer than 16 KiB");
@@ -246,8 +319,9 @@ class Serving final : public AdminServer {
     return std::nullopt;
   }
 
-  static bool IsStream(Door door, const AdminRequest& request) {
-    return (door == Door::kAdminUnix || door == Door::kAdminTcp) && request.path == "/v1/decisions" && request.method == "GET";
+  bool IsStream(Door door, const AdminRequest& request) const {
+    if ((door != Door::kAdminUnix && door != Door::kAdminTcp) || request.method != "GET") return false;
+    return request.path == "/v1/decisions" || (request.path == "/v1/hold" && doors_.hold != nullptr);
   }
 
   // Changes one after the other, and never in front of a probe.
@@ -314,28 +388,38 @@ class Serving final : public AdminServer {
     return filter;
   }
 
-  // JSON Lines until the caller goes or falls behind.
-  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request) {
-    const auto filter = ReadFilter(request);
-    auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
-    std::unique_ptr<DecisionStream::Reader> reader;
-    if (filter) {
-      // The timer is touched on its own thread alone; one that is gone is not woken.
-      const std::weak_ptr<asio::steady_timer> woken = wake;
-      reader = stream_.Open(*filter, [this, gate = gate_, woken] {
-        const std::lock_guard lock(gate->mutex);
-        if (!gate->open) return;
-        asio::post(context_, [woken] {
-          if (const auto timer = woken.lock()) timer->expires_at(asio::steady_timer::time_point::min());
-        });
-      });
+  std::expected<std::unique_ptr<LineReader>, AdminResponse> OpenStream(const AdminRequest& request, std::function<void()> wake) {
+    if (request.path == "/v1/hold") {
+      if (auto held = doors_.hold->Open(std::move(wake))) return held;
+      return std::unexpected(Problem(409, "held", "another connection holds the run"));
     }
-    if (reader == nullptr) {
-      AdminResponse refused = !filter ? Problem(400, "bad_request", "`verdict` is allowed or denied, `exchanges` 1 or 0")
-                                      : Problem(503, "too_many_readers", "as many read already as may");
-      co_await Send(stream, std::move(refused), 11, false, false);
+    const auto filter = ReadFilter(request);
+    if (!filter) return std::unexpected(Problem(400, "bad_request", "`verdict` is allowed or denied, `exchanges` 1 or 0"));
+    if (auto reader = stream_.Open(*filter, std::move(wake))) return reader;
+    return std::unexpected(Problem(503, "too_many_readers", "as many read already as may"));
+  }
+
+  // JSON Lines until the caller goes or falls behind, or there are no more.
+  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request) {
+    const StreamCount counted(*this);
+    auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
+    // The timer is touched on its own thread alone; one that is gone is not woken.
+    const std::weak_ptr<asio::steady_timer> woken = wake;
+    auto opened = OpenStream(request, [this, gate = gate_, woken] {
+      const std::lock_guard lock(gate->mutex);
+      if (gate->open) asio::post(context_, [woken] { Wake(woken); });
+    });
+    if (!opened) {
+      co_await Send(stream, std::move(opened.error()), 11, false, false);
       co_return;
     }
+    const std::unique_ptr<LineReader> reader = *std::move(opened);
+    // The caller has said all it had to say: what comes now is its end.
+    const auto gone = std::make_shared<bool>(false);
+    stream.socket().async_wait(Socket::wait_read, [gone, woken](const error_code&) {
+      *gone = true;
+      Wake(woken);
+    });
     http::response<http::empty_body> head{http::status::ok, 11};
     head.set(http::field::content_type, "application/x-ndjson");
     head.set(http::field::cache_control, "no-store");
@@ -347,14 +431,15 @@ class Serving final : public AdminServer {
     co_await http::async_write_header(stream, serializer, asio::redirect_error(asio::use_awaitable, error));
     error = {};
     bool ended = false;
-    while (!error && !ended) {
+    while (!error && !ended && !*gone) {
       const std::string lines = reader->Take(&ended);
+      if (lines.empty() && ended) break;
       if (lines.empty()) {
         // A blank line now and then shows that both are still there.
         wake->expires_after(kStreamBeat);
-        error_code woken;
-        co_await wake->async_wait(asio::redirect_error(asio::use_awaitable, woken));
-        if (woken == asio::error::operation_aborted || wake->expiry() == asio::steady_timer::time_point::min()) continue;
+        error_code waited;
+        co_await wake->async_wait(asio::redirect_error(asio::use_awaitable, waited));
+        if (waited == asio::error::operation_aborted || wake->expiry() == asio::steady_timer::time_point::min()) continue;
       }
       const std::string part = lines.empty() ? "\n" : lines;
       stream.expires_after(kAdminWriteDeadline);
@@ -362,6 +447,28 @@ class Serving final : public AdminServer {
     }
     if (!error) co_await asio::async_write(stream, http::make_chunk_last(), asio::redirect_error(asio::use_awaitable, error));
   }
+
+  static void Wake(const std::weak_ptr<asio::steady_timer>& woken) {
+    if (const auto timer = woken.lock()) timer->expires_at(asio::steady_timer::time_point::min());
+  }
+
+  // One stream that is served.
+  class StreamCount {
+   public:
+    explicit StreamCount(Serving& serving) : serving_(serving) {
+      const std::lock_guard lock(serving_.streams_mutex_);
+      ++serving_.streams_;
+    }
+    ~StreamCount() {
+      const std::lock_guard lock(serving_.streams_mutex_);
+      if (--serving_.streams_ == 0) serving_.streams_done_.notify_all();
+    }
+    StreamCount(const StreamCount&) = delete;
+    StreamCount& operator=(const StreamCount&) = delete;
+
+   private:
+    Serving& serving_;
+  };
 
   static constexpr std::chrono::seconds kStreamBeat{15};
   // Shut before the context ends, for those who would wake somebody on it.
@@ -375,9 +482,14 @@ class Serving final : public AdminServer {
   AdminApi& api_;
   DecisionStream& stream_;
   OpenSandboxFront* const front_;
+  RunDoors doors_;
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
-  std::array<std::atomic<size_t>, 4> open_{};       // by Door
+  std::array<House, 8> houses_{};                   // by Door, and from here or not
+  std::vector<std::unique_ptr<PassedSockets>> passed_;
+  std::mutex streams_mutex_;
+  std::condition_variable streams_done_;
+  size_t streams_ = 0;
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_{context_.get_executor()};
   asio::thread_pool changes_{1};
@@ -424,9 +536,9 @@ Result<void> CheckAdminAddresses(const AdminAddresses& addresses) {
 }
 
 Result<std::unique_ptr<AdminServer>> AdminServer::Start(AdminAddresses addresses, AdminApi& api, DecisionStream& stream,
-                                                        OpenSandboxFront* front) {
+                                                        OpenSandboxFront* front, RunDoors doors) {
   if (auto good = CheckAdminAddresses(addresses); !good) return std::unexpected(good.error());
-  auto server = std::make_unique<Serving>(std::move(addresses), api, stream, front);
+  auto server = std::make_unique<Serving>(std::move(addresses), api, stream, front, std::move(doors));
   if (auto begun = server->Begin(); !begun) return std::unexpected(begun.error());
   return server;
 }

@@ -141,7 +141,7 @@ std::string FirstSource(const AdminPlan& plan) {
   return plan.stored ? plan.stored->source : plan.policy_url;
 }
 
-Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, AdminParts parts, SidecarControl& control,
+Result<std::unique_ptr<Administration>> Administration::Start(AdminPlan plan, AdminParts parts, ServedControl& control,
                                                               DecisionStream& stream) {
   std::unique_ptr<Administration> admin(new Administration);
   AdminApiOptions options;

@@ -84,7 +84,7 @@ struct AdminParts {
 
 class Administration {
  public:
-  static Result<std::unique_ptr<Administration>> Start(AdminPlan plan, AdminParts parts, SidecarControl& control,
+  static Result<std::unique_ptr<Administration>> Start(AdminPlan plan, AdminParts parts, ServedControl& control,
                                                        DecisionStream& stream);
   ~Administration();
   [[nodiscard]] AdminServer* server() { return server_.get(); }

@@ -13,8 +13,8 @@ DecisionStream::Reader::~Reader() { stream_.Leave(*this); }
 std::string DecisionStream::Reader::Take(bool* ended) {
   const std::lock_guard lock(stream_.mutex_);
   std::string taken = std::exchange(waiting_, {});
-  *ended = missed_ != 0;
-  if (*ended)
+  *ended = missed_ != 0 || stream_.over_;
+  if (missed_ != 0)
     taken += fmt::format(
         "{{\"event\":\"note\",\"note\":\"this reader was too slow: {} record{} could not wait for it; connect again\"}}\n",
         missed_, missed_ == 1 ? "" : "s");
@@ -28,6 +28,12 @@ std::unique_ptr<DecisionStream::Reader> DecisionStream::Open(StreamFilter filter
   readers_.push_back(reader.get());
   readers_open_.store(readers_.size(), std::memory_order_relaxed);
   return reader;
+}
+
+void DecisionStream::End() {
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  for (const Reader* reader : readers_) reader->wake_();
 }
 
 void DecisionStream::Leave(const Reader& reader) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "app/line_reader.h"
 #include "app/metrics.h"
 #include "audit/tap.h"
 
@@ -30,13 +31,13 @@ struct StreamFilter {
 
 class DecisionStream final : public audit::Tap {
  public:
-  class Reader {
+  class Reader final : public LineReader {
    public:
-    ~Reader();
+    ~Reader() override;
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
-    /// What waits, lines whole. `*ended`: the reader was cut off, the last line says why. Any thread.
-    [[nodiscard]] std::string Take(bool* ended);
+    /// `*ended`: all were taken, or the reader was cut off and the last line says so.
+    [[nodiscard]] std::string Take(bool* ended) override;
 
    private:
     friend class DecisionStream;
@@ -57,6 +58,9 @@ class DecisionStream final : public audit::Tap {
   /// Null: kMaxStreamReaders read already. `wake` is called, on the audit writer's thread, when something waits where nothing
   /// did; it must not block. The stream outlives its readers.
   [[nodiscard]] std::unique_ptr<Reader> Open(StreamFilter filter, std::function<void()> wake);
+
+  /// Nothing comes any more: readers end once they have what waits for them. After the audit writer has ended.
+  void End();
 
   void Saw(const policy::DecisionEvent& event, uint64_t times) noexcept override;
   void Saw(const policy::ExchangeEvent& event) noexcept override;
@@ -83,6 +87,7 @@ class DecisionStream final : public audit::Tap {
   std::string_view last_layer_;
   mutable std::mutex mutex_;
   std::list<Reader*> readers_;
+  bool over_ = false;
 };
 
 }  // namespace sluice::app

@@ -55,7 +55,7 @@ nlohmann::json LeavesJson(const policy::JsonLeaves& leaves) {
   return out;
 }
 
-nlohmann::json BodyJson(const prover::WitnessBody& body) {
+nlohmann::json ReadBodyJson(const prover::WitnessBody& body) {
   using Kind = prover::WitnessBody::Kind;
   switch (body.kind) {
     case Kind::kNone:
@@ -76,9 +76,18 @@ nlohmann::json BodyJson(const prover::WitnessBody& body) {
     case Kind::kPush:
       return {{"kind", "push"}, {"ref", body.push.ref}, {"change", ChangeText(body.push.change)}};
     case Kind::kLfs:
-      return {{"kind", "lfs"}, {"operation", body.lfs == policy::LfsOperation::kDownload ? "download" : "upload"}};
+      return {{"kind", "lfs"}, {"json", LeavesJson(body.json.value_or(policy::JsonLeaves{}))}};
   }
   return nullptr;
+}
+
+// The same with what it asks of git LFS, alone or besides.
+nlohmann::json BodyJson(const prover::WitnessBody& body) {
+  nlohmann::json out = ReadBodyJson(body);
+  if (!body.lfs) return out;
+  const std::string_view operation = *body.lfs == policy::LfsOperation::kDownload ? "download" : "upload";
+  out[body.kind == prover::WitnessBody::Kind::kLfs ? "operation" : "lfs"] = operation;
+  return out;
 }
 
 // Whether both let the witness out, each its own way.

@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "app/administration.h"
+#include "app/agent.h"
 #include "app/commands.h"
 #include "app/completion.h"
+#include "app/doctor/io/doctor.h"
 #include "app/exit_code.h"
+#include "app/oci_seccomp.h"
 #include "app/proxy.h"
 #include "app/run.h"
 #include "app/sidecar.h"
@@ -24,6 +27,8 @@
 
 namespace {
 
+using sluice::app::AgentOptions;
+using sluice::app::OciSeccompOptions;
 using sluice::app::ProxyOptions;
 using sluice::app::RunOptions;
 using sluice::app::ServedOptions;
@@ -38,6 +43,9 @@ Examples:
   sluice run --allow 'GET api.github.com/repos/**' --allow 'git fetch-pack github.com/octo/*' -- ./agent
   sluice run --preset npm@1:host=registry.corp.example -- npm ci
   sluice run --policy policy.yaml --audit audit.jsonl --name ci-42 --label job=build --fail-on-deny -- npm ci
+  sluice run --spec launch.json
+  sluice run -p policy.yaml --workspace /srv/job-7 --timeout 10m --max-memory 2GiB --result result.json --transcript out.txt -- make
+  sluice run -p policy.yaml --publish 127.0.0.1:8080:8080 -- python3 -m http.server 8080
 
 Exit code: the command's own (128 + N when signal N ended it); 2 bad input, 3 --fail-on-deny and something was denied,
 4 this machine lacks a needed feature, 5 the supervisor failed, 126 and 127 as a shell.
@@ -68,6 +76,25 @@ takes it away.
 
 Exit code: 0 after SIGTERM or SIGINT; 2 bad input, 4 this machine lacks a needed feature, 5 the sidecar failed.
 SIGHUP or a change of the policy file reloads it.)";
+
+constexpr const char* kAgentExamples = R"(
+Examples:
+  sluice agent --listen /run/sluice/agent.sock --policy policy.yaml --ca-out /run/sluice/ca.pem
+  sluice agent --listen /run/sluice/agent.sock --policy-dir /etc/sluice/policies --audit /var/log/sluice.jsonl
+  sluice agent --listen "$XDG_RUNTIME_DIR/sluice.sock" --policy policy.yaml --on-restart freeze
+
+Supervises containers whose seccomp profile names that socket (sluice oci-seccomp prints one) and whose network namespace has lo
+alone. A container's program starts once it is supervised, and not at all when it cannot be. docs/containers.md has the rest.
+
+Exit code: 0 after SIGTERM or SIGINT, which end the containers too; 2 bad input, 4 this machine lacks a needed feature, 5 the agent
+failed. SIGHUP or a change of a policy file reloads it.)";
+
+constexpr const char* kOciSeccompExamples = R"(
+Examples:
+  sluice oci-seccomp > seccomp.json                                  # linux.seccomp of config.json: runc, crun, containerd
+  sluice oci-seccomp --form docker --agent /run/sluice/agent.sock    # a file for Docker, Podman and CRI-O
+  sluice oci-seccomp --form docker --base /usr/share/containers/seccomp.json
+  jq --slurpfile s seccomp.json '.linux.seccomp = $s[0]' config.json)";
 
 constexpr const char* kCompletionExamples = R"(
 Examples:
@@ -141,6 +168,51 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   sub->add_flag("-q,--quiet", served->quiet, "Print denials and errors only");
 }
 
+void AddEnvironment(CLI::App* sub, RunOptions* run) {
+  sub->add_option("-e,--env", run->environment,
+                  "Pass a variable the allowlist would drop, unless it looks like a credential; repeatable")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  sub->add_option("--unsafe-env", run->unsafe_environment, "Pass one even if it looks like a credential; repeatable")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  sub->add_option("--env-inherit", run->environment_inherit, "What is passed unasked: usual (default) or none")
+      ->check(CLI::IsMember({"usual", "none"}))
+      ->type_name("WHAT");
+}
+
+// What launchers ask for: limits, what is written down, and what becomes of a run without its launcher.
+void AddContract(CLI::App* sub, RunOptions* run) {
+  sub->add_option("--spec", run->spec,
+                  "Read the launch from this JSON file, - is standard input; flags win over it (docs/launch.md)")
+      ->type_name("FILE");
+  sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
+  sub->add_option("--max-memory", run->memory, "What the run may use: 512MiB, 2GiB")->type_name("OCTETS");
+  sub->add_option("--max-processes", run->processes, "How many processes and threads there may be")->type_name("COUNT");
+  sub->add_option("--max-open-files", run->open_files, "How many descriptors each process may have")->type_name("COUNT");
+  sub->add_option("--max-output", run->output_limit, "Kill the command when it has written this much: 64MiB")
+      ->type_name("OCTETS");
+  sub->add_option("--publish", run->publish, "Lead a port of this machine to one of the sandbox's loopback; repeatable")
+      ->type_name("[ADDRESS:]PORT:PORT")
+      ->allow_extra_args(false);
+  sub->add_option("--transcript", run->transcript, "Write what the command prints to FILE too")->type_name("FILE");
+  sub->add_option("--result", run->result, "Write what the run came to as JSON to FILE or descriptor N")->type_name("FILE|fd:N");
+  sub->add_option("--lifeline", run->lifeline, "Descriptor whose other end the launcher holds: its end is a disconnect")
+      ->type_name("FD");
+  sub->add_option("--on-disconnect", run->on_disconnect, "Then kill (default) or freeze the run")
+      ->check(CLI::IsMember({"kill", "freeze"}))
+      ->type_name("WHAT");
+  sub->add_flag_callback("--pid-namespace", [] {}, "A process namespace of its own: always so, and accepted for clearness");
+  sub->add_flag("--allow-user-namespaces", run->allow_user_namespaces,
+                "Let the command make user, process and network namespaces of its own");
+  sub->add_flag("--allow-nested", run->allow_nested,
+                "Serve `sluice run` in the sandbox, under policies that only narrow this one");
+  // For those runs alone.
+  sub->add_flag("--nested", run->nested)->group("");
+  sub->add_option("--protect", run->protect)->group("")->allow_extra_args(false);
+  sub->add_option("--hide", run->hide)->group("")->allow_extra_args(false);
+}
+
 CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
   sub->formatter(std::make_shared<RunFormatter>());
@@ -152,12 +224,29 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   sub->add_option("--ro", run->read_only, "A tree the command may read, beside the system's; repeatable")
       ->type_name("DIR")
       ->allow_extra_args(false);
-  sub->add_option("-e,--env", run->environment, "Pass a variable the allowlist would drop; repeatable")
-      ->type_name("NAME[=VALUE]")
+  AddEnvironment(sub, run);
+  sub->add_option("--workspace", run->workspace, "A prepared folder: the command may write it, and starts there")
+      ->type_name("DIR");
+  sub->add_option("--cwd", run->cwd, "Work directory (default: the workspace, or the current one)")->type_name("DIR");
+  AddContract(sub, run);
+  sub->add_option("--control", run->control,
+                  "Serve status, policy, decisions, hold and stop here, to this user alone; repeatable")
+      ->type_name("PATH")
       ->allow_extra_args(false);
-  sub->add_option("--cwd", run->cwd, "Work directory (default: the current one)")->type_name("DIR");
-  sub->add_option("--timeout", run->timeout, "Kill the command after this long: 250ms, 30s, 5m, 1h")->type_name("DURATION");
+  sub->add_flag("--await-hold", run->await_hold, "Start the command once somebody holds the run (GET /v1/hold)");
+  sub->add_option("--policy-fd", run->policy_fd, "Read the policy from this descriptor instead")
+      ->type_name("N")
+      ->excludes("--policy", "--allow", "--preset");
+  // Taken over at once, so that what is wrong with the other options is told there as well.
+  sub->add_option_function<int>(
+         "--log-fd",
+         [](int fd) {
+           if (auto sent = sluice::SendLinesTo(fd); !sent) throw CLI::ValidationError("--log-fd", sent.error().message);
+         },
+         "Write Sluice's own lines to this descriptor instead of standard error")
+      ->type_name("N");
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
+  sub->add_flag("--kill-on-deny", run->kill_on_deny, "Kill the run at its first denial");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
   return sub;
 }
@@ -209,6 +298,8 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
       ->check(CLI::IsMember({"auto", "seen", "unseen"}))
       ->type_name("HOW");
   sub->add_flag("--no-inbound", sidecar->no_inbound, "Drop new connections from outside (probes, too)");
+  sub->add_flag("--host-network", sidecar->host_network,
+                "Fence a machine's own network, every process of it, which is refused else");
   sub->add_option("--proxy-port", sidecar->proxy_port, "Port of lo that TCP is redirected to (default: the kernel's choice)")
       ->type_name("PORT");
   sub->add_option("--dns-port", sidecar->dns_port, "Port of lo that lookups are redirected to (default: the kernel's choice)")
@@ -217,6 +308,47 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
   sub->add_option("--drain", sidecar->drain, "At SIGTERM, let open connections end for this long (default: 10s)")
       ->type_name("DURATION");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  return sub;
+}
+
+CLI::App* AddAgent(CLI::App& app, AgentOptions* agent, bool* verbose) {
+  CLI::App* sub = app.add_subcommand("agent", "Supervise the containers of runtimes, as their seccomp agent");
+  sub->footer(kAgentExamples);
+  sub->add_option("--listen", agent->listen, "Socket that runtimes connect to")->type_name("PATH");
+  AddServed(sub, agent, "the container's");
+  sub->add_option("--policy-dir", agent->policy_dir, "Policies to choose from, by annotation or by the file `select` there")
+      ->type_name("DIR");
+  sub->add_option("--on-restart", agent->on_restart,
+                  "What becomes of containers that have lost their supervisor: kill (default) or freeze")
+      ->check(CLI::IsMember({"kill", "freeze"}))
+      ->type_name("HOW");
+  sub->add_option("--ca-out", agent->ca_out, "Write the authority's certificate (PEM), which containers are to trust, to FILE")
+      ->type_name("FILE");
+  sub->add_option("--bundle-out", agent->bundle_out, "Write the system's roots with that certificate behind them to FILE")
+      ->type_name("FILE");
+  sub->add_option("--peer", agent->peers, "User whose runtimes are served, beside root and this one; repeatable")
+      ->type_name("UID")
+      ->allow_extra_args(false);
+  sub->add_option("--annotation", agent->annotations, "Annotation of a container that records show; repeatable")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+  sub->add_option("--state-dir", agent->state_dir, "Where running containers are recorded (default: /run/sluice-agent)")
+      ->type_name("DIR");
+  sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  return sub;
+}
+
+CLI::App* AddOciSeccomp(CLI::App& app, OciSeccompOptions* profile) {
+  CLI::App* sub = app.add_subcommand("oci-seccomp", "Print the seccomp profile that hands containers to the agent");
+  sub->footer(kOciSeccompExamples);
+  sub->add_option("--agent", profile->agent, "The agent's socket (default: /run/sluice/agent.sock)")->type_name("PATH");
+  sub->add_option("--form", profile->form, "config (default): linux.seccomp of config.json; docker: Docker, Podman, CRI-O")
+      ->check(CLI::IsMember({"config", "docker"}))
+      ->type_name("FORM");
+  sub->add_option("--metadata", profile->metadata, "Text that the agent gets with each container: policy=NAME chooses one")
+      ->type_name("TEXT");
+  sub->add_option("--base", profile->base, "A profile that lists what is allowed: what it refuses stays refused")
+      ->type_name("FILE");
   return sub;
 }
 
@@ -232,7 +364,8 @@ void RefuseEmptyValues(CLI::App& app) {
 
 // CLI11 prints usage errors by itself; ours go in one line to standard error, with a pointer to help.
 int UsageError(const std::string& message, const std::string& command) {
-  fmt::print(stderr, "sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message), command.empty() ? "" : command + " ");
+  sluice::QueueStderr(sluice::LineKind::kLog, fmt::format("sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message),
+                                                          command.empty() ? "" : command + " "));
   return sluice::app::kExitBadInput;
 }
 
@@ -259,7 +392,12 @@ int Main(std::vector<std::string> arguments) {
   const CLI::App* proxy_command = AddProxy(app, &proxy, &verbose);
   SidecarOptions sidecar;
   const CLI::App* sidecar_command = AddSidecar(app, &sidecar, &verbose);
+  AgentOptions agent;
+  const CLI::App* agent_command = AddAgent(app, &agent, &verbose);
+  OciSeccompOptions profile;
+  const CLI::App* profile_command = AddOciSeccomp(app, &profile);
   const auto [health_command, ask_health] = sluice::app::AddHealth(app);
+  const auto [doctor_command, examine] = sluice::app::AddDoctor(app);
   const auto commands = sluice::app::AddPolicyCommands(app);
   CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
   completion->footer(kCompletionExamples);
@@ -289,7 +427,10 @@ int Main(std::vector<std::string> arguments) {
   if (run_command->parsed()) return sluice::app::Run(run);
   if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
   if (sidecar_command->parsed()) return sluice::app::RunSidecar(sidecar);
+  if (agent_command->parsed()) return sluice::app::RunAgent(agent);
+  if (profile_command->parsed()) return sluice::app::RunOciSeccomp(profile);
   if (health_command->parsed()) return ask_health();
+  if (doctor_command->parsed()) return examine();
   for (const auto& [sub, act] : commands)
     if (sub->parsed()) return act();
   return sluice::app::PrintCompletion(shell);

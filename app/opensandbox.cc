@@ -23,6 +23,7 @@ namespace {
 using policy::Node;
 
 constexpr std::string_view kAuthField = "opensandbox-egress-auth";
+constexpr std::string_view kVaultPath = "/credential-vault";
 constexpr std::string_view kAllowed = "GET, POST, PUT, PATCH, DELETE";
 constexpr const char* kEnforcement = "dns+nft";
 constexpr const char* kPolicyName = "opensandbox";
@@ -307,7 +308,8 @@ OpenSandboxFront::OpenSandboxFront(OpenSandboxOptions options, EgressPolicy firs
     : options_(std::move(options)), apply_(std::move(apply)), policy_(std::move(first)), overlay_(std::move(overlay)) {}
 
 AdminResponse OpenSandboxFront::Handle(const AdminRequest& request) {
-  if (request.path != "/policy") return PlainError(404, "404 page not found");
+  const bool vault = request.path == kVaultPath || request.path.starts_with(std::string(kVaultPath) + "/");
+  if (request.path != "/policy" && !vault) return PlainError(404, "404 page not found");
   const std::string* shown = request.Field(kAuthField);
   const bool looks = request.method == "GET";
   // The workload shares the namespace: without a token, whoever calls from here may be the one that is fenced.
@@ -316,6 +318,7 @@ AdminResponse OpenSandboxFront::Handle(const AdminRequest& request) {
   if (!known)
     return PlainError(401, options_.token.empty() ? "unauthorized: from inside the sandbox OPENSANDBOX_EGRESS_TOKEN is needed"
                                                   : "unauthorized");
+  if (vault) return RefuseVault(request);
   const std::lock_guard lock(mutex_);
   if (looks)
     return JsonAnswer(
@@ -325,6 +328,21 @@ AdminResponse OpenSandboxFront::Handle(const AdminRequest& request) {
   if (request.method == "DELETE") return Remove(request);
   AdminResponse response = PlainError(405, "method not allowed");
   response.fields.emplace_back("Allow", kAllowed);
+  return response;
+}
+
+// Secrets over this port would be secrets that the sandbox's neighbours hand in; here they come from the operator's own files. As
+// its API answers where there is no vault, and where one cannot be made.
+AdminResponse OpenSandboxFront::RefuseVault(const AdminRequest& request) {
+  const bool whole = request.path == kVaultPath;
+  if (whole && request.method == "POST")
+    return PlainError(
+        412,
+        "credential vault: not ready: sluice takes no secrets over this API; name them under `credentials:` of a native policy");
+  if (request.method == "GET" || (whole && (request.method == "PATCH" || request.method == "DELETE")))
+    return PlainError(404, "credential vault: not found");
+  AdminResponse response = PlainError(405, "method not allowed");
+  response.fields.emplace_back("Allow", whole ? "GET, POST, PATCH, DELETE" : "GET");
   return response;
 }
 

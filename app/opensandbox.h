@@ -80,6 +80,7 @@ class OpenSandboxFront {
   [[nodiscard]] Result<std::string> Text() const;
 
  private:
+  [[nodiscard]] static AdminResponse RefuseVault(const AdminRequest& request);
   [[nodiscard]] AdminResponse Replace(const AdminRequest& request);
   [[nodiscard]] AdminResponse Patch(const AdminRequest& request);
   [[nodiscard]] AdminResponse Remove(const AdminRequest& request);

@@ -242,7 +242,13 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
   const std::vector<IpAddress> host_addresses = plan.engine.host_addresses;
   auto engine = proxy::Engine::Start(std::move(plan.engine), policy, writer);
   if (!engine) return std::unexpected(engine.error());
-  auto watcher = PolicyWatcher::Start(policy, [&] { return LoadAgain(options, plan); }, [&] { (*engine)->PolicyChanged(); });
+  auto watcher = PolicyWatcher::Start(
+      policy, [&] { return LoadAgain(options, plan); },
+      [&] -> Result<void> {
+        (*engine)->PolicyChanged();
+        return {};
+      },
+      ReloadNotice::kService);
   if (!watcher) return std::unexpected(watcher.error());
   const auto attribute = plan.attributes ? ProxyListener::Attribute::kProcesses : ProxyListener::Attribute::kNothing;
   if (auto started = listener.Start(**engine, policy, attribute, host_addresses); !started) return started;

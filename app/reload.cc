@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 
+#include "app/sd_notify.h"
 #include "base/log.h"
 
 namespace sluice::app {
@@ -25,10 +26,15 @@ constexpr int kSettleMs = 20;
 
 Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolicy& policy,
                                                             std::function<Result<policy::SnapshotPtr>()> load,
-                                                            std::function<void()> changed) {
-  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed)));
-  watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!watcher->inotify_) return FailErrno("cannot watch the policy file (inotify)", errno);
+                                                            std::function<Result<void>()> changed, ReloadNotice notice) {
+  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed), notice));
+  // A user has 128 of these by default (fs.inotify.max_user_instances), and a machine may hold a thousand runs.
+  if (!policy.Get()->files().empty()) {
+    watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (!watcher->inotify_)
+      LogWarn("cannot watch the policy file: {} (see fs.inotify.max_user_instances); send SIGHUP after a change",
+              std::strerror(errno));
+  }
   sigset_t hangup;
   sigemptyset(&hangup);
   sigaddset(&hangup, SIGHUP);
@@ -53,6 +59,7 @@ void PolicyWatcher::WatchFolders() {
   for (const std::string& file : snapshot->files()) {
     const std::filesystem::path path(file);
     file_names_.push_back(path.filename().string());
+    if (!inotify_) continue;  // which was told
     // Adding a folder again only updates its mask.
     if (inotify_add_watch(inotify_.get(), path.parent_path().c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE) < 0)
       LogWarn("cannot watch {}: {}; send SIGHUP after a change", path.parent_path().string(), std::strerror(errno));
@@ -99,15 +106,24 @@ void PolicyWatcher::Loop() {
 }
 
 void PolicyWatcher::Reload(const char* cause) {
-  auto next = load_();
-  if (!next) {
+  const bool told = notice_ == ReloadNotice::kService;
+  if (told) NotifyReloading();
+  if (const auto next = Swap(); !next) {
     LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(next.error(), false));
-    return;
+  } else {
+    LogInfo("policy reloaded ({}): {} rules, digest {}", cause, (*next)->rules().size(), (*next)->digest().substr(0, 12));
   }
+  if (told) NotifyService("READY=1");
+}
+
+Result<policy::SnapshotPtr> PolicyWatcher::Swap() {
+  auto next = load_();
+  if (!next) return next;
   policy_.Set(*next);
+  const auto changed = changed_();
   WatchFolders();
-  LogInfo("policy reloaded ({}): {} rules, digest {}", cause, (*next)->rules().size(), (*next)->digest().substr(0, 12));
-  changed_();
+  if (!changed) return std::unexpected(changed.error());
+  return next;
 }
 
 }  // namespace sluice::app

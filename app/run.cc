@@ -1,16 +1,19 @@
 #include "app/run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <expected>
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <optional>
 
 #include "app/exit_code.h"
@@ -18,10 +21,15 @@
 #include "app/held_files.h"
 #include "app/host.h"
 #include "app/host_sockets.h"
+#include "app/nested.h"
 #include "app/own_authority.h"
+#include "app/own_policy_text.h"
 #include "app/reload.h"
+#include "app/run_control.h"
+#include "app/run_result.h"
 #include "app/sandbox.h"
 #include "app/served_policy.h"
+#include "app/tap_list.h"
 #include "app/trust.h"
 #include "audit/io/audit_file.h"
 #include "base/log.h"
@@ -33,6 +41,9 @@
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
 #include "supervisor/io/launch.h"
+#include "supervisor/io/publisher.h"
+#include "supervisor/mount_plan.h"
+#include "supervisor/published_port.h"
 
 namespace sluice::app {
 namespace {
@@ -58,19 +69,85 @@ std::string OwnExecutable() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
 }
 
+Result<std::optional<uint64_t>> Octets(const char* flag, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto octets = ParseOctets(text);
+  if (!octets) return Fail(Code::kInvalid, fmt::format("{} {}: write a number of octets such as 512MiB or 2GiB", flag, text));
+  return octets;
+}
+
+// A count that the kernel takes, and with which a program can start.
+Result<std::optional<uint32_t>> Count(const char* flag, const std::optional<uint64_t>& number, uint32_t least) {
+  if (!number) return std::nullopt;
+  if (*number < least || *number > std::numeric_limits<int32_t>::max())
+    return Fail(Code::kInvalid, fmt::format("{} {}: at least {}, and below 2^31", flag, *number, least));
+  return static_cast<uint32_t>(*number);
+}
+
+// A descriptor that this process was given for its launcher's sake.
+Result<int> Lifeline(uint64_t number) {
+  const int fd = number <= 2 || number > std::numeric_limits<int32_t>::max() ? -1 : static_cast<int>(number);
+  struct stat about{};
+  if (fd < 0 || ::fstat(fd, &about) != 0)
+    return Fail(Code::kInvalid, fmt::format("--lifeline {}: no descriptor above 2 was inherited with that number", number));
+  if (!S_ISFIFO(about.st_mode) && !S_ISSOCK(about.st_mode))
+    return Fail(Code::kInvalid,
+                fmt::format("--lifeline {}: it is no pipe and no socket, and so never says that its other end is gone", number));
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+Result<void> AddLimits(const RunOptions& options, supervisor::LaunchSpec* spec) {
+  constexpr uint32_t kLeastProcesses = 2;  // the sandbox's first and the command
+  constexpr uint32_t kLeastFiles = 16;
+  constexpr uint64_t kLeastMemory = uint64_t{4} << 20;
+  if (!options.timeout.empty()) {
+    spec->timeout = ParseDuration(options.timeout);
+    if (!spec->timeout)
+      return Fail(Code::kInvalid, fmt::format("--timeout {}: write a duration such as 250ms, 30s, 5m or 1h", options.timeout));
+  }
+  auto memory = Octets("--max-memory", options.memory);
+  if (!memory) return std::unexpected(memory.error());
+  if (*memory && **memory < kLeastMemory) return Fail(Code::kInvalid, "--max-memory: at least 4MiB");
+  auto output = Octets("--max-output", options.output_limit);
+  if (!output) return std::unexpected(output.error());
+  auto processes = Count("--max-processes", options.processes, kLeastProcesses);
+  if (!processes) return std::unexpected(processes.error());
+  auto files = Count("--max-open-files", options.open_files, kLeastFiles);
+  if (!files) return std::unexpected(files.error());
+  spec->limits = {.memory = *memory, .processes = *processes, .open_files = *files, .output = *output};
+  if (options.on_disconnect == "freeze") spec->on_disconnect = supervisor::OnDisconnect::kFreeze;
+  if (options.lifeline) {
+    auto lifeline = Lifeline(*options.lifeline);
+    if (!lifeline) return std::unexpected(lifeline.error());
+    spec->lifeline = *lifeline;
+  }
+  if (options.allow_user_namespaces) spec->own_namespaces = supervisor::OwnNamespaces::kAllowed;
+  return {};
+}
+
 // What the workload gets to see and to change.
 Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy::Snapshot& snapshot, HostSockets* host_sockets) {
   supervisor::LaunchSpec spec;
   spec.argv = options.command;
   spec.probe = supervisor::StartProbe::kCanary;
   std::error_code error;
-  spec.work_directory = std::filesystem::canonical(options.cwd.empty() ? "." : options.cwd, error).string();
-  if (error) return Fail(Code::kInvalid, fmt::format("--cwd {}: {}", options.cwd, error.message()));
+  auto workspace = Trees("--workspace", options.workspace.empty() ? std::vector<std::string>() : std::vector{options.workspace});
+  if (!workspace) return std::unexpected(workspace.error());
+  const std::string start = !options.cwd.empty() ? options.cwd : !workspace->empty() ? workspace->front() : ".";
+  spec.work_directory = std::filesystem::canonical(start, error).string();
+  if (error) return Fail(Code::kInvalid, fmt::format("--cwd {}: {}", start, error.message()));
   auto writable = Trees("--rw", options.read_write);
   if (!writable) return std::unexpected(writable.error());
   auto readable = Trees("--ro", options.read_only);
   if (!readable) return std::unexpected(readable.error());
   spec.read_write = *std::move(writable);
+  // One that is not the work directory itself; in it, the work directory is granted already.
+  if (!workspace->empty() && workspace->front() != spec.work_directory) {
+    if (!supervisor::IsWithin(spec.work_directory, workspace->front()))
+      return Fail(Code::kInvalid, fmt::format("--cwd {} is not in the workspace {}", spec.work_directory, workspace->front()));
+    spec.read_write.push_back(workspace->front());
+  }
   spec.read_only = *std::move(readable);
   spec.protect.assign(snapshot.files().begin(), snapshot.files().end());
   // As it was named, too: a link that the command may point elsewhere is refused.
@@ -81,11 +158,7 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   if (!sockets) return std::unexpected(sockets.error());
   for (const auto& [path, named] : *sockets) spec.unix_sockets.push_back(path);
   *host_sockets = *std::move(sockets);
-  if (!options.timeout.empty()) {
-    spec.timeout = ParseDuration(options.timeout);
-    if (!spec.timeout)
-      return Fail(Code::kInvalid, fmt::format("--timeout {}: write a duration such as 250ms, 30s, 5m or 1h", options.timeout));
-  }
+  if (auto limited = AddLimits(options, &spec); !limited) return std::unexpected(limited.error());
   return spec;
 }
 
@@ -125,7 +198,9 @@ Result<void> AddStandIns(const RunOptions& options, const proxy::SecretStore& se
   const auto is_stand_in = [&](std::string_view name) {
     return std::ranges::any_of(secrets.stand_ins(), [name](const auto& given) { return given.variable == name; });
   };
-  for (const std::string& addition : options.environment)
+  std::vector<std::string> named = options.environment;
+  named.insert(named.end(), options.unsafe_environment.begin(), options.unsafe_environment.end());
+  for (const std::string& addition : named)
     if (const auto taken = secrets.variables().find(addition); taken != secrets.variables().end() && !is_stand_in(addition))
       return Fail(Code::kInvalid,
                   fmt::format("--env {}: it holds the secret of {}, which the command must not see; `send: placeholder "
@@ -145,11 +220,17 @@ Result<void> AddStandIns(const RunOptions& options, const proxy::SecretStore& se
 
 Result<void> AddTrust(const RunOptions& options, const Trust& trust, const proxy::SecretStore& secrets,
                       supervisor::LaunchSpec* spec) {
-  auto environment = supervisor::ChooseEnvironment(InheritedEnvironment(trust), options.environment);
+  supervisor::EnvironmentWishes wishes{.additions = options.environment, .unsafe = options.unsafe_environment};
+  if (options.environment_inherit == "none") wishes.inherit = supervisor::Inherit::kNone;
+  // Whatever it is called, a stand-in is no credential.
+  std::erase_if(wishes.additions, [&secrets](const std::string& addition) {
+    return std::ranges::any_of(secrets.stand_ins(), [&](const auto& given) { return given.variable == addition; });
+  });
+  auto environment = supervisor::ChooseEnvironment(InheritedEnvironment(trust), wishes);
   if (!environment) return std::unexpected(environment.error());
   if (auto added = AddStandIns(options, secrets, &environment->variables); !added) return added;
   if (!environment->credentials.empty())
-    LogInfo("not passed on, since they look like credentials: {} (--env NAME passes one)",
+    LogInfo("not passed on, since they look like credentials: {} (--unsafe-env NAME passes one)",
             fmt::join(environment->credentials, " "));
   spec->environment = std::move(environment->variables);
   for (const auto& variable : trust.environment) spec->environment.push_back(variable);
@@ -191,17 +272,33 @@ void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, con
       snapshot.mode() == policy::Mode::kAudit ? "; mode audit: nothing is refused but bad addresses and protocol faults" : "");
 }
 
+// Which of them are held for the run as a whole, and which are not, is nothing to be guessed at.
+void AnnounceLimits(const RunOptions& options, const supervisor::LaunchSpec& spec, const supervisor::LimitsInForce& limits,
+                    const std::vector<supervisor::PublishedPort>& published) {
+  if (!limits.no_cgroup.empty() && (spec.limits.memory || spec.limits.processes))
+    LogWarn("no control group holds the limits on memory and processes: {}", limits.no_cgroup);
+  if (options.quiet) return;
+  const auto parts = DescribeLimits(limits, spec.timeout);
+  if (!parts.empty()) LogInfo("limits: {}", fmt::join(parts, "; "));
+  for (const auto& port : published)
+    LogInfo("published: {} leads to port {} of the sandbox", port.outside.ToString(), port.inside);
+}
+
 std::string DescribeExit(const supervisor::ExitStatus& status) {
   if (status.timed_out) return "timed out";
+  if (status.ended_by == supervisor::EndedBy::kOutput) return "killed: it wrote more than --max-output";
+  if (status.ended_by == supervisor::EndedBy::kMemory) return "killed: it ran out of the memory that --max-memory gives it";
+  if (status.ended_by == supervisor::EndedBy::kPolicy) return "killed: something was denied (--kill-on-deny)";
+  if (status.ended_by == supervisor::EndedBy::kDisconnect) return "killed: the launcher is gone";
+  if (status.ended_by == supervisor::EndedBy::kStopped) return "stopped";
   if (status.signal != 0) return fmt::format("killed by signal {} ({})", status.signal, strsignal(status.signal));
   return fmt::format("exit {}", status.code);
 }
 
 int LaunchExitCode(const Error& error) {
-  LogError("{}", error.message);
+  const int code = Report(error);
   if (error.code == Code::kNotFound) return kExitNotFound;
-  if (error.code == Code::kPermission && error.sys_errno == EACCES) return kExitNotRunnable;
-  return ExitCodeFor(error);
+  return error.code == Code::kPermission && error.sys_errno == EACCES ? kExitNotRunnable : code;
 }
 
 // What is decided before anything is started.
@@ -212,9 +309,12 @@ struct Plan {
   Trust trust;
   SandboxOptions sandbox;
   std::optional<audit::AuditFile> audit_file;
+  std::optional<ResultFile> transcript;
+  std::unique_ptr<NestedRuns> nested;
+  ControlPlan control;
 };
 
-Result<Plan> MakePlan(const RunOptions& options) {
+Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>& result_file) {
   Plan plan;
   auto labels = ParseLabels(options.labels);
   if (!labels) return std::unexpected(labels.error());
@@ -226,12 +326,31 @@ Result<Plan> MakePlan(const RunOptions& options) {
   auto spec = MakeSpec(options, *plan.snapshot, &host_sockets);
   if (!spec) return std::unexpected(spec.error());
   plan.spec = *std::move(spec);
+  auto control = PlanControl(options.control, options.await_hold, plan.spec);
+  if (!control) return std::unexpected(control.error());
+  plan.control = *std::move(control);
   if (!options.audit.empty()) {
     // Before the launch, which protects the file and so needs it to be there.
     auto opened = audit::AuditFile::Open(options.audit);
     if (!opened) return std::unexpected(opened.error());
     plan.audit_file.emplace(*std::move(opened));
   }
+  if (!options.transcript.empty()) {
+    auto opened = ResultFile::Open(options.transcript);
+    if (!opened) return std::unexpected(Error{Code::kInvalid, "--transcript: " + opened.error().message, 0, std::nullopt});
+    plan.transcript.emplace(*std::move(opened));
+    plan.spec.transcript = plan.transcript->fd();
+    if (!plan.transcript->path().empty()) plan.spec.protect.push_back(plan.transcript->path());
+  }
+  plan.spec.protect.insert(plan.spec.protect.end(), options.protect.begin(), options.protect.end());
+  if (options.allow_nested) {
+    auto nested = NestedRuns::Prepare();
+    if (!nested) return std::unexpected(nested.error());
+    plan.nested = *std::move(nested);
+    // Not among those that a `unix` rule has to name: /tmp is the workload's own.
+    plan.spec.unix_sockets.push_back(plan.nested->path());
+  }
+  if (result_file && !result_file->path().empty()) plan.spec.protect.push_back(result_file->path());
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
   plan.sandbox.engine = *std::move(engine);
@@ -240,6 +359,7 @@ Result<Plan> MakePlan(const RunOptions& options) {
   if (!secrets) return std::unexpected(secrets.error());
   plan.sandbox.engine.secrets = *secrets;
   plan.spec.hide = (*secrets)->files();
+  plan.spec.hide.insert(plan.spec.hide.end(), options.hide.begin(), options.hide.end());
   if (!options.ca_key.empty()) {
     auto key = FindAuthorityKey(options.ca_key, SeenTrees(plan.spec));
     if (!key) return std::unexpected(key.error());
@@ -247,6 +367,7 @@ Result<Plan> MakePlan(const RunOptions& options) {
   }
   plan.trust = FindTrust();
   if (auto added = AddTrust(options, plan.trust, **secrets, &plan.spec); !added) return std::unexpected(added.error());
+  if (plan.nested) plan.spec.environment.emplace_back(kNestedVariable, plan.nested->path());
   DescribeSpec(plan.spec);
   return plan;
 }
@@ -260,10 +381,38 @@ Result<void> ProvideAuthority(const RunOptions& options, supervisor::Workload& w
                       [&workload](const UniqueFd& content) { return workload.Provide(content); });
 }
 
+// Null where nobody asked for one.
+Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan* plan, const HeldFiles& held,
+                                                 policy::CurrentPolicy& policy, Sandbox& sandbox, audit::Writer& writer,
+                                                 DecisionStream& stream) {
+  if (!plan->control.wanted()) return nullptr;
+  RunControlParts parts;
+  parts.compile = [&options](const PolicyText& text) { return CompileText(options, text); };
+  parts.own_text = [&options, &held]() -> Result<PolicyText> {
+    if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
+    return OwnPolicyText(options);
+  };
+  parts.own = policy.Get();
+  parts.own_source = options.policy_text ? kPolicyTextName : options.policy.empty() ? "the command line" : options.policy;
+  parts.command = options.command.front();
+  parts.on_disconnect = plan->spec.on_disconnect;
+  parts.policy_changed = [nested = plan->nested.get()] {
+    if (nested != nullptr) nested->PolicyChanged();
+  };
+  return RunControl::Start(std::move(plan->control), std::move(parts), policy, sandbox, writer, stream);
+}
+
+// Who is told how the run goes; either may be null.
+struct Onlookers {
+  NestedRuns* nested = nullptr;
+  RunControl* control = nullptr;
+};
+
 // From here on the workload may run. The watcher goes before the sandbox it tells.
 std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
                                                      const HeldFiles& held, proxy::SecretStore& secrets, Sandbox& sandbox,
-                                                     policy::CurrentPolicy& policy) {
+                                                     policy::CurrentPolicy& policy, const Onlookers& onlookers,
+                                                     RunResult* result) {
   const auto load = [&options, &held, &secrets]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options, kCommand);
@@ -275,46 +424,159 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     return next;
   };
   secrets.Watch();
-  auto watcher = PolicyWatcher::Start(policy, load, [&sandbox] { sandbox.PolicyChanged(); });
-  if (!watcher) return std::unexpected(Report(watcher.error()));
-  if (auto released = sandbox.Release(); !released) return std::unexpected(LaunchExitCode(released.error()));
+  auto watcher = PolicyWatcher::Start(
+      policy, load,
+      [&sandbox, &onlookers] -> Result<void> {
+        sandbox.PolicyChanged();
+        if (onlookers.nested != nullptr) onlookers.nested->PolicyChanged();
+        if (onlookers.control != nullptr) onlookers.control->OwnPolicyLoaded();
+        return {};
+      },
+      ReloadNotice::kNone);
+  if (!watcher) {
+    result->error = watcher.error().message;
+    return std::unexpected(Report(watcher.error()));
+  }
+  result->limits = sandbox.workload().limits();
+  auto released = onlookers.control != nullptr ? onlookers.control->AwaitHold() : Result<void>();
+  if (released) released = sandbox.Release();
+  if (!released) {
+    result->error = released.error().message;
+    const int code = LaunchExitCode(released.error());
+    if (onlookers.control != nullptr) onlookers.control->Failed(result->error, code);
+    return std::unexpected(code);
+  }
+  if (onlookers.control != nullptr) onlookers.control->Running();
   Announce(options, spec, *policy.Get());
+  AnnounceLimits(options, spec, result->limits, result->published);
   return sandbox.Wait();
 }
 
 // Everything is recorded and every denial line is out by now.
-int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, std::unique_ptr<audit::Writer> writer) {
+int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, std::unique_ptr<audit::Writer> writer,
+             RunControl* control, RunResult* result) {
   const audit::Totals totals = writer->totals();
   const bool recorded = writer->healthy();
   writer.reset();
+  result->status = status;
+  result->totals = totals;
+  result->audit_complete = recorded;
   if (!options.quiet) LogInfo("{} · {} allowed · {} denied", DescribeExit(status), totals.allowed, totals.denied);
-  if (!recorded) {
-    LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
-    return kExitFault;
-  }
-  return options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
+  if (!recorded) LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
+  const int code = !recorded ? kExitFault : options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
+  if (control != nullptr) control->Finish(status, totals, code);
+  return code;
+}
+
+// A policy that is given by a descriptor.
+Result<void> TakePolicy(RunOptions* options) {
+  if (options->policy_fd < 0) return {};
+  auto text = ReadPolicyDescriptor(options->policy_fd);
+  if (!text) return std::unexpected(text.error());
+  options->policy_text = *std::move(text);
+  return {};
 }
 
 }  // namespace
 
-std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) {
-  uint64_t number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || stop == text.data()) return std::nullopt;
-  const std::string unit(stop, text.data() + text.size());
-  uint64_t scale = 0;
-  if (unit == "ms") scale = 1;
-  if (unit == "s" || unit.empty()) scale = 1000;
-  if (unit == "m") scale = 60'000;
-  if (unit == "h") scale = 3'600'000;
-  constexpr uint64_t kLongest = 365ull * 24 * 3'600'000;
-  if (scale == 0 || number == 0 || number > kLongest / scale) return std::nullopt;
-  return std::chrono::milliseconds(number * scale);
+namespace {
+
+// Ends the run at its first denial, from the thread that writes records, which outlives the sandbox.
+class KillSwitch {
+ public:
+  void Arm(supervisor::Workload* workload) {
+    const std::lock_guard lock(mutex_);
+    workload_ = workload;
+  }
+  void Pull() {
+    const std::lock_guard lock(mutex_);
+    if (workload_ != nullptr) workload_->Kill(supervisor::EndedBy::kPolicy);
+  }
+
+ private:
+  std::mutex mutex_;
+  supervisor::Workload* workload_ = nullptr;
+};
+
+// One run, from its plan to its exit code. `result` learns what the launcher is told.
+int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_file, RunResult* result, RunTally* tally,
+            KillSwitch* kill_switch) {
+  const auto failed = [result](const Error& error, int (*tell)(const Error&) = Report) {
+    result->error = error.message;
+    return tell(error);
+  };
+  const auto room = RaiseDescriptorLimit();
+  if (!room) return failed(room.error());
+  std::vector<supervisor::PublishedPort> ports;
+  for (const std::string& text : options.publish) {
+    auto port = supervisor::ParsePublishedPort(text);
+    if (!port) return failed(port.error());
+    ports.push_back(*port);
+  }
+
+  // The order hides what takes long behind what is needed anyway. Whatever forks comes before the first thread.
+  auto begun = supervisor::CaptureInProgress::Begin();
+  if (!begun) return failed(begun.error());
+  std::unique_ptr<supervisor::Publisher> publisher;  // before a secret is read
+  if (!ports.empty()) {
+    auto made = supervisor::Publisher::Begin(ports);
+    if (!made) return failed(made.error());
+    publisher = *std::move(made);
+    result->published = publisher->ports();
+  }
+  auto plan = MakePlan(options, result_file);
+  if (!plan) return failed(plan.error());
+  result->policy_digest = plan->snapshot->digest();
+  result->labels = plan->labels;
+  result->wall_time = plan->spec.timeout;
+  plan->sandbox.engine.descriptors = {room->limit, room->ceiling};
+  auto capture = begun->Finish();
+  if (!capture) return failed(capture.error());
+  // Before the launch locks them: a file that is replaced meanwhile is not the one that was read.
+  const HeldFiles held(plan->snapshot->files(), plan->spec);
+  auto workload = supervisor::BeginLaunch(plan->spec, *capture);
+  if (!workload) return failed(workload.error(), LaunchExitCode);
+  if (auto made = ProvideAuthority(options, **workload, &*plan); !made) return failed(made.error(), LaunchExitCode);
+  begun->End();
+  if (publisher)
+    if (auto serving = publisher->Serve(*capture); !serving) return failed(serving.error());
+
+  policy::CurrentPolicy policy(plan->snapshot);
+  audit::Options audit_options = MakeAuditOptions(options, std::move(plan->labels), result->name);
+  DecisionStream stream;
+  TapList taps;
+  if (tally != nullptr) taps.Add(*tally);
+  if (plan->control.wanted()) taps.Add(stream);
+  audit_options.tap = taps.tap();
+  auto writer = audit::Writer::Start(audit_options, std::move(plan->audit_file));
+  if (!writer) return failed(writer.error());
+  const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
+  auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
+  if (!sandbox) return failed(sandbox.error());
+  kill_switch->Arm(&(*sandbox)->workload());
+  if (plan->nested)
+    if (auto serving = plan->nested->Serve(options, plan->spec, policy); !serving) return failed(serving.error());
+  const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream);
+  if (!control) return failed(control.error());
+  const auto status =
+      Supervise(options, plan->spec, held, *secrets, **sandbox, policy, {plan->nested.get(), control->get()}, result);
+  if (*control) (*control)->CommandEnded();
+  plan->nested.reset();
+  kill_switch->Arm(nullptr);
+  sandbox->reset();
+  return status ? Conclude(options, *status, *std::move(writer), control->get(), result) : status.error();
 }
 
-int Run(const RunOptions& options) {
+}  // namespace
+
+int Run(const RunOptions& given) {
+  RunOptions options = given;
+  if (auto read = ReadLaunchFile(&options); !read) return Report(read.error());
+  if (auto taken = TakePolicy(&options); !taken) return Report(taken.error());
+  options.check_executables = !options.nested;
   if (options.command.empty())
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
+  if (InSandbox()) return RunInside(options);
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
   // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.
   sigset_t blocked;
@@ -322,35 +584,30 @@ int Run(const RunOptions& options) {
   sigaddset(&blocked, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  const auto room = RaiseDescriptorLimit();
-  if (!room) return Report(room.error());
-
-  // The order hides what takes long behind what is needed anyway. Whatever forks comes before the first thread.
-  auto begun = supervisor::CaptureInProgress::Begin();
-  if (!begun) return Report(begun.error());
-  auto plan = MakePlan(options);
-  if (!plan) return Report(plan.error());
-  plan->sandbox.engine.descriptors = {room->limit, room->ceiling};
-  auto capture = begun->Finish();
-  if (!capture) return Report(capture.error());
-  // Before the launch locks them: a file that is replaced meanwhile is not the one that was read.
-  const HeldFiles held(plan->snapshot->files(), plan->spec);
-  auto workload = supervisor::BeginLaunch(plan->spec, *capture);
-  if (!workload) return LaunchExitCode(workload.error());
-  if (auto made = ProvideAuthority(options, **workload, &*plan); !made) return LaunchExitCode(made.error());
-  begun->End();
-
-  policy::CurrentPolicy policy(plan->snapshot);
-  auto writer = audit::Writer::Start(
-      MakeAuditOptions(options, std::move(plan->labels), std::filesystem::path(options.command.front()).filename().string()),
-      std::move(plan->audit_file));
-  if (!writer) return Report(writer.error());
-  const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
-  auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
-  if (!sandbox) return Report(sandbox.error());
-  const auto status = Supervise(options, plan->spec, held, *secrets, **sandbox, policy);
-  sandbox->reset();
-  return status ? Conclude(options, *status, *std::move(writer)) : status.error();
+  std::optional<ResultFile> result_file;
+  if (!options.result.empty()) {
+    auto opened = ResultFile::Open(options.result);
+    if (!opened) return Report(Error{Code::kInvalid, "--result: " + opened.error().message, 0, std::nullopt});
+    result_file.emplace(*std::move(opened));
+  }
+  RunResult result;
+  result.command = options.command;
+  result.name = options.name.empty() ? std::filesystem::path(options.command.front()).filename().string() : options.name;
+  result.transcript = options.transcript;
+  result.started = SystemClock().Wall();
+  const SteadyTime begin = SystemClock().Steady();
+  KillSwitch kill_switch;
+  RunTally tally(result_file.has_value(),
+                 options.kill_on_deny ? std::function<void()>([&kill_switch] { kill_switch.Pull(); }) : nullptr);
+  const bool counted = result_file || options.kill_on_deny;
+  result.exit_code = RunOnce(options, result_file, &result, counted ? &tally : nullptr, &kill_switch);
+  result.duration = std::chrono::duration_cast<std::chrono::milliseconds>(SystemClock().Steady() - begin);
+  if (!result_file) return result.exit_code;
+  if (auto written = result_file->Write(RunResultJson(result, result.status ? &tally : nullptr)); !written) {
+    LogError("{}", written.error().message);
+    return result.exit_code == kExitOk ? kExitFault : result.exit_code;
+  }
+  return result.exit_code;
 }
 
 }  // namespace sluice::app

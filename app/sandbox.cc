@@ -1,9 +1,9 @@
 #include "app/sandbox.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <future>
 #include <utility>
 
 #include "supervisor/io/privileges.h"
@@ -24,6 +24,16 @@ void FlowBridge::Start(supervisor::ApprovedConnect connect, Endpoint source, Uni
   engine_.Accept(std::move(flow));
 }
 
+supervisor::NotifierOptions NotifierOptionsFor(const proxy::EngineOptions& engine) {
+  supervisor::NotifierOptions options;
+  options.host_addresses = engine.host_addresses;
+  options.descriptor_limit = engine.descriptors.limit;
+  // Below the proxy's, so that what is let through here finds there what it still needs.
+  const int ceiling = engine.descriptors.ceiling;
+  options.descriptor_ceiling = ceiling - std::max(ceiling / 16, 16);
+  return options;
+}
+
 Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, supervisor::Capture capture,
                                                  std::unique_ptr<supervisor::Workload> workload,
                                                  const policy::CurrentPolicy& policy, policy::EventSink& sink) {
@@ -40,61 +50,42 @@ Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, supervi
 // The workload dies first, so that nothing is asked any more; what it was using goes after it.
 Sandbox::~Sandbox() {
   workload_.reset();
-  if (resolver_) OnResolverThread([this] { resolver_.reset(); });
+  resolver_.reset();
   notifier_.reset();
   engine_.reset();
 }
 
-void Sandbox::OnResolverThread(const std::function<void()>& work) {
-  std::promise<void> done;
-  boost::asio::post(engine_->ResolverContext(), [&] {
-    work();
-    done.set_value();
-  });
-  done.get_future().wait();
-}
-
-Result<void> Sandbox::StartResolver() {
-  Result<std::unique_ptr<dns::Server>> server = Fail(Code::kInternal, "the resolver did not start");
-  OnResolverThread([&] {
-    dns::ServerOptions server_options;
-    server_options.udp = std::move(capture_.dns_udp);
-    server_options.tcp = std::move(capture_.dns_tcp);
-    server_options.attribute = [notifier = notifier_.get()](policy::Transport transport, const Endpoint& client,
-                                                            const Endpoint& server_end) {
-      return notifier->Attribute(transport, client, server_end);
-    };
-    server_options.guess_sender = [notifier = notifier_.get()](const Endpoint& client) {
-      return static_cast<uint64_t>(notifier->GuessSender(client));
-    };
-    server_options.host_addresses = options_.engine.host_addresses;
-    server = dns::Server::Start(engine_->ResolverContext(), std::move(server_options), engine_->ResolverClient(), pool_, policy_,
-                                sink_);
-  });
-  if (!server) return std::unexpected(server.error());
-  resolver_ = *std::move(server);
-  return {};
-}
-
 Result<void> Sandbox::Release() {
   if (auto waiting = workload_->AwaitGate(); !waiting) return waiting;
-  supervisor::NotifierOptions notifier_options;
+  supervisor::NotifierOptions notifier_options = NotifierOptionsFor(options_.engine);
   notifier_options.workload_pid = workload_->pid();
   notifier_options.writable_trees = workload_->writable_trees();
   notifier_options.host_sockets = options_.host_sockets;
-  notifier_options.host_addresses = options_.engine.host_addresses;
-  notifier_options.descriptor_limit = options_.engine.descriptors.limit;
-  // Below the proxy's, so that what is let through here finds there what it still needs.
-  const int ceiling = options_.engine.descriptors.ceiling;
-  notifier_options.descriptor_ceiling = ceiling - std::max(ceiling / 16, 16);
   auto notifier =
       supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
   if (!notifier) return std::unexpected(notifier.error());
   notifier_ = *std::move(notifier);
-  if (auto started = StartResolver(); !started) return started;
+  auto resolver = CaptureResolver::Start(*engine_, capture_, *notifier_, pool_, options_.engine.host_addresses, policy_, sink_);
+  if (!resolver) return std::unexpected(resolver.error());
+  resolver_ = *std::move(resolver);
   // It holds the authority's key and, when an ordinary user runs it, is that user's as the workload is.
   if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return forbidden;
-  return workload_->Release();
+  // While it waits, so that the number is its own.
+  UniqueFd command(static_cast<int>(::syscall(SYS_pidfd_open, workload_->pid(), 0)));
+  if (auto released = workload_->Release(); !released) return released;
+  const std::lock_guard lock(command_mutex_);
+  command_ = std::move(command);
+  return {};
+}
+
+int Sandbox::pid() const {
+  const std::lock_guard lock(command_mutex_);
+  return command_ ? workload_->pid() : 0;
+}
+
+void Sandbox::Signal(int signal) {
+  const std::lock_guard lock(command_mutex_);
+  if (command_) ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0);
 }
 
 }  // namespace sluice::app

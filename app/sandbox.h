@@ -6,13 +6,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
 
+#include "app/capture_resolver.h"
 #include "audit/audit.h"
 #include "base/result.h"
-#include "dns/io/server.h"
 #include "dns/synthetic.h"
 #include "policy/event.h"
 #include "proxy/io/engine.h"
@@ -39,6 +41,9 @@ class FlowBridge final : public supervisor::FlowHandler {
   proxy::Engine& engine_;
 };
 
+/// What of the engine's options the notifier shares: the host's addresses, and how far its descriptors go.
+[[nodiscard]] supervisor::NotifierOptions NotifierOptionsFor(const proxy::EngineOptions& engine);
+
 struct SandboxOptions {
   proxy::EngineOptions engine;
   std::map<std::string, std::string> host_sockets;  ///< as FindHostSockets gives them
@@ -58,15 +63,24 @@ class Sandbox {
   [[nodiscard]] Result<void> Release();
   /// Blocks until the command has ended and everything it started is gone.
   [[nodiscard]] supervisor::ExitStatus Wait() { return workload_->Wait(); }
+  /// To be frozen or killed, from any thread while the sandbox lives; and its limits.
+  [[nodiscard]] supervisor::Workload& workload() { return *workload_; }
   /// After CurrentPolicy::Set.
   void PolicyChanged() { engine_->PolicyChanged(); }
+
+  // For a controller, from any thread.
+
+  /// The command's, once it was released; 0 before.
+  [[nodiscard]] int pid() const;
+  /// To the command, through its pidfd; nothing before it was released, or once it has ended.
+  void Signal(int signal);
+  [[nodiscard]] size_t OpenConnections() const { return engine_->Open(); }
+  [[nodiscard]] std::optional<std::string> NameOf(const IpAddress& address) const { return pool_.NameOf(address); }
+  [[nodiscard]] size_t names() const { return pool_.size(); }
 
  private:
   Sandbox(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
       : options_(std::move(options)), policy_(policy), sink_(sink) {}
-  Result<void> StartResolver();
-  /// Runs `work` on the resolver's thread and waits for it.
-  void OnResolverThread(const std::function<void()>& work);
 
   SandboxOptions options_;
   const policy::CurrentPolicy& policy_;
@@ -77,7 +91,9 @@ class Sandbox {
   std::unique_ptr<FlowBridge> bridge_;
   std::unique_ptr<supervisor::Workload> workload_;
   std::unique_ptr<supervisor::Notifier> notifier_;
-  std::unique_ptr<dns::Server> resolver_;
+  std::unique_ptr<CaptureResolver> resolver_;
+  mutable std::mutex command_mutex_;
+  UniqueFd command_;  // pidfd, once it was released
 };
 
 }  // namespace sluice::app

@@ -2,10 +2,12 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "base/unique_fd.h"
 
@@ -25,6 +27,12 @@ bool NotifyService(std::string_view state) {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   return socket && ::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
                             size) == static_cast<ssize_t>(state.size());
+}
+
+bool NotifyReloading() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return NotifyService("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(now.tv_sec * 1'000'000LL + now.tv_nsec / 1'000));
 }
 
 }  // namespace sluice::app

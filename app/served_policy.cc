@@ -18,6 +18,7 @@ namespace sluice::app {
 namespace {
 
 constexpr size_t kLargestPem = 16u << 20;
+constexpr const char* kWhereToLook = "; `sluice doctor` finds out what this machine lacks";
 
 // What came from another tool's file does not always mean what its author thinks: what is wider or gives nothing is told at each
 // load, the rest by `sluice lint`.
@@ -36,7 +37,8 @@ void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) 
           options.policy);
 }
 
-// What loads everywhere, and could not take effect here.
+}  // namespace
+
 Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where) {
   for (const policy::RuleRef ref : snapshot.UdpRules()) {
     const policy::RuleInfo* rule = snapshot.rule(ref);
@@ -55,6 +57,8 @@ Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view co
   return {};
 }
 
+namespace {
+
 // Read by each handshake with the proxy; a name mistyped is better told at once.
 Result<void> CheckProxyRoots(const policy::Snapshot& snapshot) {
   for (const policy::UpstreamProxy& proxy : snapshot.proxies()) {
@@ -72,13 +76,18 @@ int Report(const Error& error) {
   if (error.span) {
     QueueStderr(LineKind::kLog, policy::RenderError(error, StderrHasColor()) + "\n");
   } else {
-    LogError("{}", error.message);
+    LogError("{}{}", error.message, error.code == Code::kUnsupported ? kWhereToLook : "");
   }
   return ExitCodeFor(error);
 }
 
+int ReportMachine(const Error& error, std::string_view mode) {
+  LogError("{}; `sluice doctor --mode {}` finds out what this machine lacks", error.message, mode);
+  return error.code == Code::kPermission ? kExitUnsupported : ExitCodeFor(error);
+}
+
 Result<void> CheckPolicyNamed(const ServedOptions& options) {
-  if (!options.policy.empty() || !options.allows.empty() || !options.presets.empty()) return {};
+  if (!options.policy.empty() || !options.allows.empty() || !options.presets.empty() || options.policy_text) return {};
   return Fail(Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE or --preset NAME");
 }
 
@@ -86,10 +95,13 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   policy::LoadOptions load;
   load.extra_allows = options.allows;
   load.extra_presets = options.presets;
+  load.check_executables = options.check_executables && where != ServedIn::kContainer;
   auto via = ReadVia(options.via);
   if (!via) return std::unexpected(via.error());
   load.default_proxy = *std::move(via);
-  auto snapshot = options.policy.empty() ? policy::LoadRules(load) : policy::LoadFile(options.policy, load);
+  auto snapshot = options.policy_text      ? policy::LoadText(*options.policy_text, kPolicyTextName, load)
+                  : options.policy.empty() ? policy::LoadRules(load)
+                                           : policy::LoadFile(options.policy, load);
   if (!snapshot) return snapshot;
   if (auto servable = CheckServable(**snapshot, command, where); !servable) return std::unexpected(servable.error());
   if (auto rooted = CheckProxyRoots(**snapshot); !rooted) return std::unexpected(rooted.error());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,12 +18,13 @@
 namespace sluice::app {
 
 struct ServedOptions {
-  std::string policy;                     ///< file; may be empty when there are allows or presets
-  std::vector<std::string> allows;        ///< --allow
-  std::vector<std::string> presets;       ///< --preset
-  std::string audit;                      ///< file; empty: none
-  std::vector<std::string> resolvers;     ///< as dns::ParseUpstreamServer reads them
-  std::vector<std::string> stub_domains;  ///< "DOMAIN=SERVER[,SERVER...]"
+  std::string policy;                      ///< file; may be empty when there are allows or presets
+  std::optional<std::string> policy_text;  ///< in its place: what --policy-fd gave
+  std::vector<std::string> allows;         ///< --allow
+  std::vector<std::string> presets;        ///< --preset
+  std::string audit;                       ///< file; empty: none
+  std::vector<std::string> resolvers;      ///< as dns::ParseUpstreamServer reads them
+  std::vector<std::string> stub_domains;   ///< "DOMAIN=SERVER[,SERVER...]"
   std::vector<std::string> upstream_ca;
   std::string ca_cert;  ///< PEM file of an authority of the user's own; empty: one is made
   std::string ca_key;
@@ -30,10 +32,16 @@ struct ServedOptions {
   std::string name;
   std::vector<std::string> labels;  ///< "k=v"
   bool quiet = false;
+  bool check_executables = true;  ///< tell what this machine has at the paths of `by`
 };
 
 /// Tells the error on standard error; gives the exit code.
 [[nodiscard]] int Report(const Error& error);
+/// The same of what the kernel refused: points to `sluice doctor`. A right that is missing counts as a feature that is.
+[[nodiscard]] int ReportMachine(const Error& error, std::string_view mode);
+
+/// What a policy is called that is a text and no file.
+inline constexpr const char* kPolicyTextName = "policy";
 
 /// An error where no policy is named at all.
 [[nodiscard]] Result<void> CheckPolicyNamed(const ServedOptions& options);
@@ -42,7 +50,11 @@ struct ServedOptions {
 enum class ServedIn : uint8_t {
   kCapture,  ///< no UDP but DNS, and no true addresses
   kSidecar,  ///< UDP by the kernel's sets
+  kContainer,  ///< as kCapture; executables are another file system's
 };
+
+/// kInvalid, with its place: a rule or a setting that could never take effect where `command` ("sluice run") serves the policy.
+[[nodiscard]] Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where);
 
 /// Loads it, and says what in it will not do what its author thinks. What could never take effect where `command` ("sluice run")
 /// serves it is an error.

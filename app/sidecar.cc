@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -17,9 +16,9 @@
 #include "app/canary_probe.h"
 #include "app/exit_code.h"
 #include "app/fence_allows.h"
-#include "app/file.h"
 #include "app/host.h"
 #include "app/own_authority.h"
+#include "app/own_policy_text.h"
 #include "app/reload.h"
 #include "app/sd_notify.h"
 #include "app/service.h"
@@ -27,9 +26,9 @@
 #include "base/log.h"
 #include "base/socket_seal.h"
 #include "policy/io/load.h"
-#include "policy/io/yaml.h"
 #include "proxy/io/secret_store.h"
 #include "proxy/io/tls.h"
+#include "supervisor/io/network_place.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/redirect_sockets.h"
 
@@ -99,10 +98,7 @@ Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
 Result<policy::SnapshotPtr> Compile(const SidecarOptions& options, proxy::SecretStore& secrets, const PolicyText& text) {
   policy::LoadOptions load;
   load.check_executables = false;
-  auto via = ReadVia(options.via);
-  if (!via) return std::unexpected(via.error());
-  load.default_proxy = *std::move(via);
-  auto snapshot = policy::LoadText(text.text, text.name, load);
+  auto snapshot = CompileText(options, text, std::move(load));
   if (!snapshot || options.admin.policy_url.empty()) return snapshot;
   if (auto read = secrets.Load((*snapshot)->credentials(), (*snapshot)->proxies()); !read) return std::unexpected(read.error());
   return snapshot;
@@ -113,16 +109,6 @@ Result<policy::SnapshotPtr> CompileChecked(const SidecarOptions& options, const 
   if (!snapshot) return snapshot;
   if (auto checked = CheckSidecarPolicy(**snapshot, start.plan.processes); !checked) return std::unexpected(checked.error());
   return snapshot;
-}
-
-// The file of the command line, where its policy is that alone.
-Result<PolicyText> OwnText(const SidecarOptions& options) {
-  if (options.policy.empty() || !options.allows.empty() || !options.presets.empty())
-    return Fail(Code::kUnsupported,
-                "the policy in force is no single text: the command line has a part in it (--allow, --preset)");
-  auto text = ReadFile(options.policy, policy::kMaxFileBytes);
-  if (!text) return std::unexpected(text.error());
-  return PolicyText{*std::move(text), std::filesystem::path(options.policy).filename().string()};
 }
 
 // A bundle, through the engine: sealed, resolved and verified as upstreams are. Given up where `ending` comes first.
@@ -213,6 +199,7 @@ int PrintRules(const Start& start, const SidecarOptions& options) {
 
 void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const supervisor::Fence& fence) {
   for (const std::string& weakness : fence.Weaknesses()) LogWarn("{}", weakness);
+  if (!fence.Weaknesses().empty()) LogInfo("`sluice doctor --mode sidecar` tells what this machine would need");
   if (options.quiet) return;
   LogInfo("ready  policy {}  {} rule{}  fence {}  dns {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
           snapshot.rules().size() == 1 ? "" : "s",
@@ -233,7 +220,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   if (auto proved = (*server)->Prove(); !proved) return proved;
   AdminParts parts;
   parts.compile = [&](const PolicyText& text) { return Compile(options, *start.secrets, text); };
-  parts.own_text = [&] { return OwnText(options); };
+  parts.own_text = [&] { return OwnPolicyText(options); };
   std::atomic<bool> ending{false};
   parts.fetch = [&engine = (*server)->engine(), &ending](const std::string& url, const std::string& tag, size_t most) {
     return FetchBundle(engine, ending, url, tag, most);
@@ -246,12 +233,14 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   if (!IsGivenElsewhere(options))
     watcher = PolicyWatcher::Start(
         policy, [&] { return Load(options, start); },
-        [&] {
-          (*server)->PolicyChanged(own);
+        [&] -> Result<void> {
+          if (auto changed = (*server)->PolicyChanged(own); !changed) return changed;
           (*admin)->api().OwnPolicyLoaded(policy.Get());
-        });
+          return {};
+        },
+        ReloadNotice::kService);
   if (!watcher) return std::unexpected(watcher.error());
-  Announce(options, *start.snapshot, (*server)->fence());
+  Announce(options, *start.snapshot, *(*server)->fence());
   NotifyService("READY=1");
   (void)WaitForEnd(std::nullopt);
   NotifyService("STOPPING=1");
@@ -261,10 +250,24 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   return {};
 }
 
+// A fence around a machine is nearly always a mistake: whoever is logged in over the network is cut off.
+Result<void> CheckNetworkMeant(const SidecarOptions& options) {
+  if (options.dry_run || options.host_network) return {};
+  const auto why = supervisor::WhyMachinesNetwork();
+  if (!why) return {};
+  return Fail(
+      Code::kInvalid,
+      fmt::format("this is a machine's own network ({}), and every process of it would be fenced; start the sidecar in the "
+                  "network namespace of the workload (a pod, `ip netns exec NAME`), or say --host-network where the whole "
+                  "machine is meant",
+                  *why));
+}
+
 }  // namespace
 
 int RunSidecar(const SidecarOptions& options) {
   if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
+  if (auto meant = CheckNetworkMeant(options); !meant) return Report(meant.error());
   BlockServiceSignals();
   std::optional<CanaryProbe> canary;
   if (!options.dry_run) {
@@ -281,7 +284,7 @@ int RunSidecar(const SidecarOptions& options) {
   // Shut before anything listens: what a former process left is adopted.
   supervisor::FencePlan& plan = start->plan.fence;
   auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(plan));
-  if (!fence) return Report(fence.error());
+  if (!fence) return ReportMachine(fence.error(), "sidecar");
   auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
   if (!sockets) return Report(sockets.error());
   start->plan.sockets = *std::move(sockets);

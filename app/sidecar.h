@@ -20,8 +20,9 @@ struct SidecarOptions : ServedOptions {
   std::string processes = "auto";  ///< auto, seen or unseen: whether other processes can be told apart
   uint16_t proxy_port = 0;         ///< 0: the kernel's choice
   uint16_t dns_port = 0;
-  bool no_inbound = false;  ///< new connections from outside are dropped
-  bool dry_run = false;     ///< print the rules and end
+  bool no_inbound = false;    ///< new connections from outside are dropped
+  bool host_network = false;  ///< a machine's own network is meant
+  bool dry_run = false;       ///< print the rules and end
 };
 
 /// The process's exit code. Blocks until SIGTERM or SIGINT.

@@ -19,6 +19,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::chrono::seconds kLookAgain{5};
+constexpr std::chrono::seconds kCacheWait{1};
 constexpr int kLooks = 3;  // before a start fails
 
 std::unexpected<Error> RefuseRule(const policy::Snapshot& snapshot, policy::RuleRef ref, std::string_view why) {
@@ -105,7 +106,9 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
       LogError("fence: {}; not ready until it is put right", change.what);
     }
     const std::lock_guard lock(self.acts_);
-    self.fence_fault_ = change.restored ? "" : change.what;
+    if (!self.shut_) self.fence_fault_ = change.restored ? "" : change.what;
+    // What the resolver published may be gone from the sets.
+    for (const auto& resolver : self.resolvers_) resolver->ForgetLeases();
   };
   if (auto watching = self.fence_->Watch(told); !watching) return std::unexpected(watching.error());
   return server;
@@ -119,8 +122,15 @@ SidecarServer::~SidecarServer() {
   wake_.notify_all();
   if (tender_.joinable()) tender_.join();
   BeginDrain();
-  if (auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence)); !shut) LogError("fence: {}", shut.error().message);
-  if (engine_) OnResolverThread([this] { resolvers_.clear(); });
+  {
+    const std::lock_guard lock(acts_);
+    Shut();
+  }
+  if (engine_)
+    OnResolverThread([this] {
+      const std::lock_guard lock(acts_);
+      resolvers_.clear();
+    });
   engine_.reset();
   fence_->Release();
 }
@@ -182,6 +192,7 @@ Result<void> SidecarServer::PublishLeases(std::span<const dns::Lease> leases, st
   std::vector<supervisor::FenceElement> elements;
   elements.reserve(leases.size());
   for (const dns::Lease& lease : leases) elements.push_back(ElementOf(lease));
+  if (shut_) return Fail(Code::kInternal, "the fence is shut until the kernel takes its rules");
   return fence_->Publish(elements, lifetime);
 }
 
@@ -202,36 +213,74 @@ Result<void> SidecarServer::Refence() {
     fence_fault_ = replaced.error().message;
     return replaced;
   }
-  fence_fault_.clear();
   auto withdrawn = fence_->Withdraw([&](const supervisor::FenceElement& element) { return !still(element); });
   // What was taken out may be allowed again by the next policy.
   for (const auto& resolver : resolvers_) resolver->ForgetLeases();
-  return withdrawn;
+  fence_fault_ = withdrawn ? "" : withdrawn.error().message;
+  if (!withdrawn) return withdrawn;
+  fenced_ = snapshot;
+  shut_ = false;
+  return {};
 }
 
-void SidecarServer::PolicyChanged(std::string source) {
+Result<void> SidecarServer::PolicyChanged(std::string source) {
+  Result<void> refenced;
   {
     const std::lock_guard lock(acts_);
-    source_ = std::move(source);
-    // Whatever fails here, the proxy judges by the new policy; what the kernel passes by itself is shut.
-    if (auto refenced = Refence(); !refenced) {
-      LogError("fence: {}; shut until the next policy", refenced.error().message);
-      if (auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence)); !shut) LogError("fence: {}", shut.error().message);
-    }
+    refenced = FenceCurrent(std::move(source));
   }
   wake_.notify_all();
   engine_->PolicyChanged();
+  return refenced;
+}
+
+// Under acts_. A kernel that does not take the rules of a policy leaves the one before it in force, and shut until it takes
+// those.
+Result<void> SidecarServer::FenceCurrent(std::string source) {
+  if (auto refenced = Refence(); !refenced) {
+    policy_.Set(fenced_);
+    Shut();
+    until_ = SystemClock().Wall();
+    return Fail(
+        refenced.error().code,
+        fmt::format("the kernel did not take the policy's rules, so that the policy before it stays, and nothing is let out "
+                    "until its rules are in force again: {}",
+                    refenced.error().message));
+  }
+  source_ = std::move(source);
+  return {};
+}
+
+// Under acts_. What the kernel passes by itself ends here.
+void SidecarServer::Shut() {
+  {
+    // A lease that is being published is in the kernel before the sets are emptied, or is refused.
+    const auto no_act = policy_.Hold();
+    shut_ = true;
+  }
+  ++plan_.fence.generation;
+  auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence));
+  if (shut) shut = fence_->Withdraw([](const supervisor::FenceElement&) { return true; });
+  for (const auto& resolver : resolvers_) resolver->ForgetLeases();
+  if (!shut) LogError("fence: {}", shut.error().message);
 }
 
 PolicyOutcome SidecarServer::SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) {
   if (auto checked = CheckSidecarPolicy(*next, plan_.processes); !checked)
     return {PolicyOutcome::Kind::kRefused, policy_.generation(), checked.error()};
+  Result<void> fenced;
   {
     const std::lock_guard lock(acts_);
     if (if_revision && *if_revision != policy_.generation()) return {PolicyOutcome::Kind::kConflict, policy_.generation(), {}};
     policy_.Set(std::move(next));
+    fenced = FenceCurrent(std::move(source));
   }
-  PolicyChanged(std::move(source));
+  wake_.notify_all();
+  engine_->PolicyChanged();
+  if (!fenced) {
+    LogError("fence: {}", fenced.error().message);
+    return {PolicyOutcome::Kind::kFailed, policy_.generation(), fenced.error()};
+  }
   return {PolicyOutcome::Kind::kSet, policy_.generation(), {}};
 }
 
@@ -284,7 +333,12 @@ void SidecarServer::Tend() {
     if (wait.count() > 0) wake_.wait_for(lock, wait);
     if (ending_) return;
     if (until_ && *until_ <= SystemClock().Wall()) {
-      if (auto refenced = Refence(); !refenced) LogError("fence: {}", refenced.error().message);
+      // A rule that has ended must not go on, whatever the kernel makes of the others.
+      if (auto refenced = Refence(); !refenced) {
+        LogError("fence: {}; shut until its rules are in force", refenced.error().message);
+        Shut();
+        until_ = SystemClock().Wall() + kLookAgain;
+      }
     }
     if (std::chrono::steady_clock::now() < look_at) continue;
     const bool draining = draining_;
@@ -292,7 +346,7 @@ void SidecarServer::Tend() {
     if (!draining) LookAgain();
     auto held = fence_->Check();
     lock.lock();
-    fence_fault_ = held ? "" : held.error().message;
+    if (!shut_) fence_fault_ = held ? "" : held.error().message;
     look_at = std::chrono::steady_clock::now() + kLookAgain;
   }
 }
@@ -307,8 +361,9 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
   const std::lock_guard lock(acts_);
   std::vector<ReadinessCheck> checks;
   const auto add = [&](const char* name, const std::string& fault) { checks.push_back({name, fault.empty(), fault}); };
-  add("fence", fence_fault_);
-  add("canary", canary_fault_);
+  constexpr std::string_view kTry = " (`sluice doctor --mode sidecar` tries what the fence is made of)";
+  add("fence", fence_fault_.empty() ? "" : fmt::format("{}{}", fence_fault_, kTry));
+  add("canary", canary_fault_.empty() ? "" : fmt::format("{}{}", canary_fault_, kTry));
   add("audit", writer_.healthy() ? "" : "records can no longer be written, so everything is refused");
   add("serving", draining_ ? "ending" : "");
   return checks;
@@ -317,6 +372,19 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
 std::vector<std::string> SidecarServer::NamesOf(const IpAddress& address) const {
   if (auto name = pool_.NameOf(address)) return {*std::move(name)};
   return history_->NamesOf(address, SystemClock().Steady());
+}
+
+Result<dns::CachePage> SidecarServer::ResolverCache(const std::string& after, size_t limit) {
+  // Shared with the resolver's thread, which may come to it after nobody waits any more.
+  const auto page = std::make_shared<std::promise<dns::CachePage>>();
+  auto got = page->get_future();
+  boost::asio::post(engine_->ResolverContext(), [this, page, after, limit] {
+    dns::CachePage cached = engine_->ResolverClient().Cached(after, limit);
+    for (const auto& resolver : resolvers_) resolver->NoteLeases(&cached.entries);
+    page->set_value(std::move(cached));
+  });
+  if (got.wait_for(kCacheWait) != std::future_status::ready) return Fail(Code::kTimeout, "the resolver is busy; ask again");
+  return got.get();
 }
 
 std::chrono::seconds SidecarServer::Uptime() const {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "app/canary_probe.h"
-#include "app/sidecar_control.h"
+#include "app/served_control.h"
 #include "app/transparent_listener.h"
 #include "audit/audit.h"
 #include "base/result.h"
@@ -43,7 +43,7 @@ struct SidecarPlan {
 /// cannot tell apart. The others' remarks are logged.
 [[nodiscard]] Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight processes);
 
-class SidecarServer final : public SidecarControl {
+class SidecarServer final : public ServedControl {
  public:
   /// The fence is shut and in force already. Opens everything behind it, then the fence itself. References outlive the server.
   static Result<std::unique_ptr<SidecarServer>> Start(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence,
@@ -55,8 +55,10 @@ class SidecarServer final : public SidecarControl {
   /// Looks with the canary now; an error says what got through. Once, before anything is called ready; it is repeated by itself
   /// from then on.
   [[nodiscard]] Result<void> Prove();
-  /// After CurrentPolicy::Set by somebody else than SetPolicy.
-  void PolicyChanged(std::string source);
+  /// After CurrentPolicy::Set by somebody else than SetPolicy. An error: the kernel did not take the rules. Then the policy
+  /// before is the current one again, and nothing is let out until its rules are in force, which is tried at once and every five
+  /// seconds.
+  [[nodiscard]] Result<void> PolicyChanged(std::string source);
   /// Takes no more connections: new ones are reset, and those that are open may end.
   void BeginDrain();
   [[nodiscard]] proxy::Engine& engine() { return *engine_; }
@@ -65,10 +67,11 @@ class SidecarServer final : public SidecarControl {
   [[nodiscard]] ServedPolicy Policy() const override;
   [[nodiscard]] PolicyOutcome SetPolicy(policy::SnapshotPtr next, std::string source,
                                         std::optional<uint64_t> if_revision) override;
-  [[nodiscard]] supervisor::Fence& fence() override { return *fence_; }
+  [[nodiscard]] supervisor::Fence* fence() override { return fence_.get(); }
   [[nodiscard]] size_t OpenConnections() const override { return engine_->Open(); }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override;
   [[nodiscard]] size_t ToldAddresses() const override { return history_->size() + pool_.size(); }
+  [[nodiscard]] Result<dns::CachePage> ResolverCache(const std::string& after, size_t limit) override;
   [[nodiscard]] std::chrono::seconds Uptime() const override;
 
  private:
@@ -81,6 +84,11 @@ class SidecarServer final : public SidecarControl {
   Result<void> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
   Result<void> Refence();
+  /// The same of a policy that was just set; where the kernel does not take it, the one before comes back, shut. With `acts_`
+  /// held.
+  [[nodiscard]] Result<void> FenceCurrent(std::string source);
+  /// Nothing of the workload's leaves any more, until the next Refence. With `acts_` held.
+  void Shut();
   void Tend();
   void LookAgain();
 
@@ -100,7 +108,9 @@ class SidecarServer final : public SidecarControl {
   std::string source_;
   std::optional<WallTime> until_;  ///< when the fence's rules are to be made anew
   bool draining_ = false;
-  std::string fence_fault_;  ///< empty: the rules are in force as planned
+  policy::SnapshotPtr fenced_;     ///< whose rules the kernel took last
+  std::atomic<bool> shut_{false};  ///< the kernel did not take some: nothing is let out meanwhile, no lease either
+  std::string fence_fault_;        ///< empty: the rules are in force as planned
   CanaryProbe canary_;
   std::optional<CanaryReport> seen_;
   std::string canary_fault_ = "not looked yet";

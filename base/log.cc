@@ -40,7 +40,7 @@ void SetLogLevel(LogLevel level) { g_level.store(level, std::memory_order_relaxe
 LogLevel GetLogLevel() { return g_level.load(std::memory_order_relaxed); }
 
 bool StderrHasColor() {
-  static const bool color = WantsColor(STDERR_FILENO);
+  static const bool color = WantsColor(LinesDescriptor());
   return color;
 }
 

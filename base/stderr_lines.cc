@@ -1,5 +1,6 @@
 #include "base/stderr_lines.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -147,20 +148,34 @@ bool LineOutput::Flush(std::chrono::milliseconds bound) {
 namespace {
 
 std::atomic<LineOutput*> g_stderr{nullptr};
+std::atomic<int> g_descriptor{STDERR_FILENO};
 
 // Never destroyed: its thread may be waiting in write(2) when the program ends.
 LineOutput& Stderr() {
-  static LineOutput* const output = [] {
-    auto* made = new LineOutput(STDERR_FILENO);
-    g_stderr.store(made, std::memory_order_release);
-    return made;
-  }();
-  return *output;
+  if (LineOutput* const output = g_stderr.load(std::memory_order_acquire)) return *output;
+  static std::mutex making;
+  const std::lock_guard lock(making);
+  if (g_stderr.load(std::memory_order_acquire) == nullptr)
+    g_stderr.store(new LineOutput(g_descriptor.load()), std::memory_order_release);
+  return *g_stderr.load(std::memory_order_acquire);
 }
 
 }  // namespace
 
-void QueueStderr(LineKind kind, std::string lines) { Stderr().Put(kind, ForStderr(std::move(lines))); }
+Result<void> SendLinesTo(int fd) {
+  if (fd <= STDERR_FILENO) return Fail(Code::kInvalid, "descriptors 0 to 2 are the command's");
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return FailErrno(fmt::format("descriptor {}", fd), errno);
+  g_descriptor.store(fd);
+  return {};
+}
+
+int LinesDescriptor() { return g_descriptor.load(); }
+
+void QueueStderr(LineKind kind, std::string lines) {
+  Stderr().Put(kind, LinesDescriptor() == STDERR_FILENO ? ForStderr(std::move(lines)) : std::move(lines));
+}
+
+void RenewStderr() { g_stderr.store(nullptr, std::memory_order_release); }
 
 bool FlushStderr(std::chrono::milliseconds bound) {
   LineOutput* const output = g_stderr.load(std::memory_order_acquire);

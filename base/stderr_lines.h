@@ -14,6 +14,8 @@
 #include <memory>
 #include <string>
 
+#include "base/result.h"
+
 namespace sluice {
 
 inline constexpr size_t kMaxQueuedStderr = size_t{128} << 10;  ///< octets that wait to be written
@@ -42,8 +44,17 @@ class LineOutput {
   const std::shared_ptr<State> state_;  // the thread's too, which may be left behind
 };
 
-/// To standard error, with the line ends that its terminal needs. The thread starts with the first line. Not in a forked child.
+/// From now on lines go to descriptor `fd` instead, which is made close-on-exec and stays open. Before the first line. An error
+/// where it is not open, or one of 0 to 2.
+[[nodiscard]] Result<void> SendLinesTo(int fd);
+/// Where lines go: standard error, unless SendLinesTo said otherwise.
+[[nodiscard]] int LinesDescriptor();
+
+/// To standard error, with the line ends that its terminal needs. The thread starts with the first line. In a forked child after
+/// RenewStderr only.
 void QueueStderr(LineKind kind, std::string lines);
 [[nodiscard]] bool FlushStderr(std::chrono::milliseconds bound);
+/// In a forked child, by its only thread: begins anew with a thread of its own. What was queued is the parent's to write.
+void RenewStderr();
 
 }  // namespace sluice

@@ -17,12 +17,18 @@ pkg_check_modules(libnghttp2 REQUIRED IMPORTED_TARGET libnghttp2)
 pkg_check_modules(libcap REQUIRED IMPORTED_TARGET libcap)
 
 # Every shared library costs each start a search, mappings and the look-up of its symbols. OpenSSL stays shared: its repairs must
-# reach Sluice without a new build.
+# reach Sluice without a new build. libsluice takes the shared ones: Debian's archives are not made for shared libraries.
 function(sluice_prefer_archive package)
   find_library(${package}_ARCHIVE NAMES ${package}.a PATHS ${${package}_LIBRARY_DIRS})
   mark_as_advanced(${package}_ARCHIVE)
   if(${package}_ARCHIVE)
-    set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES "${${package}_ARCHIVE};${ARGN}")
+    get_target_property(shared PkgConfig::${package} INTERFACE_LINK_LIBRARIES)
+    set(in_shared "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>")
+    set(libraries "$<$<NOT:${in_shared}>:${${package}_ARCHIVE}>" ${ARGN})
+    foreach(library ${shared})
+      list(APPEND libraries "$<${in_shared}:${library}>")
+    endforeach()
+    set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES "${libraries}")
   endif()
 endfunction()
 if(NOT SLUICE_SANITIZE)

@@ -16,6 +16,7 @@ namespace sluice::dns {
 template <class V>
 class TtlCache {
  public:
+  /// Of at least one entry.
   explicit TtlCache(size_t capacity) : capacity_(capacity) { index_.reserve(capacity + 1); }
 
   /// The live entry, or null. The pointer holds until the next Put.
@@ -30,10 +31,22 @@ class TtlCache {
     return &found->second->value;
   }
 
+  /// The same without counting as a use.
+  [[nodiscard]] const V* Peek(std::string_view key, SteadyTime now) const {
+    const auto found = index_.find(key);
+    return found != index_.end() && found->second->expires > now ? &found->second->value : nullptr;
+  }
+
   void Put(std::string_view key, V value, SteadyTime expires) {
     const auto found = index_.find(key);
-    if (found != index_.end()) Erase(found);
-    if (entries_.size() >= capacity_) Erase(entries_.back().at);
+    if (found != index_.end()) {
+      Entry& entry = *found->second;
+      entry.value = std::move(value);
+      entry.expires = expires;
+      entries_.splice(entries_.begin(), entries_, found->second);
+      return;
+    }
+    if (entries_.size() >= capacity_) return Replace(key, std::move(value), expires);
     entries_.push_front({std::string(key), std::move(value), expires, {}});
     entries_.front().at = index_.emplace(entries_.front().key, entries_.begin()).first;
   }
@@ -45,6 +58,13 @@ class TtlCache {
       const auto entry = it++;
       if (gone(std::as_const(entry->value))) Erase(entry->at);
     }
+  }
+
+  /// Calls `see(key, value, expires)` with each live entry, the one used last first.
+  template <class F>
+  void ForEach(SteadyTime now, F see) const {
+    for (const Entry& entry : entries_)
+      if (entry.expires > now) see(std::string_view(entry.key), entry.value, entry.expires);
   }
 
   [[nodiscard]] size_t size() const { return entries_.size(); }
@@ -59,6 +79,18 @@ class TtlCache {
     SteadyTime expires;
     typename Index::iterator at;  // the index never grows past what was reserved, so this holds
   };
+
+  // In the place of the least recently used, whose memory serves again.
+  void Replace(std::string_view key, V value, SteadyTime expires) {
+    entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));
+    Entry& entry = entries_.front();
+    auto node = index_.extract(entry.at);
+    entry.key = key;
+    entry.value = std::move(value);
+    entry.expires = expires;
+    node.key() = entry.key;
+    entry.at = index_.insert(std::move(node)).position;
+  }
 
   void Erase(typename Index::iterator at) {
     const auto entry = at->second;

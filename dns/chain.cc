@@ -30,14 +30,20 @@ uint32_t NegativeTtl(const Message& upstream) {
 std::optional<AddressAnswer> ReadAddresses(const Message& upstream, const Question& question) {
   const Rcode rcode = upstream.header.rcode;
   if (rcode != Rcode::kNoError && rcode != Rcode::kNxDomain) return std::nullopt;
-  const auto chain = EndOfChain(upstream, question.name);
-  if (!chain) return std::nullopt;
   AddressAnswer answer;
-  answer.targets = chain->targets;
-  uint32_t ttl = chain->ttl;
+  uint32_t ttl = Chain{}.ttl;
+  const Name* end = &question.name;
+  std::optional<Chain> chain;
+  if (std::ranges::find(upstream.answers, Type::kCname, &Record::type) != upstream.answers.end()) {
+    chain = EndOfChain(upstream, question.name);
+    if (!chain) return std::nullopt;
+    answer.targets = std::move(chain->targets);
+    ttl = chain->ttl;
+    end = &chain->name;
+  }
   if (rcode == Rcode::kNoError) {
     for (const Record& record : upstream.answers) {
-      if (record.type != question.type || record.klass != kClassIn || !record.owner.EqualsIgnoringCase(chain->name)) continue;
+      if (record.type != question.type || record.klass != kClassIn || !record.owner.EqualsIgnoringCase(*end)) continue;
       const auto address = AddressOf(record);
       if (!address || answer.addresses.size() >= kMaxAddresses) continue;
       if (std::ranges::find(answer.addresses, *address) == answer.addresses.end()) answer.addresses.push_back(*address);

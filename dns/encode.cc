@@ -1,5 +1,5 @@
 // Encode and EncodeWithin of message.h.
-#include <utility>
+#include <array>
 
 #include "dns/message.h"
 #include "dns/rdata.h"
@@ -12,7 +12,7 @@ constexpr size_t kMaxRemembered = 64;  ///< names that later ones may point to: 
 
 class Writer {
  public:
-  explicit Writer(const Message& message) {
+  explicit Writer(const Message& message) {  // NOLINT(cppcoreguidelines-pro-type-member-init)
     out_.reserve(512);
     WriteHeader(message);
     for (const Question& q : message.questions) {
@@ -68,12 +68,13 @@ class Writer {
     const std::string_view wire = name.wire();
     for (size_t at = 0; wire[at] != '\0'; at += static_cast<unsigned char>(wire[at]) + 1u) {
       const std::string_view suffix = wire.substr(at);
-      for (const auto& [known, offset] : known_) {
-        if (known != suffix) continue;
-        U16(static_cast<uint16_t>(0xc000 | offset));
+      for (size_t i = 0; i < known_count_; ++i) {
+        if (std::string_view(known_[i].octets, known_[i].size) != suffix) continue;
+        U16(static_cast<uint16_t>(0xc000 | known_[i].offset));
         return;
       }
-      if (out_.size() <= kMaxPointer && known_.size() < kMaxRemembered) known_.emplace_back(suffix, out_.size());
+      if (out_.size() <= kMaxPointer && known_count_ < kMaxRemembered)
+        known_[known_count_++] = {suffix.data(), static_cast<uint16_t>(suffix.size()), static_cast<uint16_t>(out_.size())};
       Bytes(suffix.substr(0, static_cast<unsigned char>(wire[at]) + 1u));
     }
     out_.push_back(0);
@@ -113,7 +114,14 @@ class Writer {
   }
 
   std::vector<uint8_t> out_;
-  std::vector<std::pair<std::string_view, size_t>> known_;  // views into the message being written
+  struct Known {
+    const char* octets;  // of the message being written
+    uint16_t size;
+    uint16_t offset;
+  };
+  // Not cleared first: most messages hold one name, and only the first known_count_ are looked at.
+  std::array<Known, kMaxRemembered> known_;
+  size_t known_count_ = 0;
 };
 
 }  // namespace

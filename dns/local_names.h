@@ -9,6 +9,10 @@
 
 namespace sluice::dns {
 
+/// The machine that Sluice runs on, by its loopback addresses, which the address guard keeps closed but for `ip:`. Nobody
+/// is asked for it.
+inline constexpr std::string_view kHostName = "host.sluice.internal";
+
 /// "localhost" and everything below it.
 [[nodiscard]] bool IsLocalhost(std::string_view canonical_name);
 /// The address that a complete reverse name means: "1.0.18.198.in-addr.arpa", or 32 nibbles and "ip6.arpa".

@@ -1,6 +1,7 @@
 #include "dns/name.h"
 
 #include <algorithm>
+#include <array>
 
 namespace sluice::dns {
 namespace {
@@ -30,6 +31,7 @@ std::optional<Name> Name::FromText(std::string_view text) {
   if (text.ends_with('.')) text.remove_suffix(1);
   if (text.empty()) return std::nullopt;
   name.wire_.clear();
+  name.wire_.reserve(std::min(text.size() + 2, kMaxNameOctets));
   for (;;) {
     const size_t dot = text.find('.');
     const std::string_view label = text.substr(0, dot);
@@ -45,8 +47,8 @@ std::optional<Name> Name::FromText(std::string_view text) {
 }
 
 std::optional<Name> Name::Read(std::span<const uint8_t> message, size_t* position) {
-  Name name;
-  name.wire_.clear();
+  std::array<char, kMaxNameOctets> wire;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled as far as `size`
+  size_t size = 0;
   size_t at = *position;
   size_t floor = at;  // a pointer must lead below this, so that each one leads further back
   bool jumped = false;
@@ -65,12 +67,15 @@ std::optional<Name> Name::Read(std::span<const uint8_t> message, size_t* positio
     if ((length & 0xc0) != 0) return std::nullopt;
     ++at;
     if (length == 0) break;
-    if (message.size() - at < length || name.wire_.size() + length + 2 > kMaxNameOctets) return std::nullopt;
-    name.wire_ += static_cast<char>(length);
-    name.wire_.append(reinterpret_cast<const char*>(message.data()) + at, length);
+    if (message.size() - at < length || size + length + 2 > kMaxNameOctets) return std::nullopt;
+    wire[size++] = static_cast<char>(length);
+    std::copy_n(message.data() + at, length, wire.data() + size);
+    size += length;
     at += length;
   }
-  name.wire_ += '\0';
+  wire[size++] = '\0';
+  Name name;
+  name.wire_.assign(wire.data(), size);
   if (!jumped) *position = at;
   return name;
 }
@@ -109,7 +114,7 @@ std::string Name::Canonical() const {
 
 bool Name::EqualsIgnoringCase(const Name& other) const {
   // Length octets are at most 63, below every letter, so folding the whole form is safe.
-  return std::ranges::equal(wire_, other.wire_, {}, LowerAscii, LowerAscii);
+  return wire_ == other.wire_ || std::ranges::equal(wire_, other.wire_, {}, LowerAscii, LowerAscii);
 }
 
 void Name::RandomizeCase(std::span<const uint8_t> bits) {

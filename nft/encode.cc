@@ -175,12 +175,11 @@ void BatchBuilder::AddStatic(const Table& table, const Set& set) {
 }
 
 // A deletion that lists no element is one of all.
-void BatchBuilder::FlushSet(const Table& table, const Set& set) {
-  Object(NFT_MSG_DELSETELEM, table.family, 0, fmt::format("the end of all elements of set {} {}", table.name, set.name),
-         [](nlmsghdr*) {});
+void BatchBuilder::DeleteSet(const Table& table, const Set& set) {
+  Object(NFT_MSG_DELSET, table.family, 0, fmt::format("the end of set {} {}", table.name, set.name), [](nlmsghdr*) {});
   Attributes attributes(batch_.bytes);
-  attributes.PutText(NFTA_SET_ELEM_LIST_TABLE, table.name);
-  attributes.PutText(NFTA_SET_ELEM_LIST_SET, set.name);
+  attributes.PutText(NFTA_SET_TABLE, table.name);
+  attributes.PutText(NFTA_SET_NAME, set.name);
   CloseObject();
 }
 
@@ -238,7 +237,10 @@ Result<void> BatchBuilder::Refill(const Table& table, std::span<const std::strin
       Named(NFT_MSG_DELCHAIN, table, name, fmt::format("the end of chain {} {}", table.name, name));
   for (const Set& set : table.sets) {
     if (!set.is_static()) continue;
-    FlushSet(table, set);
+    // Flushing 10,000 concatenated intervals and adding others takes seconds in one transaction (Linux 6.18), a new set
+    // milliseconds. Nothing uses the old one any more.
+    DeleteSet(table, set);
+    AddSet(table, set);
     AddStatic(table, set);
   }
   for (const Chain& chain : table.chains)

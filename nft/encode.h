@@ -70,7 +70,7 @@ class BatchBuilder {
   void Named(uint16_t type, const Table& table, const std::string& chain, std::string what);
   void AddSet(const Table& table, const Set& set);
   void AddStatic(const Table& table, const Set& set);
-  void FlushSet(const Table& table, const Set& set);
+  void DeleteSet(const Table& table, const Set& set);
   void CloseObject();
   void AddChain(const Table& table, const Chain& chain);
   [[nodiscard]] Result<void> AddRules(const Table& table, const Chain& chain);

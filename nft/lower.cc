@@ -28,7 +28,8 @@ constexpr uint32_t kRegister = NFT_REG_1;
 constexpr uint32_t kIpFragmentOffset = 6;  // RFC 791 section 3.1
 constexpr uint32_t kIpSourceOffset = 12;
 constexpr uint32_t kIpDestinationOffset = 16;
-constexpr uint32_t kIp6SourceOffset = 8;  // RFC 8200 section 3
+constexpr uint32_t kIp6NextHeaderOffset = 6;  // RFC 8200 section 3
+constexpr uint32_t kIp6SourceOffset = 8;
 constexpr uint32_t kIp6DestinationOffset = 24;
 constexpr uint32_t kPortDestinationOffset = 2;  // RFC 9293 and RFC 768
 constexpr uint32_t kTcpFlagsOffset = 13;        // RFC 9293 section 3.1
@@ -158,11 +159,22 @@ class RuleBuilder {
     Mask(HostOrder(e.mask));
     Compare(HostOrder(e.value));
   }
-  void operator()(const IsFragment&) {
+  void operator()(const AnsweredFrom& e) {
+    const bool v4 = e.address.is_v4();
+    FlowTuple(v4 ? NFT_CT_SRC_IP : NFT_CT_SRC_IP6, IP_CT_DIR_REPLY, kRegister);
+    const std::span<const uint8_t> all(e.address.bytes());
+    Compare(v4 ? all.subspan(12) : all);
+  }
+  void operator()(const IsFragment& e) {
     OfFamily(true);
     Payload(NFT_PAYLOAD_NETWORK_HEADER, kIpFragmentOffset, 2);
     Mask(std::vector<uint8_t>{0x3f, 0xff});  // more fragments, or an offset
-    Compare(std::vector<uint8_t>{0, 0}, NFT_CMP_NEQ);
+    Compare(std::vector<uint8_t>{0, 0}, e.test == Test::kEqual ? NFT_CMP_NEQ : NFT_CMP_EQ);
+  }
+  void operator()(const Ip6Carries& e) {
+    OfFamily(false);
+    Payload(NFT_PAYLOAD_NETWORK_HEADER, kIp6NextHeaderOffset, 1);
+    Compare(std::vector<uint8_t>{static_cast<uint8_t>(e.protocol)});
   }
   void operator()(Ip6Header header) {
     OfFamily(false);
@@ -357,17 +369,18 @@ class RuleBuilder {
       case Field::kDestinationPort:
         return Payload(NFT_PAYLOAD_TRANSPORT_HEADER, kPortDestinationOffset, 2, into), 1;
       case Field::kOriginalDestination4:
-        return Original(NFT_CT_DST_IP, into), 1;
+        return FlowTuple(NFT_CT_DST_IP, IP_CT_DIR_ORIGINAL, into), 1;
       case Field::kOriginalDestination6:
-        return Original(NFT_CT_DST_IP6, into), 4;
+        return FlowTuple(NFT_CT_DST_IP6, IP_CT_DIR_ORIGINAL, into), 4;
     }
     return 1;
   }
-  void Original(uint32_t key, uint32_t into) {
+  // Of the flow's addresses as its first packet had them, or as its answers have them.
+  void FlowTuple(uint32_t key, uint8_t direction, uint32_t into) {
     nftnl_expr* e = Add("ct");
     nftnl_expr_set_u32(e, NFTNL_EXPR_CT_KEY, key);
     nftnl_expr_set_u32(e, NFTNL_EXPR_CT_DREG, into);
-    nftnl_expr_set_u8(e, NFTNL_EXPR_CT_DIR, IP_CT_DIR_ORIGINAL);
+    nftnl_expr_set_u8(e, NFTNL_EXPR_CT_DIR, direction);
   }
   static std::vector<uint8_t> PrefixMask(size_t bytes, unsigned length) {
     std::vector<uint8_t> mask(bytes);
@@ -441,6 +454,7 @@ ObjectPtr<nftnl_table> Lower(const Table& table) {
   nftnl_table_set_str(object.get(), NFTNL_TABLE_NAME, table.name.c_str());
   nftnl_table_set_u32(object.get(), NFTNL_TABLE_FAMILY, NetlinkFamily(table.family));
   if (table.hold == Hold::kOwnedPersistent) nftnl_table_set_u32(object.get(), NFTNL_TABLE_FLAGS, kTableOwner | kTablePersist);
+  if (table.hold == Hold::kDormant) nftnl_table_set_u32(object.get(), NFTNL_TABLE_FLAGS, NFT_TABLE_F_DORMANT);
   return object;
 }
 

@@ -130,8 +130,14 @@ struct Printer {
     return e.test == Test::kEqual ? "ct status & dnat == dnat" : "ct status & dnat == 0";
   }
   std::string operator()(const FlowMarkIs& e) const { return fmt::format("ct mark & 0x{:08x} == 0x{:08x}", e.mask, e.value); }
-  std::string operator()(const IsFragment&) const { return "ip frag-off & 0x3fff != 0"; }
+  std::string operator()(const AnsweredFrom& e) const {
+    return fmt::format("ct reply {} saddr {}", e.address.is_v4() ? "ip" : "ip6", e.address.ToString());
+  }
+  std::string operator()(const IsFragment& e) const {
+    return e.test == Test::kEqual ? "ip frag-off & 0x3fff != 0" : "ip frag-off & 0x3fff == 0";
+  }
   std::string operator()(Ip6Header e) const { return fmt::format("exthdr {} exists", Name(e)); }
+  std::string operator()(const Ip6Carries& e) const { return fmt::format("ip6 nexthdr {}", Name(e.protocol)); }
   std::string operator()(const InSet& e) const { return fmt::format("{} @{}", Join(e.key, " . "), e.set); }
   std::string operator()(const AddTo& e) const { return fmt::format("add @{} {{ {} }}", e.set, Join(e.key, " . ")); }
   std::string operator()(const SetMark& e) const { return fmt::format("meta mark set 0x{:08x}", e.mark); }

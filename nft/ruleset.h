@@ -128,12 +128,25 @@ struct FlowMarkIs {
   bool operator==(const FlowMarkIs&) const = default;
 };
 
-/// An IPv4 fragment, the first included.
+/// `ct reply saddr`: who answers, as the flow's first packet left after every rewriting; 127.0.0.1 or ::1 of what was redirected.
+struct AnsweredFrom {
+  IpAddress address;
+  bool operator==(const AnsweredFrom&) const = default;
+};
+
+/// An IPv4 fragment, the first included; kNotEqual: an IPv4 packet that is none.
 struct IsFragment {
+  Test test = Test::kEqual;
   bool operator==(const IsFragment&) const = default;
 };
 /// An IPv6 extension header is there.
 enum class Ip6Header : uint8_t { kHopByHop = 0, kRouting = 43, kFragment = 44, kDestination = 60 };
+
+/// The IPv6 header names this protocol as what follows: there is no extension header.
+struct Ip6Carries {
+  Protocol protocol;
+  bool operator==(const Ip6Carries&) const = default;
+};
 
 /// What a set is looked up by, or a set is added to by: one value each.
 enum class Field : uint8_t {
@@ -210,8 +223,8 @@ struct Comment {
 using Expression =
     std::variant<DestinationIn, SourceIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable, Icmp6Types,
                  IsArp, OnLoopback, OnDevice, MarkIs, PriorityIs, HasOwner, SourceIsForeign, StateIn, DirectionIs, Rewritten,
-                 FlowMarkIs, IsFragment, Ip6Header, InSet, AddTo, SetMark, SetPriority, SetFlowMark, Counter, Limit, Log,
-                 TproxyTo, RedirectTo, Reject, Verdict, Comment>;
+                 FlowMarkIs, AnsweredFrom, IsFragment, Ip6Header, Ip6Carries, InSet, AddTo, SetMark, SetPriority, SetFlowMark,
+                 Counter, Limit, Log, TproxyTo, RedirectTo, Reject, Verdict, Comment>;
 
 /// Expressions from left to right: all matches must hold for what follows to act.
 using Rule = std::vector<Expression>;
@@ -231,6 +244,7 @@ struct Chain {
 enum class Hold : uint8_t {
   kShared,           ///< whoever has CAP_NET_ADMIN
   kOwnedPersistent,  ///< the socket that made or adopted it; it outlives that socket (Linux 6.9)
+  kDormant,          ///< as kShared, and its chains see no packet: to find out what the kernel takes
 };
 
 struct Table {

@@ -318,15 +318,20 @@ RequestView::RequestView(const RequestQuery& request) : request_(request) {
 
 bool RequestView::AllowCovers(const Rule& rule) const {
   const CanonicalTarget& target = *request_.target;
-  // What fails most often first; the answer is that of AllowMisses.
+  // What fails most often first, and a glob once.
   if (!IsGit(rule.verb)) {
     if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) return false;
     if (!ListsMethod(rule, request_.method)) return false;
   }
-  return AllowMisses(rule) == 0;
+  return MissesBesidePath(rule) == 0;
 }
 
 Misses RequestView::AllowMisses(const Rule& rule) const {
+  const bool elsewhere = !IsGit(rule.verb) && !rule.paths.empty() && !AnyGlob(rule.paths, request_.target->ForMatching());
+  return MissesBesidePath(rule) | (elsewhere ? Misses{kMissPath} : Misses{0});
+}
+
+Misses RequestView::MissesBesidePath(const Rule& rule) const {
   Misses misses = 0;
   const CanonicalTarget& target = *request_.target;
   if (rule.scheme && *rule.scheme != request_.scheme) misses |= kMissPort;
@@ -340,7 +345,6 @@ Misses RequestView::AllowMisses(const Rule& rule) const {
   if (IsGit(rule.verb)) return misses | GitMisses(rule);
   misses |= VerbMisses(rule);
   if (!rule.json.empty() && rule.verb == Verb::kHttp && !is_json_) misses |= kMissHeader;
-  if (!rule.paths.empty() && !AnyGlob(rule.paths, target.ForMatching())) misses |= kMissPath;
   if (!AllowCoversQuery(rule, target.query)) misses |= kMissQuery;
   return misses;
 }

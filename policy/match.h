@@ -66,6 +66,8 @@ class RequestView {
   [[nodiscard]] bool has_method_override() const { return has_method_override_; }
 
  private:
+  /// All but the globs of a path; a repository's are matched.
+  [[nodiscard]] Misses MissesBesidePath(const Rule& rule) const;
   [[nodiscard]] Misses VerbMisses(const Rule& rule) const;
   [[nodiscard]] Misses GitMisses(const Rule& rule) const;
   [[nodiscard]] Misses LfsMisses(const Rule& rule, std::string_view call) const;

@@ -19,6 +19,8 @@ int Oddness(const Witness& witness) {
   if (witness.operation && witness.method == "GET") ++odd;
   // A body that cannot be read says less than one that can; so does the session beside the call.
   if (witness.ShowsBody() && witness.body.kind == WitnessBody::Kind::kNone) ++odd;
+  // A batch of git LFS is posted where batches are.
+  if (witness.body.lfs && !witness.path.ends_with("/info/lfs/objects/batch")) ++odd;
   if (witness.body.kind == WitnessBody::Kind::kRpc && (witness.body.rpc.method.empty() || witness.body.batch)) ++odd;
   return odd;
 }
@@ -73,7 +75,7 @@ void Findings::Add(Candidate candidate) {
 void Findings::Keep(Candidate candidate, const Answer& lost, const std::string& ways) {
   const Witness& witness = candidate.witness;
   const bool lookup = witness.layer == Layer::kDns;
-  if (!lookup) deeper_.insert(candidate.rule);
+  if (!lookup && witness.way == Way::kAny) deeper_.insert(candidate.rule);
   const std::string text = witness.Text();
   const auto [at, fresh] = found_.try_emplace({candidate.rule, lookup, lost.reason, lost.rule, witness.way, ways});
   Found& found = at->second;

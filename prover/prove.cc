@@ -1,7 +1,6 @@
 #include "prover/prove.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 #include <utility>
 
@@ -110,26 +109,6 @@ Proof Workbench::Conclude(Findings* gains, Findings* losses) const {
   return proof;
 }
 
-Proof Unknown(std::string why) {
-  Proof proof;
-  proof.why_unknown = std::move(why);
-  return proof;
-}
-
-bool HasWays(const policy::Snapshot& policy) {
-  const auto& compiled = policy.compiled();
-  return !policy.settings().via.empty() ||
-         std::ranges::any_of(compiled.rules, [](const policy::Rule& rule) { return !rule.via.empty() || !rule.pins.empty(); });
-}
-
-// What `mode: audit` lets through for the record alone goes a way of its own, which is not followed through everything. Empty
-// where all is compared.
-std::string WhyNotCompared(std::initializer_list<const policy::Snapshot*> policies) {
-  const bool audit = std::ranges::any_of(policies, [](const auto* policy) { return policy->mode() == policy::Mode::kAudit; });
-  const bool ways = std::ranges::any_of(policies, [](const auto* policy) { return HasWays(*policy); });
-  return audit && ways ? "`via` and `pins` are not compared where a policy has `mode: audit`" : "";
-}
-
 // An accepted region is of use where the head reaches something in it that the base does not.
 std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Options& options, Workbench* bench) {
   std::vector<size_t> unused;
@@ -149,7 +128,6 @@ std::vector<size_t> UnusedAccepted(const Side& base, const Side& head, const Opt
 }  // namespace
 
 Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& head_as_written, const Options& options) {
-  if (std::string why = WhyNotCompared({&base_as_written, &head_as_written}); !why.empty()) return Unknown(std::move(why));
   const Meant base(base_as_written, options);
   const Meant head(head_as_written, options);
   Workbench bench(options);
@@ -168,7 +146,6 @@ Proof Compare(const policy::Snapshot& base_as_written, const policy::Snapshot& h
 }
 
 Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, const Options& options) {
-  if (std::string why = WhyNotCompared({&as_written}); !why.empty()) return Unknown(std::move(why));
   const Meant policy(as_written, options);
   Workbench bench(options);
   policy::Rule deny = never;
@@ -183,7 +160,6 @@ Proof CheckNever(const policy::Snapshot& as_written, const policy::Rule& never, 
 }
 
 Proof CheckAlways(const policy::Snapshot& as_written, const policy::Rule& always, const Options& options) {
-  if (std::string why = WhyNotCompared({&as_written}); !why.empty()) return Unknown(std::move(why));
   const Meant policy(as_written, options);
   Workbench bench(options);
   const policy::SnapshotPtr wanted = SnapshotOf({always});

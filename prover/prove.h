@@ -62,15 +62,15 @@ struct WitnessBody {
     kGraphql,  ///< `graphql`
     kRpc,      ///< `rpc`: JSON-RPC or MCP
     kPush,     ///< `push`
-    kLfs,      ///< `lfs`: a batch call of git LFS
+    kLfs,      ///< `lfs` alone
   };
   Kind kind = Kind::kNone;
   policy::GraphqlItem graphql{};
   policy::RpcItem rpc{};
   policy::RefUpdate push{};
-  policy::LfsOperation lfs = policy::LfsOperation::kDownload;
-  std::optional<policy::JsonLeaves> json{};  ///< what JSON pointers lead to, where it can be read so
-  bool batch = false;                        ///< the message stands alone in a list
+  std::optional<policy::LfsOperation> lfs{};  ///< of a batch call of git LFS, which may be a GraphQL request or a call besides
+  std::optional<policy::JsonLeaves> json{};   ///< what JSON pointers lead to, where it can be read so
+  bool batch = false;                         ///< the message stands alone in a list
   bool operator==(const WitnessBody&) const = default;
 };
 

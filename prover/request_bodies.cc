@@ -51,6 +51,14 @@ std::vector<std::string> NumberSpellings(const std::string& text) {
   return {text + "e0", text + "E0", text.find('.') == std::string::npos ? text + ".0" : text + "0", "1e999"};
 }
 
+// What a batch call of git LFS has at its operation, by number. Other bodies have the last: they are asked about first.
+constexpr std::array<std::string_view, 2> kOperations{"download", "upload"};
+constexpr size_t kNoOperation = kOperations.size();
+size_t OperationOf(policy::LfsOperation operation) { return operation == policy::LfsOperation::kDownload ? 0 : 1; }
+JsonLeaf OperationLeaf(size_t number) {
+  return {std::string(kOperation), JsonLeaf::Type::kString, std::string(kOperations[number])};
+}
+
 template <class Item>
 policy::BodyReading<Item> One(const Item& item) {
   return {{item}, {}};
@@ -68,7 +76,7 @@ policy::RequestBody AsRequestBody(const WitnessBody& body, BodyKinds wanted) {
     out.graphql = body.kind == Kind::kGraphql ? One(body.graphql) : Unreadable<policy::GraphqlItem>();
   if ((wanted & policy::kBodyRpc) != 0) out.rpc = body.kind == Kind::kRpc ? One(body.rpc) : Unreadable<policy::RpcItem>();
   if ((wanted & policy::kBodyPush) != 0) out.push = body.kind == Kind::kPush ? One(body.push) : Unreadable<policy::RefUpdate>();
-  if ((wanted & policy::kBodyLfs) != 0) out.lfs = body.kind == Kind::kLfs ? One(body.lfs) : Unreadable<policy::LfsOperation>();
+  if ((wanted & policy::kBodyLfs) != 0) out.lfs = body.lfs ? One(*body.lfs) : Unreadable<policy::LfsOperation>();
   if ((wanted & policy::kBodyJson) != 0) {
     out.json = body.json ? policy::BodyReading<JsonLeaf>{*body.json, {}} : Unreadable<JsonLeaf>();
   }
@@ -87,8 +95,17 @@ BodyDimension::BodyDimension(const std::vector<Box>& boxes, Budget* budget) : bo
     // Without `json` it would have the session (policy::HoldsMcpSession).
     if (bare.verb == policy::Verb::kMcp) bare.verb = policy::Verb::kJsonRpc;
   }
+  asks_operation_ = (read_ & policy::kBodyLfs) != 0 && std::any_of(boxes_.begin(), boxes_.end(), [](const Box& box) {
+                      return box.reading != 0 && std::any_of(box.rule->json.begin(), box.rule->json.end(),
+                                                             [](const auto& m) { return Bear(m.key, std::string(kOperation)); });
+                    });
   CutItems();
   CutLeaves();
+}
+
+size_t BodyDimension::AskedOf(const BodyElement& body) const {
+  const size_t operation = asks_operation_ && body.body.lfs ? OperationOf(*body.body.lfs) : kNoOperation;
+  return (body.json ? 1u : 0u) | (body.message ? 2u : 0u) | kModes * operation;
 }
 
 // Whether the box speaks of the item. Of JSON values it is asked in AdmitsLeaves.
@@ -102,7 +119,7 @@ bool BodyDimension::Admits(size_t b, const WitnessBody& body, BodyKinds readable
   if (deny) return policy::DenyCoversBody(rule, box.reading, AsRequestBody(body, box.reading));
   if (box.reading == policy::kBodyGraphql) return policy::AllowCoversItem(rule, body.graphql);
   if (box.reading == policy::kBodyRpc) return policy::AllowCoversItem(rule, body.rpc);
-  if (box.reading == policy::kBodyLfs) return policy::AllowCoversItem(rule, body.lfs);
+  if (box.reading == policy::kBodyLfs) return policy::AllowCoversItem(rule, *body.lfs);
   return policy::AllowCoversItem(rule, body.push);
 }
 
@@ -113,24 +130,45 @@ void BodyDimension::Add(WitnessBody body, BodyKinds readable) {
     if (Admits(b, body, readable)) element.boxes.Set(b);
   element.json = (readable & policy::kBodyJson) != 0 && !body.batch;
   element.message = (readable & policy::kBodyRpc) != 0;
-  auto& elements = elements_[Asked(element) | (body.kind == Kind::kGraphql ? 4u : 0u)];
-  if (std::any_of(elements.begin(), elements.end(), [&](const BodyElement& e) { return e.boxes == element.boxes; })) return;
+  const bool in_url = body.kind == Kind::kGraphql;
   element.body = std::move(body);
+  auto& elements = elements_[AskedOf(element) + (in_url ? kAsked : 0)];
+  if (std::any_of(elements.begin(), elements.end(), [&](const BodyElement& e) { return e.boxes == element.boxes; })) return;
   elements.push_back(std::move(element));
   if (elements.size() > kMaxBodies) budget_->Exhaust("what bodies ask for combines in too many ways");
+}
+
+// A batch call is a JSON text with an operation, so that a pointer to that says what it is; and nothing keeps it from being a
+// GraphQL request or a call besides.
+void BodyDimension::AddWithBatches(const WitnessBody& body, BodyKinds readable) {
+  Add(body, readable);
+  AddBatches(body, readable);
+}
+
+void BodyDimension::AddBatches(const WitnessBody& body, BodyKinds readable) {
+  const bool other_json = (read_ & policy::kBodyJson) != 0 && (readable & policy::kBodyJson) == 0;
+  if ((read_ & policy::kBodyLfs) == 0 || other_json || body.batch) return;
+  for (const auto operation : {policy::LfsOperation::kDownload, policy::LfsOperation::kUpload}) {
+    WitnessBody batch = body;
+    batch.lfs = operation;
+    if (batch.kind == Kind::kNone || batch.kind == Kind::kJson) batch.kind = Kind::kLfs;
+    if (batch.json) batch.json = {OperationLeaf(OperationOf(operation))};
+    if (batch.kind == Kind::kRpc && asks_operation_) batch.rpc.message = {OperationLeaf(OperationOf(operation))};
+    Add(std::move(batch), readable | policy::kBodyLfs);
+  }
 }
 
 void BodyDimension::CutItems() {
   if ((read_ & policy::kBodyJson) != 0) {
     WitnessBody body{.kind = Kind::kJson};
     body.json.emplace();
-    Add(std::move(body), policy::kBodyJson);
+    AddWithBatches(body, policy::kBodyJson);
   }
   if ((read_ & policy::kBodyGraphql) != 0) CutGraphql();
   if ((read_ & policy::kBodyRpc) != 0) CutCalls();
   if ((read_ & policy::kBodyPush) != 0) CutPushes();
-  if ((read_ & policy::kBodyLfs) != 0) CutBatches();
   // What nobody can read, or nobody looks at. Last: others say more.
+  AddBatches({}, 0);
   Add({}, 0);
 }
 
@@ -170,10 +208,10 @@ void BodyDimension::CutGraphql() {
       for (const GraphqlKind kind : {GraphqlKind::kQuery, GraphqlKind::kMutation, GraphqlKind::kSubscription}) {
         if (budget_->exhausted()) return;
         WitnessBody body{.kind = Kind::kGraphql, .graphql = {kind, operation, field}};
-        Add(body, policy::kBodyGraphql);
+        AddWithBatches(body, policy::kBodyGraphql);
         if (!json) continue;
         body.json.emplace();
-        Add(std::move(body), policy::kBodyGraphql | policy::kBodyJson);
+        AddWithBatches(body, policy::kBodyGraphql | policy::kBodyJson);
       }
     }
   }
@@ -195,12 +233,12 @@ void BodyDimension::CutCalls() {
     if (json) {
       // The one message, or a list of it, where pointers into a message lead nowhere.
       body.json.emplace();
-      Add(body, policy::kBodyRpc | policy::kBodyJson);
+      AddWithBatches(body, policy::kBodyRpc | policy::kBodyJson);
       body.json = {{"", JsonLeaf::Type::kArray, ""}};
       body.batch = true;
       Add(std::move(body), policy::kBodyRpc | policy::kBodyJson);
     } else {
-      Add(std::move(body), policy::kBodyRpc);
+      AddWithBatches(body, policy::kBodyRpc);
     }
   };
   // Without a method it is an answer.
@@ -223,24 +261,6 @@ void BodyDimension::CutPushes() {
     if (ref.empty()) continue;
     for (const policy::RefChange change : {policy::kRefUpdate, policy::kRefCreate, policy::kRefDelete})
       Add({.kind = Kind::kPush, .push = {ref, change}}, policy::kBodyPush);
-  }
-}
-
-// A batch call is a JSON text with an operation, so that a pointer to that says what it is; and nothing keeps it from being a
-// GraphQL request or a call besides.
-void BodyDimension::CutBatches() {
-  const bool bears = std::any_of(boxes_.begin(), boxes_.end(), [](const Box& box) {
-    return box.reading != 0 && std::any_of(box.rule->json.begin(), box.rule->json.end(),
-                                           [](const auto& matcher) { return Bear(matcher.key, std::string(kOperation)); });
-  });
-  if (bears || (read_ & (policy::kBodyGraphql | policy::kBodyRpc)) != 0)
-    return budget_->Exhaust("a body that is a batch of git LFS and what other rules read in it are not compared");
-  const bool json = (read_ & policy::kBodyJson) != 0;
-  for (const auto& [operation, text] :
-       {std::pair(policy::LfsOperation::kDownload, "download"), std::pair(policy::LfsOperation::kUpload, "upload")}) {
-    WitnessBody body{.kind = Kind::kLfs, .lfs = operation};
-    if (json) body.json = {{std::string(kOperation), JsonLeaf::Type::kString, text}};
-    Add(std::move(body), json ? policy::kBodyLfs | policy::kBodyJson : BodyKinds{policy::kBodyLfs});
   }
 }
 
@@ -273,6 +293,13 @@ bool BodyDimension::AdmitsLeaves(size_t b, const JsonLeaves& leaves, const std::
 }
 
 void BodyDimension::CutGroup(const std::vector<std::string>& group) {
+  for (size_t operation = asks_operation_ ? 0 : kNoOperation; operation <= kNoOperation; ++operation) CutGroup(group, operation);
+}
+
+// `known` is what a batch call has at its operation.
+void BodyDimension::CutGroup(const std::vector<std::string>& group, size_t known) {
+  const bool bears = known != kNoOperation && Bear(group.front(), std::string(kOperation));
+  const JsonLeaves given = bears ? JsonLeaves{OperationLeaf(known)} : JsonLeaves{};
   // The values of each pointer: none, and one for each way in which the globs there can match.
   std::vector<JsonLeaves> choices;
   for (const std::string& pointer : group) {
@@ -294,13 +321,15 @@ void BodyDimension::CutGroup(const std::vector<std::string>& group) {
       for (std::string& text : NumberSpellings(number)) values.push_back({pointer, JsonLeaf::Type::kNumber, std::move(text)});
     choices.push_back(std::move(values));
   }
-  std::vector<JsonLeaves> sets{{}};
+  std::vector<JsonLeaves> sets{given};
   for (const JsonLeaves& values : choices) {
     const size_t before = sets.size();
     for (size_t i = 0; i < before; ++i) {
       for (const JsonLeaf& leaf : values) {
-        // What has something below it is no value.
-        if (std::any_of(sets[i].begin(), sets[i].end(), [&](const JsonLeaf& l) { return IsBelow(leaf.pointer, l.pointer); }))
+        // What has something below it is no value, and a batch call has one operation.
+        if (std::any_of(sets[i].begin(), sets[i].end(), [&](const JsonLeaf& l) {
+              return leaf.pointer == l.pointer || IsBelow(leaf.pointer, l.pointer) || IsBelow(l.pointer, leaf.pointer);
+            }))
           continue;
         sets.push_back(sets[i]);
         sets.back().push_back(leaf);
@@ -308,22 +337,23 @@ void BodyDimension::CutGroup(const std::vector<std::string>& group) {
       }
     }
   }
-  for (auto& list : leaves_) list.emplace_back();
+  for (size_t mode = 0; mode < kModes; ++mode) leaves_[mode + kModes * known].emplace_back();
   for (JsonLeaves& leaves : sets) {
     if (!budget_->Spend(1 + boxes_.size() / 2)) return;
     std::vector<bool> admits;
     for (size_t b = 0; b < boxes_.size(); ++b) admits.push_back(boxes_[b].reading == 0 || AdmitsLeaves(b, leaves, group));
-    for (size_t mode = 0; mode < 4; ++mode) {
+    leaves.erase(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(given.size()));  // the body has them
+    for (size_t mode = 0; mode < kModes; ++mode) {
       LeavesElement element{leaves, BoxSet(boxes_.size())};
       for (size_t b = 0; b < boxes_.size(); ++b) {
         const BodyKinds reading = boxes_[b].reading;
         const bool asked = (reading == policy::kBodyJson && (mode & 1) != 0) || (reading == policy::kBodyRpc && (mode & 2) != 0);
         if (!asked || admits[b]) element.boxes.Set(b);
       }
-      auto& elements = leaves_[mode].back();
-      const bool known =
+      auto& elements = leaves_[mode + kModes * known].back();
+      const bool told =
           std::any_of(elements.begin(), elements.end(), [&](const LeavesElement& e) { return e.boxes == element.boxes; });
-      if (!known) elements.push_back(std::move(element));
+      if (!told) elements.push_back(std::move(element));
     }
   }
 }

@@ -2,7 +2,8 @@
 
 // What a request's body asks for, cut into elements for the boxes of one problem. A body of one item is enough: bodies are judged
 // item by item, each allowed by some rule and none denied, so one of several items is gained only if it is with one of them
-// alone. Of one item the reading decides who speaks of it, and no body can be read as GraphQL and as JSON-RPC at once.
+// alone. Of one item the reading decides who speaks of it, and no body can be read as GraphQL and as JSON-RPC at once. A batch
+// call of git LFS may be either besides.
 
 #include <array>
 #include <memory>
@@ -31,15 +32,17 @@ struct LeavesElement {
 };
 
 class BodyDimension {
+  static constexpr size_t kModes = 4;           // of a body: whether JSON values are asked about, and those of a message
+  static constexpr size_t kAsked = 3 * kModes;  // beside what a batch call's own value is
  public:
   BodyDimension(const std::vector<Box>& boxes, Budget* budget);
 
-  /// By what is asked about JSON values, and whether a URL can say the same: those with unlike answers cannot stand for each
-  /// other.
-  [[nodiscard]] const std::array<std::vector<BodyElement>, 8>& elements() const { return elements_; }
+  /// By what is asked about JSON values, what is known of them, and whether a URL can say the same: those with unlike answers
+  /// cannot stand for each other.
+  [[nodiscard]] const std::array<std::vector<BodyElement>, 2 * kAsked>& elements() const { return elements_; }
   /// The dimensions of values for such a body, one for each group of pointers.
   [[nodiscard]] const std::vector<std::vector<LeavesElement>>& leaves(const BodyElement& body) const {
-    return leaves_[Asked(body)];
+    return leaves_[AskedOf(body)];
   }
 
  private:
@@ -47,9 +50,12 @@ class BodyDimension {
   void CutGraphql();
   void CutCalls();
   void CutPushes();
-  void CutBatches();
   void CutLeaves();
   void CutGroup(const std::vector<std::string>& pointers);
+  void CutGroup(const std::vector<std::string>& pointers, size_t known);
+  /// The body, and where that can be a batch call of git LFS besides, each such.
+  void AddWithBatches(const WitnessBody& body, policy::BodyKinds readable);
+  void AddBatches(const WitnessBody& body, policy::BodyKinds readable);
   void Add(WitnessBody body, policy::BodyKinds readable);
   [[nodiscard]] bool Admits(size_t box, const WitnessBody& body, policy::BodyKinds readable) const;
   [[nodiscard]] bool AdmitsLeaves(size_t box, const policy::JsonLeaves& leaves, const std::vector<std::string>& group) const;
@@ -60,9 +66,10 @@ class BodyDimension {
   Budget* budget_;
   policy::BodyKinds read_ = 0;                       ///< readings that some box looks at
   std::vector<std::unique_ptr<policy::Rule>> bare_;  ///< by box: the rule without `json`, where it looks at the body
-  static size_t Asked(const BodyElement& body) { return (body.json ? 1u : 0u) | (body.message ? 2u : 0u); }
-  std::array<std::vector<BodyElement>, 8> elements_;
-  std::array<std::vector<std::vector<LeavesElement>>, 4> leaves_;
+  bool asks_operation_ = false;                      ///< `json` looks at the operation of a batch call
+  [[nodiscard]] size_t AskedOf(const BodyElement& body) const;
+  std::array<std::vector<BodyElement>, 2 * kAsked> elements_;
+  std::array<std::vector<std::vector<LeavesElement>>, kAsked> leaves_;
 };
 
 /// The body in the readings that a policy asks for.

@@ -382,20 +382,35 @@ class RequestSearch {
 
 std::optional<std::string> Requests::Path(const std::vector<PartOf>& inside, const std::vector<PartOf>& outside,
                                           bool encoded_slash, bool path_params) {
-  std::vector<uint32_t> key{encoded_slash ? 1u : 0u, path_params ? 1u : 0u};
-  for (const auto& [id, part] : inside) key.push_back(rules_.PathsNumber(id, part));
-  key.push_back(UINT32_MAX);
-  std::set<uint32_t> numbers;
+  PathNumbers numbers;
   PathQuestion question;
   question.encoded_slash = encoded_slash;
   question.path_params = path_params;
-  for (const auto& [id, part] : inside) question.inside.push_back(&rules_.Paths(id, part));
-  for (const auto& [id, part] : outside)
-    if (numbers.insert(rules_.PathsNumber(id, part)).second) question.outside.push_back(&rules_.Paths(id, part));
-  key.insert(key.end(), numbers.begin(), numbers.end());
-  if (const auto known = paths_.find(key); known != paths_.end()) return known->second;
+  for (const auto& [id, part] : inside)
+    if (numbers.inside.insert(rules_.PathsNumber(id, part)).second) question.inside.push_back(&rules_.Paths(id, part));
+  for (const auto& [id, part] : outside) {
+    const uint32_t number = rules_.PathsNumber(id, part);
+    if (numbers.inside.contains(number)) return std::nullopt;
+    if (numbers.outside.insert(number).second) question.outside.push_back(&rules_.Paths(id, part));
+  }
+  auto& known = paths_[{encoded_slash, path_params}];
+  if (const auto at = known.found.find(numbers); at != known.found.end()) return at->second;
+  // Nothing is left of what was nothing with fewer patterns.
+  if (!budget_->Spend(1 + known.empty.size() / 16)) return std::nullopt;
+  const bool within_empty = std::any_of(known.empty.begin(), known.empty.end(), [&](const PathNumbers& less) {
+    return std::ranges::includes(numbers.outside, less.outside) && std::ranges::includes(numbers.inside, less.inside);
+  });
+  if (within_empty) return std::nullopt;
   auto path = ShortestPath(question, budget_);
-  paths_.emplace(std::move(key), path);
+  if (budget_->exhausted()) return std::nullopt;
+  if (!path) {
+    std::erase_if(known.empty, [&](const PathNumbers& more) {
+      return std::ranges::includes(more.outside, numbers.outside) && std::ranges::includes(more.inside, numbers.inside);
+    });
+    known.empty.push_back(std::move(numbers));
+    return std::nullopt;
+  }
+  known.found.emplace(std::move(numbers), *path);
   return path;
 }
 

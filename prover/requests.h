@@ -2,7 +2,9 @@
 
 // What can be asked inside a connection under one policy and not under another.
 
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,15 +52,25 @@ class Requests {
 
  private:
   friend class RequestSearch;
-  /// The shortest path for patterns by number, kept.
+  /// The shortest path for patterns; answers are kept.
   [[nodiscard]] std::optional<std::string> Path(const std::vector<std::pair<InnerId, InnerRules::Part>>& inside,
                                                 const std::vector<std::pair<InnerId, InnerRules::Part>>& outside,
                                                 bool encoded_slash, bool path_params);
 
+  struct PathNumbers {
+    std::set<uint32_t> inside{};
+    std::set<uint32_t> outside{};
+    auto operator<=>(const PathNumbers&) const = default;
+  };
+  struct KnownPaths {
+    std::map<PathNumbers, std::string> found{};
+    std::vector<PathNumbers> empty{};  ///< those that have no path; none holds another
+  };
+
   Budget* budget_;
   InnerRules rules_;
   std::map<RequestProblem, std::vector<RequestGain>> solved_;
-  std::map<std::vector<uint32_t>, std::optional<std::string>> paths_;
+  std::map<std::pair<bool, bool>, KnownPaths> paths_;  ///< by encoded slash and path parameters
 };
 
 }  // namespace sluice::prover

@@ -55,9 +55,20 @@ std::string BodyText(const Witness& witness) {
     case WitnessBody::Kind::kPush:
       return fmt::format("push: {} {}", ChangeText(body.push.change), body.push.ref);
     case WitnessBody::Kind::kLfs:
-      return body.lfs == policy::LfsOperation::kDownload ? "lfs: download" : "lfs: upload";
+      return "";
   }
   return "";
+}
+
+// The same with what it asks of git LFS, which is one thing beside the other.
+std::string WholeBodyText(const Witness& witness) {
+  const std::string text = BodyText(witness);
+  if (!witness.ShowsBody() || !witness.body.lfs) return text;
+  const bool download = *witness.body.lfs == policy::LfsOperation::kDownload;
+  policy::JsonLeaves others;
+  if (witness.body.kind == WitnessBody::Kind::kLfs) others = witness.body.json.value_or(policy::JsonLeaves{});
+  std::erase_if(others, [](const policy::JsonLeaf& leaf) { return leaf.pointer == "/operation"; });
+  return fmt::format("{}{}lfs: {}{}", text, text.empty() ? "" : ", ", download ? "download" : "upload", LeavesText(others));
 }
 
 std::string WayText(const Witness& witness) {
@@ -85,7 +96,7 @@ std::string RequestText(const Witness& witness) {
   for (const auto& [name, value] : witness.headers)
     if (!typed || name != "content-type") text += fmt::format(" with `{}: {}`", name, value);
   if (witness.upgrade == policy::Upgrade::kWebSocket) text += " (WebSocket)";
-  if (const std::string body = BodyText(witness); !body.empty()) {
+  if (const std::string body = WholeBodyText(witness); !body.empty()) {
     text += fmt::format(" ({})", body);
   } else if (witness.operation) {
     text += fmt::format(" ({})", policy::VerbText(*witness.operation));

@@ -70,15 +70,19 @@ std::string NormalPath(std::string_view directory, std::string_view path) {
   return out.empty() ? "/" : out;
 }
 
-bool IsBelow(std::string_view path, std::span<const std::string> trees) {
-  return std::ranges::any_of(trees, [&](const std::string& tree) {
+size_t LongestTree(std::string_view path, std::span<const std::string> trees) {
+  size_t longest = 0;
+  for (const std::string& tree : trees) {
     std::string_view root = tree;
     while (root.size() > 1 && root.ends_with('/')) root.remove_suffix(1);
-    if (root.empty()) return false;
-    if (root == "/") return true;
-    return path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/');
-  });
+    const bool inside =
+        root == "/" || (!root.empty() && path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/'));
+    if (inside) longest = std::max(longest, root.size());
+  }
+  return longest;
 }
+
+bool IsBelow(std::string_view path, std::span<const std::string> trees) { return LongestTree(path, trees) != 0; }
 
 bool OwnAddresses::Contains(const IpAddress& address) const {
   if (address.is_v4()) {

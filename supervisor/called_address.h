@@ -41,6 +41,9 @@ struct CalledAddress {
 /// Whether a normal path is one of the trees or below one.
 [[nodiscard]] bool IsBelow(std::string_view path, std::span<const std::string> trees);
 
+/// Length of the longest of the trees that a normal path is in; 0: in none.
+[[nodiscard]] size_t LongestTree(std::string_view path, std::span<const std::string> trees);
+
 /// Addresses that are the workload's own: 127.0.0.0/8, ::1, the unspecified ones (the kernel takes them for loopback), and
 /// those given to lo.
 class OwnAddresses {

@@ -124,6 +124,22 @@ bool IsProxy(std::string_view upper) {
   return upper == "PROXY" || upper.ends_with("_PROXY") || upper == "NPM_CONFIG_HTTPS_PROXY" || upper == "FTP_PROXY";
 }
 
+using Map = std::map<std::string, std::string, std::less<>>;
+
+// One that names a variable which is not set adds nothing.
+Result<void> Add(const std::string& addition, std::string_view flag, const Map& own, Map* chosen) {
+  const size_t equals = addition.find('=');
+  const std::string name = addition.substr(0, equals);
+  if (!IsName(name) || addition.find('\0') != std::string::npos)
+    return Fail(Code::kInvalid, fmt::format("{} {}: not NAME or NAME=VALUE", flag, addition));
+  if (equals != std::string::npos) {
+    (*chosen)[name] = addition.substr(equals + 1);
+  } else if (const auto it = own.find(name); it != own.end()) {
+    (*chosen)[name] = it->second;
+  }
+  return {};
+}
+
 bool IsPassed(std::string_view name) { return Holds(kPassed, name) || name.starts_with("LC_"); }
 
 }  // namespace
@@ -141,23 +157,24 @@ bool LooksLikeCredential(std::string_view name, std::string_view value) {
   return CarriesPassword(value);
 }
 
-Result<ChosenEnvironment> ChooseEnvironment(const Variables& inherited, std::span<const std::string> additions) {
-  if (inherited.size() > kMaxVariables || additions.size() > kMaxVariables)
+Result<ChosenEnvironment> ChooseEnvironment(const Variables& inherited, const EnvironmentWishes& wishes) {
+  if (inherited.size() > kMaxVariables || wishes.additions.size() + wishes.unsafe.size() > kMaxVariables)
     return Fail(Code::kExhausted, fmt::format("more than {} environment variables", kMaxVariables));
-  std::map<std::string, std::string, std::less<>> own;
+  Map own;
   for (const auto& [name, value] : inherited) own.emplace(name, value);
-  std::map<std::string, std::string, std::less<>> chosen;
-  for (const std::string& addition : additions) {
-    const size_t equals = addition.find('=');
-    const std::string name = addition.substr(0, equals);
-    if (!IsName(name) || addition.find('\0') != std::string::npos)
-      return Fail(Code::kInvalid, fmt::format("--env {}: not NAME or NAME=VALUE", addition));
-    if (equals != std::string::npos) {
-      chosen[name] = addition.substr(equals + 1);
-    } else if (const auto it = own.find(name); it != own.end()) {
-      chosen[name] = it->second;
-    }
-  }
+  Map chosen;
+  for (const std::string& addition : wishes.additions)
+    if (auto added = Add(addition, "--env", own, &chosen); !added) return std::unexpected(added.error());
+  for (const auto& [name, value] : chosen)
+    if (LooksLikeCredential(name, value))
+      return Fail(Code::kInvalid,
+                  fmt::format("--env {0}: it looks like a credential or leads to one, and the command is given none; a "
+                              "`credentials:` entry of the "
+                              "policy sends one for it without showing it; if it is no secret, or the command must hold it: "
+                              "--unsafe-env {0}",
+                              name));
+  for (const std::string& addition : wishes.unsafe)
+    if (auto added = Add(addition, "--unsafe-env", own, &chosen); !added) return std::unexpected(added.error());
   ChosenEnvironment result;
   for (const auto& [name, value] : own) {
     if (chosen.contains(name)) continue;
@@ -165,7 +182,7 @@ Result<ChosenEnvironment> ChooseEnvironment(const Variables& inherited, std::spa
       result.proxies.push_back(name);
     } else if (LooksLikeCredential(name, value)) {
       result.credentials.push_back(name);
-    } else if (IsPassed(name)) {
+    } else if (wishes.inherit == Inherit::kUsual && IsPassed(name)) {
       chosen.emplace(name, value);
     }
   }

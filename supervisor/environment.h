@@ -3,10 +3,10 @@
 // Which environment variables the workload gets: an allow-list of what programs need to find their way, and what the user adds.
 // What looks like a credential is dropped and named, so that the user learns why something no longer logs in.
 //
-//   auto chosen = ChooseEnvironment(inherited, {"CI_JOB", "GITHUB_TOKEN", "MODE=test"});
+//   auto chosen = ChooseEnvironment(inherited, {.additions = {"CI_JOB", "MODE=test"}, .unsafe = {"GITHUB_TOKEN"}});
 //   spec.environment = chosen->variables;   // chosen->credentials: {"AWS_SECRET_ACCESS_KEY"}
 
-#include <span>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,10 +27,19 @@ struct ChosenEnvironment {
   std::vector<std::string> proxies;      ///< inherited, not passed on: the workload needs no proxy
 };
 
+/// kUsual: what programs need to find their way. kNone: nothing but what is named.
+enum class Inherit : uint8_t { kUsual, kNone };
+
+/// What the user asks for. Entries are NAME (passed on as inherited, if it is set) or NAME=VALUE, and win over everything.
+struct EnvironmentWishes {
+  std::vector<std::string> additions{};
+  std::vector<std::string> unsafe{};  ///< additions that may look like credentials: the workload then holds one
+  Inherit inherit = Inherit::kUsual;
+};
+
 /// `inherited` is the supervisor's own environment; of a name that is there twice the first counts, as with getenv.
-/// `additions` are NAME (passed on as inherited, if it is set) or NAME=VALUE, and win over everything: who names a
-/// credential means it. kInvalid: an addition that is no variable.
-[[nodiscard]] Result<ChosenEnvironment> ChooseEnvironment(const Variables& inherited, std::span<const std::string> additions);
+/// kInvalid: an addition that is no variable, or one not among the unsafe that looks like a credential.
+[[nodiscard]] Result<ChosenEnvironment> ChooseEnvironment(const Variables& inherited, const EnvironmentWishes& wishes);
 
 /// Whether the variable looks like a credential: by its name, or by a value that carries one in a URL.
 [[nodiscard]] bool LooksLikeCredential(std::string_view name, std::string_view value);

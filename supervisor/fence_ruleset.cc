@@ -9,6 +9,7 @@ namespace sluice::supervisor {
 namespace {
 
 using nft::AddTo;
+using nft::AnsweredFrom;
 using nft::Comment;
 using nft::Counter;
 using nft::DestinationIn;
@@ -17,6 +18,7 @@ using nft::Field;
 using nft::HasOwner;
 using nft::Icmp6Types;
 using nft::InSet;
+using nft::Ip6Carries;
 using nft::MarkIs;
 using nft::OnDevice;
 using nft::OnLoopback;
@@ -59,8 +61,9 @@ constexpr std::array<std::pair<Protocol, uint16_t>, 7> kOtherResolvers = {{{Prot
 
 Cidr V4(uint32_t base, unsigned length) { return Cidr::Of(IpAddress::FromV4(base), length); }
 Cidr V6(const char* text) { return Cidr::Parse(text).value_or(Cidr::Of(IpAddress{}, 128)); }
-Cidr Loopback4() { return V4(0x7f000000, 8); }
-Cidr Loopback6() { return V6("::1"); }
+// Where redirect sends what this machine sends.
+constexpr IpAddress kRedirected4 = IpAddress::FromV4(0x7f000001);
+constexpr IpAddress kRedirected6 = IpAddress::FromV6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1});
 
 const std::vector<Field> kTarget4 = {Field::kDestination4, Field::kProtocol, Field::kDestinationPort};
 const std::vector<Field> kTarget6 = {Field::kDestination6, Field::kProtocol, Field::kDestinationPort};
@@ -95,10 +98,10 @@ std::vector<nft::Set> Sets(const FencePlan& plan) {
   };
 }
 
-// The tail of a rule that lets a packet out: the devices' chains take it by this.
+// The tail of a rule that lets a packet out: the devices' chains take it by this. Most packets end at one of these, and a counter
+// costs each of them.
 void Pass(Rule& rule, const FencePlan& plan, const char* name) {
-  rule.insert(rule.end(),
-              {SetMark{plan.passage.mark}, SetPriority{plan.passage.priority}, Counter{}, Verdict::kAccept, Comment{name}});
+  rule.insert(rule.end(), {SetMark{plan.passage.mark}, SetPriority{plan.passage.priority}, Verdict::kAccept, Comment{name}});
 }
 
 Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{plan.seal.priority}}; }
@@ -107,7 +110,14 @@ Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{
 // and the counting of guesses. Before fragments are put together.
 nft::Chain Early(const FencePlan& plan) {
   nft::Chain chain{"malformed", nft::Hook::kOutput, kBeforeDefragment, nft::Policy::kAccept, {}};
-  const Rule drop = {Counter{}, Verdict::kDrop};
+  // First what is most: Sluice's own, which is told by a secret, and TCP and UDP without a mark, a fragment or an extension
+  // header.
+  Rule sealed = Sealed(plan);
+  sealed.emplace_back(Verdict::kAccept);
+  chain.rules.push_back(std::move(sealed));
+  chain.rules.push_back({nft::IsFragment{Test::kNotEqual}, MarkIs{0}, Verdict::kAccept});
+  for (const Protocol protocol : {Protocol::kTcp, Protocol::kUdp})
+    chain.rules.push_back({Ip6Carries{protocol}, MarkIs{0}, Verdict::kAccept});
   chain.rules.push_back({nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
   for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting})
     chain.rules.push_back({header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
@@ -116,13 +126,19 @@ nft::Chain Early(const FencePlan& plan) {
     chain.rules.push_back({header, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
   chain.rules.push_back({MarkIs{0}, Verdict::kAccept});
   chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
-  Rule sealed = Sealed(plan);
-  sealed.emplace_back(Verdict::kAccept);
-  chain.rules.push_back(std::move(sealed));
   // A program's own mark is remembered and goes on; one too many is somebody looking for the seal.
   chain.rules.push_back({AddTo{{Field::kMark}, "tried"}, Counter{}, Verdict::kAccept, Comment{"marked"}});
   chain.rules.push_back({AddTo{{Field::kFamily}, "alarm"}, Counter{}, Verdict::kDrop, Comment{"guessed"}});
   return chain;
+}
+
+// The sets whose elements are let out; a static one that is empty is not looked at.
+std::vector<std::pair<std::vector<Field>, const char*>> PassingSets(const FencePlan& plan) {
+  std::vector<std::pair<std::vector<Field>, const char*>> sets = {{kTarget4, "dyn4"}, {kTarget6, "dyn6"}};
+  const auto of = [](bool v4) { return [v4](const FenceCidr& allow) { return allow.prefix.is_v4() == v4; }; };
+  if (std::ranges::any_of(plan.allow, of(true))) sets.emplace_back(kTarget4, "cidr4");
+  if (std::ranges::any_of(plan.allow, of(false))) sets.emplace_back(kTarget6, "cidr6");
+  return sets;
 }
 
 nft::Chain Capture(const FencePlan& plan) {
@@ -138,17 +154,18 @@ nft::Chain Capture(const FencePlan& plan) {
   chain.rules.push_back({DestinationPort{Protocol::kTcp, kOtherResolvers[0].second}, Verdict::kAccept});
   chain.rules.push_back({InSet{{Field::kDestination4}, "deny4"}, Verdict::kAccept});
   chain.rules.push_back({InSet{{Field::kDestination6}, "deny6"}, Verdict::kAccept});
-  for (const char* set : {"dyn4", "cidr4"}) chain.rules.push_back({InSet{kTarget4, set}, Verdict::kAccept});
-  for (const char* set : {"dyn6", "cidr6"}) chain.rules.push_back({InSet{kTarget6, set}, Verdict::kAccept});
+  for (const auto& [key, set] : PassingSets(plan)) chain.rules.push_back({InSet{key, set}, Verdict::kAccept});
   if (plan.proxy_port != 0) chain.rules.push_back({ProtocolIs{Protocol::kTcp}, RedirectTo{plan.proxy_port}});
   return chain;
 }
 
 void DenySets(nft::Chain& chain) {
-  for (const auto& [field, set] :
-       {std::pair(Field::kDestination4, "deny4"), std::pair(Field::kDestination6, "deny6"),
-        std::pair(Field::kOriginalDestination4, "deny4"), std::pair(Field::kOriginalDestination6, "deny6")})
+  for (const auto& [field, set] : {std::pair(Field::kDestination4, "deny4"), std::pair(Field::kDestination6, "deny6")})
     chain.rules.push_back({InSet{{field}, set}, Counter{}, Reject::kAdminProhibited, Comment{"denied"}});
+  // Only what was rewritten had another destination before.
+  for (const auto& [field, set] :
+       {std::pair(Field::kOriginalDestination4, "deny4"), std::pair(Field::kOriginalDestination6, "deny6")})
+    chain.rules.push_back({Rewritten{Test::kEqual}, InSet{{field}, set}, Counter{}, Reject::kAdminProhibited, Comment{"denied"}});
 }
 
 // Flows that the sets pass, in the kernel. One that another table rewrote is not: its destination is not the one that was judged.
@@ -162,8 +179,7 @@ void FastPath(nft::Chain& chain, const FencePlan& plan) {
     chain.rules.push_back({DestinationPort{protocol, port}, Counter{},
                            protocol == Protocol::kTcp ? Reject::kTcpReset : Reject::kPortUnreachable,
                            Comment{"other-resolvers"}});
-  for (const auto& [key, set] :
-       {std::pair(kTarget4, "dyn4"), std::pair(kTarget6, "dyn6"), std::pair(kTarget4, "cidr4"), std::pair(kTarget6, "cidr6")}) {
+  for (const auto& [key, set] : PassingSets(plan)) {
     Rule rule = {InSet{key, set}, Rewritten{Test::kNotEqual}, nft::SetFlowMark{plan.mark_mask, mark}};
     Pass(rule, plan, "passed");
     chain.rules.push_back(std::move(rule));
@@ -172,19 +188,22 @@ void FastPath(nft::Chain& chain, const FencePlan& plan) {
 
 nft::Chain Outgoing(const FencePlan& plan) {
   nft::Chain chain{"outgoing", nft::Hook::kOutput, kJudge, nft::Policy::kDrop, {}};
+  // Whatever answers a flow goes where its first packet claimed to come from, so that must be here. Sluice's own never lies.
+  chain.rules.push_back({MarkIs{plan.seal.mark, Test::kNotEqual}, nft::StateIn{nft::kNew}, nft::SourceIsForeign{}, Counter{},
+                         Verdict::kDrop, Comment{"spoofed"}});
+  // Routed to a device before it was redirected to this machine. What is about to leave by one needs the passage besides.
+  for (const IpAddress& own : {kRedirected4, kRedirected6})
+    chain.rules.push_back({DestinationIn{Cidr::Of(own, own.is_v4() ? 32 : 128)}, Rewritten{Test::kEqual}, Verdict::kAccept});
   // Nobody dials the listener itself.
   if (plan.proxy_port != 0)
-    chain.rules.push_back({DestinationPort{Protocol::kTcp, plan.proxy_port}, OnLoopback{Way::kOut}, Rewritten{Test::kNotEqual},
+    chain.rules.push_back({OnLoopback{Way::kOut}, DestinationPort{Protocol::kTcp, plan.proxy_port}, Rewritten{Test::kNotEqual},
                            Counter{}, Reject::kTcpReset, Comment{"direct"}});
   chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
   // Guesses of the seal are being made: nothing could be told by whether a packet gets out.
   chain.rules.push_back({InSet{{Field::kFamily}, "alarm"}, Counter{}, Verdict::kDrop, Comment{"alarm"}});
-  // Routed to a device before it was redirected to this machine.
-  for (const Cidr& own : {Loopback4(), Loopback6()})
-    chain.rules.push_back({DestinationIn{own}, Rewritten{Test::kEqual}, Verdict::kAccept});
-  // Neighbour discovery and multicast listener reports of the kernel's: a socket's would be a way out.
+  // Neighbour discovery and multicast listener reports of the kernel's own: a socket's would be a way out.
+  chain.rules.push_back({Icmp6Types{131, 143}, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"forged-neighbours"}});
   for (const auto& types : {Icmp6Types{131, 133}, Icmp6Types{135, 136}, Icmp6Types{143, 143}}) {
-    chain.rules.push_back({types, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"forged-neighbours"}});
     Rule rule = {types};
     Pass(rule, plan, "neighbours");
     chain.rules.push_back(std::move(rule));
@@ -224,9 +243,10 @@ nft::Chain Spoofed() {
   nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
   chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
   // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none
-  // yet.
-  chain.rules.push_back(
-      {OnLoopback{Way::kIn}, nft::DirectionIs{nft::Direction::kReply}, Rewritten{Test::kEqual}, SetMark{0}, Verdict::kAccept});
+  // yet, and neither has an answer that somebody makes up for a flow of Sluice's own. What such a flow brings the other way had
+  // its source looked at when it began.
+  for (const IpAddress& own : {kRedirected4, kRedirected6})
+    chain.rules.push_back({OnLoopback{Way::kIn}, nft::StateIn{nft::kEstablished}, AnsweredFrom{own}, Verdict::kAccept});
   chain.rules.push_back({OnLoopback{Way::kIn}, nft::SourceIsForeign{}, Counter{}, Verdict::kDrop, Comment{"spoofed"}});
   return chain;
 }
@@ -234,8 +254,8 @@ nft::Chain Spoofed() {
 // The same before anything is put together, in a chain of its own.
 nft::Chain LoopbackFragments() {
   nft::Chain chain{"fragmented", nft::Hook::kPrerouting, kBeforeDefragment, nft::Policy::kAccept, {}};
-  chain.rules.push_back({OnLoopback{Way::kIn}, nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
-  chain.rules.push_back({OnLoopback{Way::kIn}, nft::Ip6Header::kFragment, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  chain.rules.push_back({nft::IsFragment{}, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  chain.rules.push_back({nft::Ip6Header::kFragment, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
   return chain;
 }
 

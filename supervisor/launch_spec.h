@@ -25,6 +25,43 @@ struct FileOverlay {
 /// Whether the command starts only after a connect from its place was refused. A notifier must be answering by then.
 enum class StartProbe : uint8_t { kNone, kCanary };
 
+/// What a run may use at most. Nothing: no bound of its own.
+struct Limits {
+  std::optional<uint64_t> memory;      ///< octets
+  std::optional<uint32_t> processes;   ///< threads count, as the kernel counts them; the sandbox's own first process does too
+  std::optional<uint32_t> open_files;  ///< of each process
+  std::optional<uint64_t> output;      ///< octets to standard output and error together
+};
+
+/// What holds a limit.
+enum class LimitBy : uint8_t {
+  kCgroup2,      ///< the whole run
+  kCgroup1,      ///< the whole run
+  kEachProcess,  ///< a resource limit (setrlimit(2)) of each process
+  kUser,         ///< a resource limit of the workload's user inside its user namespace: the whole run
+  kSupervisor,   ///< counted or timed by the supervisor: the whole run
+};
+
+struct LimitInForce {
+  uint64_t value = 0;
+  LimitBy by = LimitBy::kSupervisor;
+};
+
+/// Limits as they are enforced, which depends on the machine.
+struct LimitsInForce {
+  std::optional<LimitInForce> memory;
+  std::optional<LimitInForce> processes;
+  std::optional<LimitInForce> open_files;
+  std::optional<LimitInForce> output;
+  std::string no_cgroup;  ///< why no control group holds what one was wanted for; empty where one does
+};
+
+/// What becomes of a run whose launcher is gone.
+enum class OnDisconnect : uint8_t { kKill, kFreeze };
+
+/// Whether the workload may make user, process and network namespaces. They get no id maps: its /proc is read-only.
+enum class OwnNamespaces : uint8_t { kRefused, kAllowed };
+
 struct LaunchSpec {
   std::vector<std::string> argv;        ///< not empty
   std::string work_directory;           ///< absolute; readable and writable to the workload
@@ -38,13 +75,24 @@ struct LaunchSpec {
   std::string hostname = "sluice";  ///< also in the view's /etc/hosts, which Launch writes unless an overlay does
   std::optional<std::chrono::milliseconds> timeout;
   StartProbe probe = StartProbe::kNone;
+  Limits limits{};
+  int transcript = -1;  ///< borrowed until the run has ended: gets what the command writes to its standard output and error
+  int lifeline = -1;    ///< borrowed: when nobody holds its other end any more, `on_disconnect` is done
+  OnDisconnect on_disconnect = OnDisconnect::kKill;
+  OwnNamespaces own_namespaces = OwnNamespaces::kRefused;
 };
+
+/// What ended a run: the command itself, or the supervisor for a reason.
+enum class EndedBy : uint8_t { kCommand, kTimeout, kOutput, kMemory, kPolicy, kDisconnect, kStopped };
 
 /// How the workload ended.
 struct ExitStatus {
   int code = 0;    ///< exit code, or 128 + signal
   int signal = 0;  ///< 0 when it exited
   bool timed_out = false;
+  EndedBy ended_by = EndedBy::kCommand;
+  uint64_t output = 0;  ///< octets written to standard output and error; 0 where nobody counted (no transcript, no limit)
+  bool transcript_complete = true;  ///< false once the transcript could not be written
 };
 
 }  // namespace sluice::supervisor

@@ -1,6 +1,8 @@
 #include "supervisor/proc_text.h"
 
+#include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace sluice::supervisor {
 namespace {
@@ -105,6 +107,27 @@ std::vector<std::string> ParseMountPoints(std::string_view mountinfo) {
     if (line.starts_with('/')) points.push_back(Unescaped(line.substr(0, line.find(' '))));
   }
   return points;
+}
+
+std::vector<MountLine> ParseMounts(std::string_view mountinfo) {
+  constexpr size_t kDevice = 2, kRoot = 3, kPoint = 4, kOptions = 5;
+  const auto is_read_only = [](std::string_view options) { return options == "ro" || options.starts_with("ro,"); };
+  std::vector<MountLine> mounts;
+  while (!mountinfo.empty()) {
+    std::string_view line = mountinfo.substr(0, mountinfo.find('\n'));
+    mountinfo.remove_prefix(std::min(line.size() + 1, mountinfo.size()));
+    std::vector<std::string_view> words;
+    for (; !line.empty(); line.remove_prefix(std::min(words.back().size() + 1, line.size())))
+      words.push_back(line.substr(0, line.find(' ')));
+    const auto dash = std::ranges::find(words, "-");
+    if (dash - words.begin() <= static_cast<ptrdiff_t>(kOptions) || words.end() - dash < 4) continue;
+    mounts.push_back({.device = std::string(words[kDevice]),
+                      .root = Unescaped(words[kRoot]),
+                      .point = Unescaped(words[kPoint]),
+                      .type = std::string(dash[1]),
+                      .read_only = is_read_only(words[kOptions]) || is_read_only(dash[3])});
+  }
+  return mounts;
 }
 
 bool IsNamedExecutable(std::string_view link) {

@@ -30,6 +30,17 @@ struct ProcStatus {
 /// The mount points of /proc/PID/mountinfo, unescaped. A malformed line is skipped.
 [[nodiscard]] std::vector<std::string> ParseMountPoints(std::string_view mountinfo);
 
+/// One line of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
+struct MountLine {
+  std::string device;  ///< "major:minor"
+  std::string root;    ///< what of the file system is mounted
+  std::string point;
+  std::string type;
+  bool read_only = false;  ///< the mount, or its file system
+};
+/// In its order. Paths are unescaped; a malformed line is skipped.
+[[nodiscard]] std::vector<MountLine> ParseMounts(std::string_view mountinfo);
+
 /// The kernel's text for an executable that was unlinked, or that never had a name.
 [[nodiscard]] bool IsNamedExecutable(std::string_view link);
 

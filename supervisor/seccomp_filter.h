@@ -18,10 +18,13 @@
 #include <string_view>
 #include <vector>
 
+#include "supervisor/launch_spec.h"
+
 namespace sluice::supervisor {
 
-/// The whole program; at most kMaxSeccompInstructions long.
-[[nodiscard]] std::vector<sock_filter> BuildSeccompFilter();
+/// The whole program; at most kMaxSeccompInstructions long. kAllowed: clone and unshare may make user, process and network
+/// namespaces.
+[[nodiscard]] std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own = OwnNamespaces::kRefused);
 
 /// The kernel's own limit is 4096 (BPF_MAXINSNS).
 inline constexpr size_t kMaxSeccompInstructions = 1024;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/log.h"
 
 namespace sluice::audit {
@@ -21,7 +22,8 @@ struct Written {
 Written WriteAll(int fd, std::string_view bytes) {
   Written done;
   while (done.octets < bytes.size()) {
-    const ssize_t written = ::write(fd, bytes.data() + done.octets, bytes.size() - done.octets);
+    const ssize_t written =
+        Faulty("audit.write", [&] { return ::write(fd, bytes.data() + done.octets, bytes.size() - done.octets); });
     if (written >= 0) {
       done.octets += static_cast<size_t>(written);
     } else if (errno != EINTR) {
@@ -66,7 +68,9 @@ Result<void> EndLastLine(const std::string& path, int fd) {
 
 Result<AuditFile> AuditFile::Open(std::string path) {
   // Not waiting: a pipe would block before it is known to be one.
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
+  UniqueFd file(Faulty("audit.open", [&] {
+    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+  }));
   if (!file) return OpenFailed(path, errno);
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return FailErrno("cannot open the audit file " + path, errno);
@@ -95,7 +99,8 @@ Result<void> AuditFile::Append(std::string_view lines) {
   if (regular_)
     if (auto named = CheckName(); !named) return named;
   struct stat before{};
-  if (::fstat(file_.get(), &before) != 0) return FailErrno("cannot look at the audit file " + path_, errno);
+  if (Faulty("audit.stat", [&] { return ::fstat(file_.get(), &before); }) != 0)
+    return FailErrno("cannot look at the audit file " + path_, errno);
   const Written done = WriteAll(file_.get(), lines);
   if (done.error == 0) return {};
   // What got in ends with a whole record, unless somebody else has written meanwhile.

@@ -11,6 +11,7 @@
 #include "audit/io/record_queue.h"
 #include "audit/record.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/stderr_lines.h"
 
 namespace sluice::audit {
@@ -21,14 +22,17 @@ using policy::EventLayer;
 using policy::ExchangeEvent;
 
 constexpr size_t kFlushOctets = size_t{256} << 10;  ///< of formatted records, before they are written
+constexpr size_t kMaxConsoleName = 64;
+constexpr std::string_view kOwnWord = "sluice: ";
 constexpr std::chrono::seconds kConsoleTick{1};
 constexpr std::chrono::milliseconds kFoldTick{250};
 
 // Denials as lines, and the thread that tells of repeats once they are over. Standard error holds up neither.
 class Console {
  public:
-  Console()
-      : repeats_(StderrHasColor() ? Style::kColor : Style::kPlain),
+  explicit Console(const std::string& name)
+      : subject_(name.empty() ? std::string() : Printable(name, "").substr(0, kMaxConsoleName) + ": "),
+        repeats_(StderrHasColor() ? Style::kColor : Style::kPlain),
         ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
   ~Console() {
     ticker_.request_stop();
@@ -45,8 +49,16 @@ class Console {
   }
 
  private:
-  static void Show(std::string text) {
-    if (!text.empty()) QueueStderr(LineKind::kDenial, std::move(text));
+  void Show(std::string text) const {
+    if (text.empty()) return;
+    // At a line's beginning it is nobody else's word: what a workload chose is encoded, and stands behind it.
+    for (size_t at = 0; !subject_.empty();) {
+      if (text.compare(at, kOwnWord.size(), kOwnWord) == 0) text.insert(at + kOwnWord.size(), subject_);
+      const size_t end = text.find('\n', at);
+      if (end == std::string::npos) break;
+      at = end + 1;
+    }
+    QueueStderr(LineKind::kDenial, std::move(text));
   }
 
   void Tick(const std::stop_token& stop) {
@@ -58,6 +70,7 @@ class Console {
     }
   }
 
+  const std::string subject_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
   Repeats repeats_;
@@ -68,7 +81,7 @@ class Running final : public Writer {
  public:
   Running(const Options& options, std::optional<AuditFile> file)
       : format_(options.sandbox, options.labels), file_(std::move(file)), tap_(options.tap), queue_(options.queue) {
-    if (options.console) console_.emplace();
+    if (options.console) console_.emplace(options.console_name);
     thread_ = std::thread([this] { Run(); });
   }
   ~Running() override {

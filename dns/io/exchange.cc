@@ -114,19 +114,18 @@ void Exchange::Ask(const UpstreamServer& server, const Question& question, TimeP
 }
 
 void Exchange::AskUdp(const Endpoint& server, const Question& question, Extension extension, TimePoint deadline, Done done) {
-  udp_->Ask(
-      server, question, extension, deadline,
-      [self = shared_from_this(), server, question, deadline, done = std::move(done)](Result<UdpPool::Outcome> got) mutable {
-        if (!got) return done(std::unexpected(std::move(got.error())));
-        switch (got->reception) {
-          case Reception::kAnswer:
-            return done(UpstreamAnswer{std::move(got->message), got->octets});
-          case Reception::kAskPlainly:
-            return self->AskUdp(server, question, Extension::kPlain, deadline, std::move(done));
-          default:
-            return self->AskTcp(server, question, deadline, std::move(done));
-        }
-      });
+  udp_->Ask(server, question, extension, deadline,
+            [self = shared_from_this(), server, deadline, done = std::move(done)](Result<UdpPool::Outcome> got) mutable {
+              if (!got) return done(std::unexpected(std::move(got.error())));
+              switch (got->reception) {
+                case Reception::kAnswer:
+                  return done(UpstreamAnswer{std::move(got->message), got->octets});
+                case Reception::kAskPlainly:
+                  return self->AskUdp(server, got->question, Extension::kPlain, deadline, std::move(done));
+                default:
+                  return self->AskTcp(server, got->question, deadline, std::move(done));
+              }
+            });
 }
 
 void Exchange::AskTcp(const Endpoint& server, const Question& question, TimePoint deadline, Done done) {

@@ -17,6 +17,7 @@ class Running final : public Server {
     if (tcp_) tcp_->Stop();
   }
   void ForgetLeases() override { core_->ForgetLeases(); }
+  void NoteLeases(std::vector<CachedEntry>* entries) const override { core_->NoteLeases(entries); }
 
  private:
   std::shared_ptr<ServerCore> core_;

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "dns/cached_entry.h"
 #include "dns/flood_gate.h"
 #include "dns/io/upstream.h"
 #include "dns/lease.h"
@@ -46,8 +47,8 @@ struct ServerOptions {
   GuessSender guess_sender{};  ///< for it: whose socket sends from there, where that is known without a search
   DenialForm denial = DenialForm::kNxDomain;
   Ipv6Egress ipv6 = Ipv6Egress::kPresent;
-  /// A canonical name that stands for the loopback, without a record: only who knows it can ask whether this resolver answers. Empty:
-  /// none.
+  /// A canonical name that stands for the loopback, without a record: only who knows it can ask whether this resolver answers.
+  /// Empty: none.
   std::string canary{};
 
   // For a policy with `dns: real`. Which kind of answer is given is asked of the policy in force each time.
@@ -71,6 +72,9 @@ class Server {
   /// The kernel may have lost leases (somebody else changed its sets): each is published again before the next answer that counts
   /// on it. Any thread.
   virtual void ForgetLeases() = 0;
+  /// Adds to entries of the upstream client's caches the leases that were published through this server and still count, where
+  /// they hold for longer than what is noted already. On the context's thread.
+  virtual void NoteLeases(std::vector<CachedEntry>* entries) const = 0;
 };
 
 }  // namespace sluice::dns

@@ -109,7 +109,7 @@ Step ServerCore::Begin(std::span<const uint8_t> bytes, const ClientInfo& client)
   }
   auto& query = std::get<Query>(read);
   Keepable keepable;
-  auto outcome = Answer(query, client, &keepable);
+  auto outcome = Answer(&query, client, &keepable);
   if (auto* work = std::get_if<std::unique_ptr<Work>>(&outcome)) return std::move(*work);
   Wire wire = ToWire(std::get<Message>(outcome), query, client.transport);
   if (plain && keepable.good) {
@@ -162,7 +162,8 @@ Step ServerCore::RefuseExcess(std::span<const uint8_t> bytes, const ClientInfo& 
       client.transport);
 }
 
-ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& client, Keepable* keepable) {
+ServerCore::Outcome ServerCore::Answer(Query* asked, const ClientInfo& client, Keepable* keepable) {
+  const Query& query = *asked;
   const auto process = attribute_(client.transport, client.client, client.server);
   if (auto message = AnswerLocally(query, process)) return std::move(*message);
   const Judged judged = Judge(query, process.get());
@@ -209,8 +210,8 @@ ServerCore::Outcome ServerCore::Answer(const Query& query, const ClientInfo& cli
       return message;
     }
   }
-  return std::make_unique<Work>(Work{query, client.transport, process, generation_, snapshot_->settings().dns, std::move(hit),
-                                     is_new ? std::string(rule_text) : std::string()});
+  return std::make_unique<Work>(Work{std::move(*asked), client.transport, process, generation_, snapshot_->settings().dns,
+                                     std::move(hit), is_new ? std::string(rule_text) : std::string()});
 }
 
 std::optional<Message> ServerCore::AnswerLocally(const Query& query, const policy::ProcessPtr& process) {
@@ -458,9 +459,9 @@ void ServerCore::NoteExistence(const Work& work, bool exists) {
 }
 
 void ServerCore::Finish(std::unique_ptr<Work> work, Done done) {
-  const std::string name = work->query.name;
   const Type type = work->query.question.type;
   if (work->mode == policy::DnsMode::kReal && IsAddress(type)) return StartTrue(std::move(work), std::move(done));
+  const std::string name = work->query.name;
   if (!IsAddress(type)) {
     upstream_.Query(name, type,
                     [self = shared_from_this(), work = std::move(work),

@@ -60,6 +60,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   void Finish(std::unique_ptr<Work> work, Done done);
   /// The kernel's leases may be gone: each is published again before the next answer that counts on it. Any thread.
   void ForgetLeases() { lease_epoch_.fetch_add(1, std::memory_order_relaxed); }
+  void NoteLeases(std::vector<CachedEntry>* entries) const;
 
   void Stop();
   [[nodiscard]] bool stopped() const { return stopped_; }
@@ -85,6 +86,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     uint64_t generation = 0;
     uint64_t epoch = 0;
     SteadyTime until{};
+    bool leased = false;  ///< false: there was nothing to publish
   };
   struct Telling;
   /// What was said of a denied name, for a second: a search list asks for the same few again and again.
@@ -112,7 +114,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     std::vector<IpAddress> told{};
   };
 
-  [[nodiscard]] Outcome Answer(const Query& query, const ClientInfo& client, Keepable* keepable);
+  /// `query` is moved into the Work where there is one.
+  [[nodiscard]] Outcome Answer(Query* query, const ClientInfo& client, Keepable* keepable);
   [[nodiscard]] std::optional<Wire> AnswerReady(const ReadyKey& key, std::span<const uint8_t> bytes, const ClientInfo& client);
   [[nodiscard]] std::optional<Message> AnswerLocally(const Query& query, const policy::ProcessPtr& process);
   [[nodiscard]] Judged Judge(const Query& query, const policy::Process* process) const;

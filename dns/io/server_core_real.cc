@@ -12,13 +12,14 @@ using std::chrono::seconds;
 
 constexpr int kMostJudged = 3;  ///< times that one answer is judged while the policy keeps changing
 
-std::string FamilyKey(const Query& query) {
+std::string FamilyKey(const std::string& name, Type type) {
   std::string key;
-  key.reserve(query.name.size() + 1);
-  key += query.question.type == Type::kA ? '4' : '6';
-  key += query.name;
+  key.reserve(name.size() + 1);
+  key += type == Type::kA ? '4' : '6';
+  key += name;
   return key;
 }
+std::string FamilyKey(const Query& query) { return FamilyKey(query.name, query.question.type); }
 
 }  // namespace
 
@@ -64,7 +65,21 @@ void ServerCore::FindLeases(const Query& query, TrueAnswer* answer) {
   if (answer->lifetime.count() > 0) answer->leases = std::move(leases.leases);
   if (answer->leases.empty()) {
     const SteadyTime until = now + seconds(answer->ttl) + kLeaseGrace;
-    published_.Put(key, {generation_, answer->epoch, until}, until);
+    published_.Put(key, {generation_, answer->epoch, until, false}, until);
+  }
+}
+
+void ServerCore::NoteLeases(std::vector<CachedEntry>* entries) const {
+  const SteadyTime now = SystemClock().Steady();
+  const uint64_t epoch = lease_epoch_.load(std::memory_order_relaxed);
+  for (CachedEntry& entry : *entries) {
+    for (const Type type : {Type::kA, Type::kAaaa}) {
+      if (std::ranges::find(entry.types, TypeText(type)) == entry.types.end()) continue;
+      const Published* published = published_.Peek(FamilyKey(entry.name, type), now);
+      if (published == nullptr || !published->leased || published->epoch != epoch) continue;
+      const auto left = std::chrono::floor<seconds>(published->until - now);
+      if (!entry.leases || entry.leases->left < left) entry.leases = {published->generation, left};
+    }
   }
 }
 
@@ -96,7 +111,7 @@ void ServerCore::FinishTrue(std::shared_ptr<Telling> telling) {
   if (const auto* message = std::get_if<Message>(&outcome)) return telling->Send(*message);
   auto answer = std::move(std::get<TrueAnswer>(outcome));
   if (answer.leases.empty()) return telling->Send(TellTrue(work.query, answer));
-  std::vector<Lease> leases = answer.leases;
+  std::vector<Lease> leases = std::move(answer.leases);
   const seconds lifetime = answer.lifetime;
   withheld_->Add(std::move(leases), lifetime, generation_,
                  [self = shared_from_this(), telling = std::move(telling), answer = std::move(answer)](
@@ -112,7 +127,7 @@ void ServerCore::TakePublished(std::shared_ptr<Telling> telling, TrueAnswer answ
   switch (outcome) {
     case Withheld::Outcome::kPublished: {
       const SteadyTime until = SystemClock().Steady() + answer.lifetime;
-      published_.Put(FamilyKey(query), {answer.generation, answer.epoch, until}, until);
+      published_.Put(FamilyKey(query), {answer.generation, answer.epoch, until, true}, until);
       told_of_leases_ = false;
       return telling->Send(TellTrue(query, answer));
     }

@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fault.h"
 #include "dns/io/port_filter.h"
 
 namespace sluice::dns {
@@ -95,9 +96,8 @@ struct UdpSide::Batch {
   std::array<mmsghdr, kBatch> reply_headers;
   size_t reply_count = 0;
 
-  Batch() { Prepare(kBatch); }
-  /// Makes the first `count` entries ready to receive again.
-  void Prepare(size_t count) {
+  /// Makes the first `count` entries ready to receive again, with room for the address asked or without.
+  void Prepare(size_t count, bool fixed) {
     for (size_t i = 0; i < count; ++i) {
       vectors[i] = {bytes[i].data(), bytes[i].size()};
       headers[i] = {};
@@ -105,22 +105,26 @@ struct UdpSide::Batch {
       headers[i].msg_hdr.msg_namelen = sizeof peers[i];
       headers[i].msg_hdr.msg_iov = &vectors[i];
       headers[i].msg_hdr.msg_iovlen = 1;
+      if (fixed) continue;
       headers[i].msg_hdr.msg_control = control[i].data();
       headers[i].msg_hdr.msg_controllen = control[i].size();
     }
   }
 };
 
-UdpSide::UdpSide(asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core,
+UdpSide::UdpSide(asio::io_context& context, int family, const Endpoint& own, std::shared_ptr<ServerCore> core,
                  std::unique_ptr<FloodGate> gate)
     : context_(context),
       socket_(context),
       family_(family),
-      port_(port),
+      own_(own),
+      fixed_(own.address != IpAddress() && own.address != IpAddress::FromV4(INADDR_ANY)),
       core_(std::move(core)),
       gate_(std::move(gate)),
       reopen_(context),
-      batch_(new Batch, [](Batch* b) { delete b; }) {}
+      batch_(new Batch, [](Batch* b) { delete b; }) {
+  batch_->Prepare(kBatch, fixed_);
+}
 
 Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, UniqueFd socket, std::shared_ptr<ServerCore> core,
                                                 std::unique_ptr<FloodGate> gate) {
@@ -131,10 +135,11 @@ Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, Uniqu
   const auto endpoint = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&own), length);
   if (!endpoint) return Fail(Code::kInvalid, "the resolver's UDP socket is not of the Internet");
   const int family = own.ss_family;
-  if (family == AF_INET ? !SetOption(socket.get(), IPPROTO_IP, IP_PKTINFO, 1)
-                        : !SetOption(socket.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, 1))
+  std::shared_ptr<UdpSide> self(new UdpSide(context, family, *endpoint, std::move(core), std::move(gate)));
+  const int asks = self->fixed_ ? 0 : 1;
+  if (family == AF_INET ? !SetOption(socket.get(), IPPROTO_IP, IP_PKTINFO, asks)
+                        : !SetOption(socket.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, asks))
     return FailErrno("the resolver's UDP socket: packet information", errno);
-  std::shared_ptr<UdpSide> self(new UdpSide(context, family, endpoint->port, std::move(core), std::move(gate)));
   if (!SetOption(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBuffer))
     (void)SetOption(socket.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
   boost::system::error_code error;
@@ -169,11 +174,12 @@ asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
 UdpSide::Received UdpSide::ReceiveSome() {
   Batch& batch = *batch_;
   Received received;
-  received.datagrams = recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr);
+  received.datagrams = Faulty(
+      "dns.receive", [&] { return recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr); });
   const SteadyTime now = SystemClock().Steady();
   for (int n = 0; n < received.datagrams; ++n) received.judged += TakeOne(static_cast<size_t>(n), now) ? 1 : 0;
   SendQueued();
-  if (received.datagrams > 0) batch.Prepare(static_cast<size_t>(received.datagrams));
+  if (received.datagrams > 0) batch.Prepare(static_cast<size_t>(received.datagrams), fixed_);
   if (gate_ && gate_->changed()) UpdateFilter(now);
   return received;
 }
@@ -184,9 +190,9 @@ bool UdpSide::TakeOne(size_t i, SteadyTime now) {
   if (!peer) return false;
   const auto verdict = gate_ ? gate_->Judge(*peer, now) : FloodGate::Verdict::kServe;
   if (verdict == FloodGate::Verdict::kDrop) return false;
-  const auto asked = AskedAddress(&header);
+  const auto asked = fixed_ ? own_.address : AskedAddress(&header);
   if (!asked) return false;
-  const ClientInfo client{policy::Transport::kUdp, *peer, {*asked, port_}};
+  const ClientInfo client{policy::Transport::kUdp, *peer, {*asked, own_.port}};
   const std::span<const uint8_t> bytes(batch_->bytes[i].data(), batch_->headers[i].msg_len);
   Reply(verdict == FloodGate::Verdict::kServe ? core_->Begin(bytes, client) : core_->RefuseExcess(bytes, client), client);
   return true;
@@ -246,6 +252,7 @@ void UdpSide::Queue(Wire wire, const ClientInfo& client) {
       static_cast<socklen_t>(family_ == AF_INET ? client.client.ToSockaddr(&reply.peer) : client.client.ToSockaddr6(&reply.peer));
   header.msg_iov = &reply.vector;
   header.msg_iovlen = 1;
+  if (fixed_) return;
   header.msg_control = reply.control.data();
   header.msg_controllen = reply.control.size();
   SetSource(&header, family_, client.server.address);
@@ -255,8 +262,10 @@ void UdpSide::Queue(Wire wire, const ClientInfo& client) {
 void UdpSide::SendQueued() {
   const size_t count = std::exchange(batch_->reply_count, 0);
   for (size_t sent = 0; sent < count;) {
-    const int n = sendmmsg(socket_.native_handle(), &batch_->reply_headers[sent], static_cast<unsigned>(count - sent),
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+    const int n = Faulty("dns.reply", [&] {
+      return sendmmsg(socket_.native_handle(), &batch_->reply_headers[sent], static_cast<unsigned>(count - sent),
+                      MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
     if (n < 0 && (errno == EAGAIN || errno == EBADF)) return;
     sent += n > 0 ? static_cast<size_t>(n) : 1;
   }

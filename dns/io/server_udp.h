@@ -25,7 +25,7 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
  private:
   struct Batch;
 
-  UdpSide(boost::asio::io_context& context, int family, uint16_t port, std::shared_ptr<ServerCore> core,
+  UdpSide(boost::asio::io_context& context, int family, const Endpoint& own, std::shared_ptr<ServerCore> core,
           std::unique_ptr<FloodGate> gate);
   static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
   void AnswerLater(std::unique_ptr<Work> work, const ClientInfo& client);
@@ -45,7 +45,8 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   boost::asio::io_context& context_;
   boost::asio::posix::stream_descriptor socket_;
   const int family_;
-  const uint16_t port_;
+  const Endpoint own_;
+  const bool fixed_;  ///< bound to one address: what is asked of it and answered from it is that one
   size_t waiting_ = 0;
   bool sending_soon_ = false;
   std::shared_ptr<ServerCore> core_;

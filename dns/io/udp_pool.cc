@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
+
 namespace sluice::dns {
 namespace {
 
@@ -77,8 +79,9 @@ Result<uint32_t> UdpPool::Open(int family) {
   }
   Slot& slot = slots_[index];
   slot.family = family;
-  slot.fd.Reset(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  epoll_event event{.events = EPOLLIN, .data = {.u32 = index}};
+  slot.fd.Reset(Faulty("dns.upstream.socket", [&] { return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
+  // Told once for what has come: Receive takes it all, and the kernel need not look again whether there is more.
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u32 = index}};
   const bool good =
       slot.fd && ApplySeal(slot.fd.get(), seal_) && epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event) == 0;
   if (good) return index;
@@ -115,7 +118,9 @@ Result<uint32_t> UdpPool::Take(const Endpoint& server) {
     (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
   }
   slots_[index].uses = 1;
-  if (connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length) == 0) return index;
+  const int connected = Faulty("dns.upstream.connect",
+                               [&] { return connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length); });
+  if (connected == 0) return index;
   const int error = errno;
   (void)Free(index, Keep::kNothing);
   return std::unexpected(Unreachable(server, error));
@@ -137,7 +142,8 @@ void UdpPool::Ask(const Endpoint& server, const Question& question, Extension ex
   slot.done = std::move(done);
   slot.active = true;
   ++active_;
-  ssize_t sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
+  ssize_t sent = Faulty("dns.upstream.send",
+                        [&] { return send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL); });
   // An error that an earlier datagram met is told at the next call, which then sends nothing.
   if (sent < 0 && errno == ECONNREFUSED) sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
   if (sent < 0) {
@@ -172,24 +178,33 @@ void UdpPool::ReceiveReady() {
   }
 }
 
+// What stays behind the answer is read, and thrown away, with what comes for the socket's next question.
 void UdpPool::Receive(uint32_t index) {
+  for (int i = 0; i <= kMaxStrangers && !stopped_; ++i)
+    if (!ReceiveOne(index)) return;
+}
+
+bool UdpPool::ReceiveOne(uint32_t index) {
   Slot& slot = slots_[index];
   const ssize_t size = recv(slot.fd.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (!slot.active) return;  // what came late is thrown away
+  if (size < 0 && (errno == EAGAIN || !slot.active)) return false;
+  if (!slot.active || (size < 0 && errno == EINTR)) return true;  // what came late is thrown away
   if (size < 0) {
     Error error = Unreachable(slot.server, errno);
     Done done = Free(index, Keep::kNothing);
-    return done(std::unexpected(std::move(error)));
+    done(std::unexpected(std::move(error)));
+    return false;
   }
   Outcome outcome{.octets = static_cast<size_t>(size)};
   outcome.reception = ReadAnswer(slot.sent, std::span(buffer_).first(outcome.octets), &outcome.message);
   if (outcome.reception == Reception::kStranger) {
-    if (++slot.strangers < kMaxStrangers) return;
+    if (++slot.strangers < kMaxStrangers) return true;
     outcome.reception = Reception::kAskByTcp;
   }
+  if (outcome.reception != Reception::kAnswer) outcome.question = slot.sent.question;
   Done done = Free(index, Keep::kSocket);
   done(std::move(outcome));
+  return false;
 }
 
 void UdpPool::StartTicking() {

@@ -29,6 +29,7 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
     Reception reception = Reception::kAnswer;  ///< never kStranger
     Message message{};                         ///< for kAnswer
     size_t octets = 0;
+    Question question{};  ///< for all others: what was asked, in some spelling, so that it can be asked again
   };
   /// kTimeout at the deadline, or up to 25 ms later; kIo where the server cannot be reached.
   using Done = std::move_only_function<void(Result<Outcome>)>;
@@ -55,6 +56,8 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
   void Watch();
   void ReceiveReady();
   void Receive(uint32_t index);
+  /// Takes one datagram. False once there is none left, or the question has its answer.
+  bool ReceiveOne(uint32_t index);
   void Tick();
   void StartTicking();
   void Arm(std::chrono::milliseconds wait);

@@ -6,12 +6,23 @@
 #include <iterator>
 
 #include "dns/io/upstream_core.h"
+#include "dns/local_names.h"
 #include "dns/resolv_conf.h"
 
 namespace sluice::dns {
 namespace {
 
 namespace asio = boost::asio;
+
+// Of the machine itself, whom nobody is asked for; null for any other name.
+LookupPtr OwnLookup(const std::string& name, bool v4 = true, bool v6 = true) {
+  if (name != kHostName) return nullptr;
+  Lookup lookup{.status = Lookup::Status::kFound, .found = {}, .error = {}};
+  lookup.found.ttl = std::chrono::seconds(300);
+  if (v4) lookup.found.addresses.push_back(IpAddress::FromV4(0x7f000001));
+  if (v6) lookup.found.addresses.push_back(*IpAddress::Parse("::1"));
+  return std::make_shared<Lookup>(std::move(lookup));
+}
 
 class Client final : public UpstreamClient {
  public:
@@ -21,12 +32,13 @@ class Client final : public UpstreamClient {
   asio::awaitable<Result<Addresses>> Resolve(std::string canonical_name) override {
     return ResolveWith(core_, std::move(canonical_name));
   }
-  asio::awaitable<LookupPtr> Look(std::string canonical_name) override {
-    return UpstreamCore::Look(core_, std::move(canonical_name));
+  asio::awaitable<LookupPtr> Look(std::string canonical_name) override { return LookAny(core_, std::move(canonical_name)); }
+  LookupPtr Peek(const std::string& canonical_name) override {
+    if (auto own = OwnLookup(canonical_name)) return own;
+    return core_->Peek(canonical_name);
   }
-  LookupPtr Peek(const std::string& canonical_name) override { return core_->Peek(canonical_name); }
   void LookBoth(const std::string& canonical_name, OnLookup done) override {
-    if (auto hit = core_->Peek(canonical_name)) return done(std::move(hit));
+    if (auto hit = Peek(canonical_name)) return done(std::move(hit));
     asio::co_spawn(core_->context(), UpstreamCore::Look(core_, canonical_name),
                    [done = std::move(done)](const std::exception_ptr& failed, LookupPtr found) mutable {
                      if (failed || found == nullptr)
@@ -36,17 +48,28 @@ class Client final : public UpstreamClient {
                    });
   }
   void LookFamily(const std::string& canonical_name, Type type, OnLookup done) override {
+    if (auto own = OwnLookup(canonical_name, type == Type::kA, type == Type::kAaaa)) return done(std::move(own));
     core_->LookFamily(canonical_name, type, std::move(done));
   }
-  LookupPtr PeekFamily(const std::string& canonical_name, Type type) override { return core_->PeekFamily(canonical_name, type); }
+  LookupPtr PeekFamily(const std::string& canonical_name, Type type) override {
+    if (auto own = OwnLookup(canonical_name, type == Type::kA, type == Type::kAaaa)) return own;
+    return core_->PeekFamily(canonical_name, type);
+  }
   void Query(const std::string& canonical_name, Type type, OnMessage done) override {
+    if (canonical_name == kHostName) return done(Fail(Code::kNotFound, canonical_name + " has addresses alone"));
     core_->Query(canonical_name, type, std::move(done));
   }
   void ForgetAbsence() override { core_->ForgetAbsence(); }
+  CachePage Cached(std::string_view after, size_t limit) const override { return core_->Cached(after, limit); }
 
  private:
+  static asio::awaitable<LookupPtr> LookAny(std::shared_ptr<UpstreamCore> core, std::string name) {
+    if (auto own = OwnLookup(name)) co_return own;
+    co_return co_await UpstreamCore::Look(std::move(core), std::move(name));
+  }
+
   static asio::awaitable<Result<Addresses>> ResolveWith(std::shared_ptr<UpstreamCore> core, std::string name) {
-    const LookupPtr lookup = co_await UpstreamCore::Look(core, name);
+    const LookupPtr lookup = co_await LookAny(core, name);
     switch (lookup->status) {
       case Lookup::Status::kFound:
         co_return lookup->found;

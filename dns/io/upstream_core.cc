@@ -34,17 +34,6 @@ constexpr milliseconds kOtherFamilyGrace{50};  ///< "resolution delay" of RFC 83
 
 const Error kShutDown{Code::kIo, "the resolver was shut down", 0, std::nullopt};
 
-// What tells a question from all others, at little cost.
-std::string QueryKey(const std::string& name, Type type) {
-  const auto number = static_cast<uint16_t>(type);
-  std::string key;
-  key.reserve(name.size() + 2);
-  key += static_cast<char>(number >> 8);
-  key += static_cast<char>(number & 0xff);
-  key += name;
-  return key;
-}
-
 LookupPtr FailedLookup(Error error) { return std::make_shared<Lookup>(Lookup{Lookup::Status::kFailed, {}, std::move(error)}); }
 
 struct Kept {
@@ -134,6 +123,16 @@ std::optional<AddressAnswer> ReadFamily(const std::shared_ptr<Pending<Answer>>& 
 
 }  // namespace
 
+std::string QueryKey(const std::string& name, Type type) {
+  const auto number = static_cast<uint16_t>(type);
+  std::string key;
+  key.reserve(name.size() + 2);
+  key += static_cast<char>(number >> 8);
+  key += static_cast<char>(number & 0xff);
+  key += name;
+  return key;
+}
+
 // One question on its way through the servers. Each in turn until one has an answer; a server that said "no" is not asked
 // again, a silent one is.
 struct UpstreamCore::Asking {
@@ -162,8 +161,10 @@ void UpstreamCore::Stop() {
   stopped_ = true;
   for (const auto& [name, pending] : lookups_) pending->Set(FailedLookup(kShutDown));
   auto outstanding = std::exchange(outstanding_, {});
-  for (auto& [key, waiters] : outstanding)
-    for (OnAnswer& done : waiters) done(std::unexpected(kShutDown));
+  for (auto& [key, waiters] : outstanding) {
+    waiters.first(std::unexpected(kShutDown));
+    for (OnAnswer& done : waiters.further) done(std::unexpected(kShutDown));
+  }
   exchange_->Stop();
 }
 
@@ -204,12 +205,13 @@ asio::awaitable<LookupPtr> UpstreamCore::Look(std::shared_ptr<UpstreamCore> self
 }
 
 void UpstreamCore::LookFamily(const std::string& name, Type type, UpstreamClient::OnLookup done) {
-  Ask(name, type, [self = shared_from_this(), name, type, done = std::move(done)](const Answer& answer) mutable {
-    Kept kept = OneFamily(answer, type);
+  std::string key = QueryKey(name, type);
+  AskFor(key, [self = shared_from_this(), key, done = std::move(done)](const Answer& answer) mutable {
+    Kept kept = OneFamily(answer, TypeOfKey(key));
     auto lookup = std::make_shared<const Lookup>(std::move(kept.lookup));
     if (kept.lifetime.count() > 0 && !self->stopped_) {
       const SteadyTime expires = SystemClock().Steady() + kept.lifetime;
-      self->families_.Put(QueryKey(name, type), {lookup, expires}, expires);
+      self->families_.Put(key, {lookup, expires}, expires);
     }
     done(std::move(lookup));
   });
@@ -220,12 +222,12 @@ void UpstreamCore::Query(const std::string& name, Type type, UpstreamClient::OnM
     if (!answer) return (*to)(std::unexpected(answer.error()));
     (*to)(UpstreamClient::MessagePtr(*answer, &(*answer)->message));
   };
-  const std::string key = QueryKey(name, type);
+  std::string key = QueryKey(name, type);
   if (const Answer* hit = answers_.Get(key, SystemClock().Steady())) {
     const Answer kept = *hit;
     return tell(&done, kept);
   }
-  Ask(name, type, [self = shared_from_this(), key, tell, done = std::move(done)](const Answer& answer) mutable {
+  AskFor(key, [self = shared_from_this(), key, tell, done = std::move(done)](const Answer& answer) mutable {
     seconds lifetime = kFailureLifetime;
     if (answer) lifetime = LifetimeOf((*answer)->message);
     const bool small = !answer || (*answer)->octets <= kMaxCachedAnswerOctets;
@@ -246,28 +248,28 @@ UpstreamCore::Group& UpstreamCore::GroupFor(std::string_view name) {
 }
 
 // One outstanding question of each name and type: a flood of equal ones gives a guesser no more chances (RFC 5452 section 5).
-void UpstreamCore::Ask(const std::string& name, Type type, OnAnswer done) {
-  std::string key = QueryKey(name, type);
+void UpstreamCore::AskFor(std::string key, OnAnswer done) {
   if (const auto found = outstanding_.find(key); found != outstanding_.end()) {
-    found->second.push_back(std::move(done));
+    found->second.further.push_back(std::move(done));
     return;
   }
+  const std::string_view name = NameOfKey(key);
   auto wire_name = Name::FromText(name);
   if (stopped_) return done(std::unexpected(kShutDown));
   if (!wire_name) return done(Fail(Code::kInvalid, "not a name"));
   if (outstanding_.size() >= kMaxOutstanding) return done(Fail(Code::kExhausted, "too many lookups are outstanding"));
-  outstanding_[key].push_back(std::move(done));
   Group& group = GroupFor(name);
   const auto share = options_.timeout / (kRounds * static_cast<int>(group.servers.size()));
-  auto asking = std::make_shared<Asking>(std::move(key), Question{std::move(*wire_name), type, kClassIn}, &group, share,
-                                         group.health.Order());
-  AskNext(std::move(asking));
+  Question question{std::move(*wire_name), TypeOfKey(key), kClassIn};
+  outstanding_.emplace(key, Waiters{.first = std::move(done)});
+  AskNext(std::make_shared<Asking>(std::move(key), std::move(question), &group, share, group.health.Order()));
 }
 
 void UpstreamCore::Finish(const std::string& key, const Answer& answer) {
   auto waiting = outstanding_.extract(key);
   if (waiting.empty()) return;
-  for (OnAnswer& done : waiting.mapped()) done(answer);
+  waiting.mapped().first(answer);
+  for (OnAnswer& done : waiting.mapped().further) done(answer);
 }
 
 void UpstreamCore::AskNext(std::shared_ptr<Asking> asking) {

@@ -23,6 +23,13 @@ using AnswerPtr = std::shared_ptr<const UpstreamAnswer>;
 using Answer = Result<AnswerPtr>;
 using OnAnswer = std::move_only_function<void(const Answer&)>;
 
+/// What tells a question from all others, at little cost: the type's two octets, then the name.
+[[nodiscard]] std::string QueryKey(const std::string& name, Type type);
+[[nodiscard]] inline Type TypeOfKey(std::string_view key) {
+  return Type{static_cast<uint16_t>(static_cast<uint8_t>(key[0]) << 8 | static_cast<uint8_t>(key[1]))};
+}
+[[nodiscard]] inline std::string_view NameOfKey(std::string_view key) { return key.substr(2); }
+
 class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
  public:
   UpstreamCore(boost::asio::io_context& context, UpstreamOptions options, std::shared_ptr<Exchange> exchange);
@@ -35,6 +42,7 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   void LookFamily(const std::string& name, Type type, UpstreamClient::OnLookup done);
   void Query(const std::string& name, Type type, UpstreamClient::OnMessage done);
   void ForgetAbsence();
+  [[nodiscard]] CachePage Cached(std::string_view after, size_t limit) const;
 
  private:
   struct CachedLookup {
@@ -51,7 +59,8 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
 
   [[nodiscard]] LookupPtr Aged(TtlCache<CachedLookup>* cache, const std::string& key);
   [[nodiscard]] Group& GroupFor(std::string_view name);
-  void Ask(const std::string& name, Type type, OnAnswer done);
+  void Ask(const std::string& name, Type type, OnAnswer done) { AskFor(QueryKey(name, type), std::move(done)); }
+  void AskFor(std::string key, OnAnswer done);
   void Finish(const std::string& key, const Answer& answer);
   void AskNext(std::shared_ptr<Asking> asking);
   void Take(std::shared_ptr<Asking> asking, size_t server, Result<UpstreamAnswer> got);
@@ -73,7 +82,12 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   TtlCache<CachedLookup> families_;
   TtlCache<Answer> answers_;
   std::unordered_map<std::string, std::shared_ptr<Pending<LookupPtr>>> lookups_;
-  std::unordered_map<std::string, std::vector<OnAnswer>> outstanding_;
+  // Mostly one waits; those who ask the same meanwhile are further.
+  struct Waiters {
+    OnAnswer first;
+    std::vector<OnAnswer> further{};
+  };
+  std::unordered_map<std::string, Waiters> outstanding_;
 };
 
 }  // namespace sluice::dns

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/fault.h"
 #include "nft/encode.h"
 
 namespace sluice::nft {
@@ -47,7 +48,7 @@ Error Refused(const Batch& batch, uint32_t sequence, int error) {
 Result<void> ReadAnswer(mnl_socket* socket, const Batch& batch) {
   alignas(nlmsghdr) std::array<char, 16 * 1024> buffer{};
   while (true) {
-    const ssize_t received = mnl_socket_recvfrom(socket, buffer.data(), buffer.size());
+    const ssize_t received = Faulty("nft.answer", [&] { return mnl_socket_recvfrom(socket, buffer.data(), buffer.size()); });
     if (received < 0 && errno == EINTR) continue;
     if (received < 0) return FailErrno("no answer from nftables", errno == EAGAIN ? ETIMEDOUT : errno);
     int left = static_cast<int>(received);
@@ -68,7 +69,7 @@ Result<void> Add(const Table& table) {
   if (!batch) return std::unexpected(batch.error());
   auto socket = Open();
   if (!socket) return std::unexpected(socket.error());
-  if (mnl_socket_sendto(socket->get(), batch->bytes.data(), batch->bytes.size()) < 0) {
+  if (Faulty("nft.send", [&] { return mnl_socket_sendto(socket->get(), batch->bytes.data(), batch->bytes.size()); }) < 0) {
     const int error = errno;
     if (error == EPERM) return FailErrno("nftables needs CAP_NET_ADMIN over its network namespace", error);
     return FailErrno("cannot send to nftables", error);

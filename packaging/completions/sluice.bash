@@ -17,15 +17,15 @@ _sluice() {
     [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
   done
   case $prev in
-    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key)
+    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key | --spec | --transcript | --result)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
-    --rw | --ro | --cwd | --state)
+    --rw | --ro | --cwd | --workspace | --state)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
       return
       ;;
-    --env)
+    --env | --unsafe-env)
       mapfile -t COMPREPLY < <(compgen -e -- "$cur")
       return
       ;;
@@ -35,6 +35,10 @@ _sluice() {
       else
         mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
       fi
+      return
+      ;;
+    --mode)
+      mapfile -t COMPREPLY < <(compgen -W "run sidecar proxy agent" -- "$cur")
       return
       ;;
     --fail-on)
@@ -61,17 +65,36 @@ _sluice() {
       mapfile -t COMPREPLY < <(compgen -W "auto seen unseen" -- "$cur")
       return
       ;;
+    --env-inherit)
+      mapfile -t COMPREPLY < <(compgen -W "usual none" -- "$cur")
+      return
+      ;;
+    --on-disconnect)
+      mapfile -t COMPREPLY < <(compgen -W "kill freeze" -- "$cur")
+      return
+      ;;
+    --on-restart)
+      mapfile -t COMPREPLY < <(compgen -W "kill freeze" -- "$cur")
+      return
+      ;;
+    --form)
+      mapfile -t COMPREPLY < <(compgen -W "config docker" -- "$cur")
+      return
+      ;;
     --path)
       mapfile -t COMPREPLY < <(compgen -W "/readyz /healthz" -- "$cur")
       return
       ;;
-    --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at) return ;;
+    --peer | --annotation | --metadata | --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at | \
+      --max-memory | --max-processes | --max-open-files | --max-output | --publish | --lifeline) return ;;
   esac
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar health lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
+    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar agent oci-seccomp health doctor lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
-        --via-ca --via-except --rw --ro --env --cwd --name --label --timeout --fail-on-deny --quiet --verbose --help --" -- "$cur")
+        --via-ca --via-except --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --name --label --timeout --max-memory \
+        --max-processes --max-open-files --max-output --publish --transcript --result --control --await-hold --policy-fd --log-fd --lifeline --on-disconnect --pid-namespace \
+        --allow-user-namespaces --allow-nested --fail-on-deny --kill-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
       mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
@@ -81,10 +104,17 @@ _sluice() {
       ;;
     sidecar)
       mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
-        --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --proxy-port --dns-port --dry-run --drain \
+        --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --host-network --proxy-port --dns-port --dry-run --drain \
         --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
         --label --quiet --verbose --help" -- "$cur")
       ;;
+    doctor) mapfile -t COMPREPLY < <(compgen -W "--mode --format --no-live --help" -- "$cur") ;;
+    agent)
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --policy-dir --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key \
+        --via --via-auth --via-ca --via-except --on-restart --ca-out --bundle-out --peer --annotation --state-dir --name --label --quiet --verbose \
+        --help" -- "$cur")
+      ;;
+    oci-seccomp) mapfile -t COMPREPLY < <(compgen -W "--agent --form --metadata --base --help" -- "$cur") ;;
     health) mapfile -t COMPREPLY < <(compgen -W "--path --timeout --help" -- "$cur") ;;
     lint)
       if [[ $cur == -* ]]; then

@@ -3,7 +3,10 @@ complete -c sluice -f
 complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a policy'
 complete -c sluice -n __fish_use_subcommand -a proxy -d 'Serve an explicit proxy under a policy'
 complete -c sluice -n __fish_use_subcommand -a sidecar -d 'Fence every other process of this network namespace'
+complete -c sluice -n __fish_use_subcommand -a agent -d 'Supervise the containers of runtimes'
+complete -c sluice -n __fish_use_subcommand -a oci-seccomp -d 'Print the seccomp profile for the agent'
 complete -c sluice -n __fish_use_subcommand -a health -d 'Ask a running sidecar whether it is ready'
+complete -c sluice -n __fish_use_subcommand -a doctor -d 'Find out what this machine can enforce'
 complete -c sluice -n __fish_use_subcommand -a lint -d 'Check policy files'
 complete -c sluice -n __fish_use_subcommand -a prove -d 'Say what a policy change lets out'
 complete -c sluice -n __fish_use_subcommand -a fmt -d 'Rewrite policy files in their canonical form'
@@ -34,6 +37,27 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l cwd -x -a '(__fish_co
 complete -c sluice -n '__fish_seen_subcommand_from run' -l name -x -d 'Name of the sandbox in records'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l label -x -d 'Label in records, KEY=VALUE'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l timeout -x -d 'End the program after this time'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l unsafe-env -x -a '(set -nx)' -d 'Pass a variable that looks like a credential'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l env-inherit -x -a 'usual none' -d 'What is passed unasked'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l workspace -x -a '(__fish_complete_directories)' -d 'Prepared folder the program may write'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l spec -r -F -d 'Read the launch from this file'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l max-memory -x -d 'Memory of the run'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l max-processes -x -d 'Processes of the run'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l max-open-files -x -d 'Descriptors of each process'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l max-output -x -d 'End the program when it has written this much'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l publish -x -d 'Lead a port of this machine to one of the sandbox'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l transcript -r -F -d 'Write what the program prints here, too'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l result -r -F -d 'Write what the run came to here'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l lifeline -x -d 'Descriptor whose other end the launcher holds'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l on-disconnect -x -a 'kill freeze' -d 'What becomes of a run without its launcher'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l pid-namespace -d 'A process namespace of its own, always so'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-user-namespaces -d 'Let the program make namespaces'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-nested -d 'Serve sluice run in the sandbox'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l kill-on-deny -d 'End the run at its first denial'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l control -r -d 'Serve the administration on this socket'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l await-hold -d 'Start once somebody holds the run'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l policy-fd -x -d 'Read the policy from this descriptor'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l log-fd -x -d 'Write own lines to this descriptor'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l fail-on-deny -d 'Exit 3 when something was denied'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l quiet -d 'Say only what went wrong'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l verbose -d 'Say more'
@@ -83,6 +107,7 @@ complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-out -r -F -d "
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l processes -x -a 'auto seen unseen' -d "Whether other processes can be told apart"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l no-inbound -d "Drop new connections from outside"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l host-network -d "Fence a machine's own network"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l proxy-port -x -d "Port that TCP is redirected to"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l dns-port -x -d "Port that lookups are redirected to"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l dry-run -d "Print the fence's rules and end"
@@ -100,6 +125,38 @@ complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l name -x -d "Name 
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l label -x -d "Label in records"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l quiet -d "Say only what went wrong"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from doctor' -l mode -x -a 'run sidecar proxy agent' -d 'What is to run here'
+complete -c sluice -n '__fish_seen_subcommand_from doctor' -l format -x -a 'text json' -d 'How to print it'
+complete -c sluice -n '__fish_seen_subcommand_from doctor' -l no-live -d 'Start no programs'
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l listen -r -F -d "Socket that runtimes connect to"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l policy-dir -r -F -d "Policies to choose from"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l policy -r -F -d "Policy file"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l allow -x -d "One more rule"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l preset -x -d "Rules of a preset"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l audit -r -F -d "Write records here, as JSON Lines"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l resolver -x -d "Upstream resolver"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l stub-domain -x -d "Servers of its own for a domain"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l upstream-ca -r -F -d "Trust this authority upstream"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-cert -r -F -d "Inspect with this authority"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via -x -d "Upstream proxy"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-auth -x -d "Where the login for that proxy is"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-ca -r -F -d "Roots for that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-except -x -d "Reached without that proxy"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-out -r -F -d "Write the authority's certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l name -x -d "Name of the sandbox in records"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l label -x -d "Label in records"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l quiet -d "Say only what went wrong"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l verbose -d "Say more"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l on-restart -x -a 'kill freeze' -d "What becomes of containers without a supervisor"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l peer -x -d "User whose runtimes are served"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l annotation -x -d "Annotation that records show"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l state-dir -r -F -d "Where running containers are recorded"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l agent -r -F -d "The agent's socket"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l form -x -a 'config docker' -d "Whose form the profile has"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l metadata -x -d "Text that the agent gets"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l base -r -F -d "Profile that lists what is allowed"
 complete -c sluice -n '__fish_seen_subcommand_from health' -l path -x -a '/readyz /healthz' -d 'What is asked'
 complete -c sluice -n '__fish_seen_subcommand_from health' -l timeout -x -d 'For the whole question'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -F -l format -x -a 'text json sarif github markdown' -d 'Output'

@@ -7,7 +7,10 @@ _sluice() {
     'run:run a program under a policy'
     'proxy:serve an explicit proxy under a policy'
     'sidecar:fence every other process of this network namespace'
+    'agent:supervise the containers of runtimes'
+    'oci-seccomp:print the seccomp profile for the agent'
     'health:ask a running sidecar whether it is ready'
+    'doctor:find out what this machine can enforce'
     'lint:check policy files'
     'prove:say what a policy change lets out'
     'fmt:rewrite policy files in their canonical form'
@@ -40,10 +43,31 @@ _sluice() {
             '*--rw[folder the program may write]:folder:_files -/' \
             '*--ro[folder the program may read]:folder:_files -/' \
             '*--env[pass or set a variable]:name:_parameters -g "*export*"' \
+            '*--unsafe-env[pass a variable that looks like a credential]:name:_parameters -g "*export*"' \
+            '--env-inherit[what is passed unasked]:what:(usual none)' \
+            '--workspace[prepared folder the program may write]:folder:_files -/' \
             '--cwd[start the program here]:folder:_files -/' \
+            '--spec[read the launch from this file]:file:_files' \
             '--name[name of the sandbox in records]:name:' \
             '*--label[label in records]:key=value:' \
             '--timeout[end the program after this time]:duration:' \
+            '--max-memory[memory of the run]:octets:' \
+            '--max-processes[processes of the run]:count:' \
+            '--max-open-files[descriptors of each process]:count:' \
+            '--max-output[end the program when it has written this much]:octets:' \
+            "*--publish[lead a port of this machine to the sandbox's]:port:" \
+            '--transcript[write what the program prints here, too]:file:_files' \
+            '--result[write what the run came to here]:file:_files' \
+            '--lifeline[descriptor whose other end the launcher holds]:descriptor:' \
+            '--on-disconnect[what becomes of a run without its launcher]:what:(kill freeze)' \
+            '--pid-namespace[a process namespace of its own, always so]' \
+            '--allow-user-namespaces[let the program make namespaces]' \
+            '--allow-nested[serve sluice run in the sandbox]' \
+            '--kill-on-deny[end the run at its first denial]' \
+            '*--control[serve the administration on this socket]:socket:_files' \
+            '--await-hold[start once somebody holds the run]' \
+            '--policy-fd[read the policy from this descriptor]:number:' \
+            '--log-fd[write own lines to this descriptor]:number:' \
             '--fail-on-deny[exit 3 when something was denied]' \
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \
@@ -103,6 +127,7 @@ _sluice() {
             "--bundle-out[write the system's roots and that certificate here]:file:_files" \
             '--processes[whether other processes can be told apart]:how:(auto seen unseen)' \
             '--no-inbound[drop new connections from outside]' \
+            '--host-network[fence the own network of a machine]' \
             '--proxy-port[port that TCP is redirected to]:port:' \
             '--dns-port[port that lookups are redirected to]:port:' \
             "--dry-run[print the fence's rules and end]" \
@@ -120,6 +145,47 @@ _sluice() {
             '*--label[label in records]:key=value:' \
             '--quiet[say only what went wrong]' \
             '--verbose[say more]' \
+            '(- *)--help[show help]'
+          ;;
+        doctor)
+          _arguments '*--mode[what is to run here]:mode:(run sidecar proxy agent)' '--format[how to print it]:format:(text json)' \
+            '--no-live[start no programs]' '(- *)--help[show help]'
+          ;;
+        agent)
+          _arguments \
+            '--listen[socket that runtimes connect to]:path:_files' \
+            '--policy-dir[policies to choose from]:dir:_files -/' \
+            '--policy[policy file]:file:_files' \
+            '*--allow[one more rule]:rule:' \
+            '*--preset[rules of a preset]:name:' \
+            '--audit[write records here, as JSON Lines]:file:_files' \
+            '*--resolver[upstream resolver]:ip:' \
+            '*--stub-domain[servers of its own for a domain]:d:' \
+            '*--upstream-ca[trust this authority upstream]:file:_files' \
+            '--ca-cert[inspect with this authority]:file:_files' \
+            '--ca-key[key of that authority]:file:_files' \
+            '--via[upstream proxy]:url:' \
+            '--via-auth[where the login for that proxy is]:s:' \
+            '--via-ca[roots for that proxy]:file:_files' \
+            '*--via-except[reached without that proxy]:h:' \
+            "--ca-out[write the authority's certificate here]:file:_files" \
+            "--bundle-out[write the system's roots and that certificate here]:file:_files" \
+            '--on-restart[what becomes of containers without a supervisor]:how:(kill freeze)' \
+            '*--peer[user whose runtimes are served]:uid:' \
+            '*--annotation[annotation that records show]:key:' \
+            '--state-dir[where running containers are recorded]:dir:_files -/' \
+            '--name[name of the sandbox in records]:name:' \
+            '*--label[label in records]:key=value:' \
+            '--quiet[say only what went wrong]' \
+            '--verbose[say more]' \
+            '(- *)--help[show help]'
+          ;;
+        oci-seccomp)
+          _arguments \
+            "--agent[the agent's socket]:path:_files" \
+            '--form[whose form the profile has]:form:(config docker)' \
+            '--metadata[text that the agent gets]:text:' \
+            '--base[profile that lists what is allowed]:file:_files' \
             '(- *)--help[show help]'
           ;;
         health)

@@ -20,8 +20,8 @@ constexpr char kHandshakeRecord = 0x16;
 // No method of HTTP/1.1 is called so (RFC 9113 section 3.4).
 constexpr std::string_view kPrefaceMark = "PRI ";
 
-// The name of a Host field in the first bytes of an HTTP/1.1 request, without its port: only to tell which of several names is meant.
-// The request is parsed and judged in full later.
+// The name of a Host field in the first bytes of an HTTP/1.1 request, without its port: only to tell which of several names is
+// meant. The request is parsed and judged in full later.
 std::string_view SaidHost(std::string_view bytes) {
   constexpr std::string_view kField = "\nhost:";
   const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + 32) : a) == b; };
@@ -180,20 +180,14 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
 }
 
 Task<> Connection::RunRelay(UpstreamPtr upstream) {
-  Reactor& reactor = flow_.worker().reactor();
+  Worker& worker = flow_.worker();
+  const RelayOn on{worker.reactor(), flow_.waiter, worker.scratch()};
   RelayOutcome outcome;
   if (upstream->stream.tls()) {
     Buffer first = std::move(upstream->in);
-    outcome = co_await RelayThroughTls(reactor, flow_.waiter, flow_.down, upstream->stream, std::move(first));
+    outcome = co_await RelayThroughTls(on, flow_.down, upstream->stream, std::move(first));
   } else {
-    outcome = co_await Relay(flow_.worker().pipes(), reactor, flow_.waiter, flow_.down, upstream->stream);
-  }
-  if (outcome.error == kNoPipe) {
-    const policy::ConnectDecision full{policy::ConnectVerdict::kDeny,
-                                       {false, policy::Reason::kLimit, policy::RuleRef::kNone, false}};
-    const Shared& shared = flow_.worker().shared();
-    (void)flow_.RecordConnect(policy::EventLayer::kConnect, full, flow_.dialled,
-                              OutOfDescriptors(shared.flows.load(std::memory_order_relaxed), shared.options().descriptors.limit));
+    outcome = co_await Relay(on, worker.pipes(), flow_.down, upstream->stream);
   }
   if (*outcome.error != '\0') {
     flow_.down.Close(Stream::How::kReset);
@@ -289,7 +283,8 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
   const bool remote = target.via != nullptr && !target.name.empty();
   if (remote && flow_.JudgeRemote().verdict != policy::ConnectVerdict::kInspect) co_return AlpnOffer::kHttp11First;
   std::string key = PoolKey(policy::Scheme::kHttps, target);
-  // A proxy would be told of a name for the sake of a request that may be refused: there the first request that goes out finds out.
+  // A proxy would be told of a name for the sake of a request that may be refused: there the first request that goes out finds
+  // out.
   if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown && target.via == nullptr) {
     AddressJudge judge = [this](const IpAddress& address) {
       const auto decision = flow_.JudgeConnect(address);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "proxy/dial_order.h"
 #include "proxy/io/limits.h"
@@ -20,7 +21,7 @@ namespace {
 // What is kept for reuse only is given back first. Not valid, errno set: none is left for connections.
 UniqueFd OpenSocket(Worker& worker, int family) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+    UniqueFd fd(Faulty("dial.socket", [&] { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP); }));
     if (!fd && errno != EMFILE && errno != ENFILE) return fd;
     if (fd && fd.get() < worker.shared().options().descriptors.ceiling) return fd;
     fd.Reset();
@@ -41,7 +42,8 @@ Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoin
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   const int raw = fd.get();
-  const bool pending = connect(raw, reinterpret_cast<const sockaddr*>(&address), size) != 0;
+  const bool pending =
+      Faulty("dial.connect", [&] { return connect(raw, reinterpret_cast<const sockaddr*>(&address), size); }) != 0;
   if (pending && errno != EINPROGRESS) co_return errno;
   if (!upstream.stream.channel.Open(worker.reactor(), std::move(fd), 0)) co_return ENFILE;
   if (!pending) upstream.stream.channel.ready = kWritable;
@@ -52,7 +54,7 @@ Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoin
   }
   int error = 0;
   socklen_t length = sizeof error;
-  getsockopt(raw, SOL_SOCKET, SO_ERROR, &error, &length);
+  if (Faulty("dial.outcome", [&] { return getsockopt(raw, SOL_SOCKET, SO_ERROR, &error, &length); }) != 0) error = errno;
   if (error != 0) upstream.stream.Close();
   co_return error;
 }

@@ -15,28 +15,44 @@ constexpr size_t kSpliceBytes = 1 << 20;
 
 enum class Move : uint8_t { kMoved, kBlocked, kEnded, kBroken };
 
-/// One direction.
+/// One direction. What is short goes through memory: two calls a piece, and no descriptors beside the two sockets. Once a read
+/// fills its room there is more to come, which a pipe then carries past it, where neither side is under TLS and there is a pipe.
 struct Lane {
   Stream* from;
   Stream* to;
-  Pipe* pipe;
+  std::span<char> scratch;
+  PipePool* pipes = nullptr;  ///< null: all of it goes through memory
+  Buffer held{};              ///< read, and not taken yet
+  Pipe pipe{};                ///< the same; valid from the first long read on
   uint64_t moved = 0;
   bool read_done = false;
-  bool ended = false;  ///< FIN passed on
+  bool ended = false;
   uint8_t from_needs = 0;
   uint8_t to_needs = 0;
 };
 
-Move Drain(Lane* lane) {
-  while (lane->pipe->held != 0) {
+Move WriteOn(Lane* lane, std::string_view bytes, size_t* taken) {
+  const Io io = lane->to->Write(bytes);
+  if (io.status == IoStatus::kWouldBlock) {
+    lane->to_needs = lane->to->write_needs;
+    return Move::kBlocked;
+  }
+  if (io.status != IoStatus::kOk) return Move::kBroken;
+  *taken = io.n;
+  lane->moved += io.n;
+  return Move::kMoved;
+}
+
+Move DrainPipe(Lane* lane) {
+  while (lane->pipe.held != 0) {
     if ((lane->to->channel.ready & kWritable) == 0) {
       lane->to_needs = kWritable;
       return Move::kBlocked;
     }
-    const ssize_t n = splice(lane->pipe->read.get(), nullptr, lane->to->channel.fd(), nullptr, lane->pipe->held,
+    const ssize_t n = splice(lane->pipe.read.get(), nullptr, lane->to->channel.fd(), nullptr, lane->pipe.held,
                              SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     if (n > 0) {
-      lane->pipe->held -= static_cast<size_t>(n);
+      lane->pipe.held -= static_cast<size_t>(n);
       lane->moved += static_cast<uint64_t>(n);
       continue;
     }
@@ -51,23 +67,23 @@ Move Drain(Lane* lane) {
   return Move::kMoved;
 }
 
-Move FillFromSocket(Lane* lane) {
-  if (lane->read_done) return Move::kEnded;
-  if (!lane->from->prefix.empty()) {
-    // What was read to look at goes first; it fits, since it is bounded and the pipe is empty.
-    const auto view = lane->from->prefix.view();
-    const ssize_t n = write(lane->pipe->write.get(), view.data(), view.size());
-    if (n <= 0) return Move::kBroken;
-    lane->from->prefix.Consume(static_cast<size_t>(n));
-    lane->pipe->held += static_cast<size_t>(n);
-    return Move::kMoved;
+// All that was read.
+Move Drain(Lane* lane) {
+  while (!lane->held.empty()) {
+    size_t taken = 0;
+    if (const Move wrote = WriteOn(lane, lane->held.view(), &taken); wrote != Move::kMoved) return wrote;
+    lane->held.Consume(taken);
   }
+  return DrainPipe(lane);
+}
+
+Move FillPipe(Lane* lane) {
   for (;;) {
     if ((lane->from->channel.ready & kReadable) == 0) break;
-    const ssize_t n = splice(lane->from->channel.fd(), nullptr, lane->pipe->write.get(), nullptr, kSpliceBytes,
+    const ssize_t n = splice(lane->from->channel.fd(), nullptr, lane->pipe.write.get(), nullptr, kSpliceBytes,
                              SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     if (n > 0) {
-      lane->pipe->held += static_cast<size_t>(n);
+      lane->pipe.held += static_cast<size_t>(n);
       return Move::kMoved;
     }
     if (n == 0) {
@@ -84,14 +100,36 @@ Move FillFromSocket(Lane* lane) {
   return Move::kBlocked;
 }
 
-// Moves what can be moved, a bounded number of times.
-Move Turn(Lane* lane) {
+// Written at once as far as it is taken: only the rest is copied.
+Move Fill(Lane* lane) {
+  if (lane->pipe.read) return FillPipe(lane);
+  const Io io = lane->from->Read(lane->scratch);
+  if (io.status == IoStatus::kWouldBlock) {
+    lane->from_needs = lane->from->read_needs;
+    return Move::kBlocked;
+  }
+  if (io.status == IoStatus::kError) return Move::kBroken;
+  if (io.status == IoStatus::kEof) {
+    lane->read_done = true;
+    return Move::kEnded;
+  }
+  if (io.n == lane->scratch.size() && lane->pipes != nullptr && lane->from->prefix.empty()) lane->pipe = lane->pipes->Take();
+  const std::string_view bytes(lane->scratch.data(), io.n);
+  size_t taken = 0;
+  const Move wrote = WriteOn(lane, bytes, &taken);
+  if (wrote != Move::kBroken) lane->held.Append(bytes.substr(taken));
+  return wrote;
+}
+
+// Moves what can be moved, a bounded number of times. `other`: the lane the other way.
+Move Turn(Lane* lane, const Lane& other) {
   lane->from_needs = lane->to_needs = 0;
   for (int round = 0; round < kRoundsPerTurn; ++round) {
     if (const Move drained = Drain(lane); drained != Move::kMoved) return drained;
-    const Move filled = FillFromSocket(lane);
+    const Move filled = lane->read_done ? Move::kEnded : Fill(lane);
     if (filled == Move::kEnded && !lane->ended) {
-      shutdown(lane->to->channel.fd(), SHUT_WR);
+      // The second end closes both sockets, which says it as well.
+      if (!other.ended) lane->to->ShutdownWrite();
       lane->ended = true;
     }
     if (filled != Move::kMoved) return filled;
@@ -99,61 +137,14 @@ Move Turn(Lane* lane) {
   return Move::kMoved;
 }
 
-/// One direction through a buffer.
-struct CopyLane {
-  Stream* from;
-  Stream* to;
-  Buffer held{};
-  uint64_t moved = 0;
-  bool read_done = false;
-  bool ended = false;
-  uint8_t from_needs = 0;
-  uint8_t to_needs = 0;
-};
-
-Move Turn(CopyLane* lane) {
-  lane->from_needs = lane->to_needs = 0;
-  for (int round = 0; round < kRoundsPerTurn; ++round) {
-    if (!lane->held.empty()) {
-      const Io io = lane->to->Write(lane->held.view());
-      if (io.status == IoStatus::kWouldBlock) {
-        lane->to_needs = lane->to->write_needs;
-        return Move::kBlocked;
-      }
-      if (io.status != IoStatus::kOk) return Move::kBroken;
-      lane->held.Consume(io.n);
-      lane->moved += io.n;
-      continue;
-    }
-    if (lane->read_done) {
-      if (!lane->ended) lane->to->ShutdownWrite();
-      lane->ended = true;
-      return Move::kEnded;
-    }
-    const Io io = lane->from->Read(lane->held.Prepare(kReadPiece));
-    if (io.status == IoStatus::kWouldBlock) {
-      lane->from_needs = lane->from->read_needs;
-      return Move::kBlocked;
-    }
-    if (io.status == IoStatus::kError) return Move::kBroken;
-    if (io.status == IoStatus::kEof) {
-      lane->read_done = true;
-    } else {
-      lane->held.Commit(io.n);
-    }
-  }
-  return Move::kMoved;
-}
-
 // The two lanes of a relay until both have ended, and why it ended otherwise. They must live until it is done.
-template <class AnyLane>
-Task<RelayOutcome> RunLanes(Reactor& reactor, Waiter& waiter, AnyLane& up_lane, AnyLane& down_lane) {
+Task<RelayOutcome> RunLanes(Reactor& reactor, Waiter& waiter, Lane& up_lane, Lane& down_lane) {
   Channel& down = up_lane.from->channel;
   Channel& up = up_lane.to->channel;
   RelayOutcome outcome;
   for (;;) {
-    const Move a = Turn(&up_lane);
-    const Move b = Turn(&down_lane);
+    const Move a = Turn(&up_lane, down_lane);
+    const Move b = Turn(&down_lane, up_lane);
     if (a == Move::kBroken || b == Move::kBroken) {
       outcome.error = "reset by a peer";
       break;
@@ -187,11 +178,11 @@ Task<RelayOutcome> RunLanes(Reactor& reactor, Waiter& waiter, AnyLane& up_lane, 
 
 }  // namespace
 
-Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& down, Stream& up, Buffer first) {
-  CopyLane up_lane{&down, &up};
-  CopyLane down_lane{&up, &down};
+Task<RelayOutcome> RelayThroughTls(RelayOn on, Stream& down, Stream& up, Buffer first) {
+  Lane up_lane{&down, &up, on.scratch};
+  Lane down_lane{&up, &down, on.scratch};
   down_lane.held = std::move(first);
-  co_return co_await RunLanes(reactor, waiter, up_lane, down_lane);
+  co_return co_await RunLanes(on.reactor, on.waiter, up_lane, down_lane);
 }
 
 Pipe PipePool::Take() {
@@ -212,19 +203,12 @@ void PipePool::Give(Pipe pipe) {
   if (pipe.held == 0 && pipe.read && spare_.size() < kMaxSparePipes) spare_.push_back(std::move(pipe));
 }
 
-Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stream& down, Stream& up) {
-  Pipe up_pipe = pipes.Take();
-  Pipe down_pipe = pipes.Take();
-  RelayOutcome outcome;
-  if (!up_pipe.read || !down_pipe.read) {
-    outcome.error = kNoPipe.data();
-    co_return outcome;
-  }
-  Lane up_lane{&down, &up, &up_pipe};
-  Lane down_lane{&up, &down, &down_pipe};
-  outcome = co_await RunLanes(reactor, waiter, up_lane, down_lane);
-  pipes.Give(std::move(up_pipe));
-  pipes.Give(std::move(down_pipe));
+Task<RelayOutcome> Relay(RelayOn on, PipePool& pipes, Stream& down, Stream& up) {
+  Lane up_lane{&down, &up, on.scratch, &pipes};
+  Lane down_lane{&up, &down, on.scratch, &pipes};
+  const RelayOutcome outcome = co_await RunLanes(on.reactor, on.waiter, up_lane, down_lane);
+  pipes.Give(std::move(up_lane.pipe));
+  pipes.Give(std::move(down_lane.pipe));
   co_return outcome;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
-// Bytes from one socket to the other: through a pipe, never through user space, unless one side is under TLS.
+// Bytes from one socket to the other: short ones by way of memory, long ones through a pipe, past it, unless one side is under
+// TLS.
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,7 +38,12 @@ class PipePool {
   std::vector<Pipe> spare_;
 };
 
-inline constexpr std::string_view kNoPipe = "out of descriptors";
+/// What a relay waits with, and a worker's room for one read, which others use while it waits. Outlive it.
+struct RelayOn {
+  Reactor& reactor;
+  Waiter& waiter;
+  std::span<char> scratch;
+};
 
 struct RelayOutcome {
   uint64_t bytes_up = 0;
@@ -44,11 +51,12 @@ struct RelayOutcome {
   const char* error = "";  ///< empty: both sides ended well
 };
 
-/// Until both sides have ended, one broke, or nothing moved for kRelayIdle. Half-closes are passed on.
-[[nodiscard]] Task<RelayOutcome> Relay(PipePool& pipes, Reactor& reactor, Waiter& waiter, Stream& down, Stream& up);
+/// Until both sides have ended, one broke, or nothing moved for kRelayIdle. Half-closes are passed on; the last end is told by
+/// closing both, which is the caller's. Without a pipe to be had, all of it goes through memory.
+[[nodiscard]] Task<RelayOutcome> Relay(RelayOn on, PipePool& pipes, Stream& down, Stream& up);
 
-/// The same where `up` is under TLS, that of an upstream proxy, by way of a buffer a direction. `first`: what was already read of
-/// it. A TLS connection that is cut without its close_notify counts as broken.
-[[nodiscard]] Task<RelayOutcome> RelayThroughTls(Reactor& reactor, Waiter& waiter, Stream& down, Stream& up, Buffer first);
+/// The same where `up` is under TLS, that of an upstream proxy. `first`: what was already read of it. A TLS connection that is
+/// cut without its close_notify counts as broken.
+[[nodiscard]] Task<RelayOutcome> RelayThroughTls(RelayOn on, Stream& down, Stream& up, Buffer first);
 
 }  // namespace sluice::proxy

@@ -2,32 +2,25 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <optional>
-#include <thread>
 
-#include "base/pipe.h"
 #include "base/printable.h"
+#include "base/program.h"
 #include "base/unique_fd.h"
 
 namespace sluice::proxy {
 namespace {
 
 using Kind = policy::SecretSource::Kind;
-using std::chrono::steady_clock;
 
 constexpr unsigned kMaxLinks = 40;
 
@@ -105,76 +98,6 @@ Result<std::string> Resolve(const std::string& path, const SeenTrees& trees) {
     left.insert(left.begin(), more.begin(), more.end());
   }
   return at.empty() ? "/" : at;
-}
-
-struct Child {
-  pid_t pid = -1;
-  Pipe out;
-  Pipe err;
-};
-
-Result<Child> Spawn(std::vector<std::string> command) {
-  Child child;
-  auto out = MakePipe();
-  if (!out) return std::unexpected(out.error());
-  auto err = MakePipe();
-  if (!err) return std::unexpected(err.error());
-  child.out = std::move(*out);
-  child.err = std::move(*err);
-  std::vector<char*> argv;
-  for (std::string& argument : command) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, child.out.write.get(), 1);
-  ::posix_spawn_file_actions_adddup2(&actions, child.err.write.get(), 2);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  sigset_t restored;
-  sigemptyset(&restored);
-  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) sigaddset(&restored, signal);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &restored);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  const int failed = ::posix_spawnp(&child.pid, argv.front(), &actions, &attributes, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return FailErrno(fmt::format("cannot run {}", Printable(command.front())), failed);
-  child.out.write.Reset();
-  child.err.write.Reset();
-  return child;
-}
-
-// Both streams to their ends; false at the deadline.
-bool Drain(Child* child, std::string* out, std::string* err, steady_clock::time_point deadline) {
-  std::array<pollfd, 2> polled{{{child->out.read.get(), POLLIN, 0}, {child->err.read.get(), POLLIN, 0}}};
-  const std::array<std::string*, 2> texts{out, err};
-  while (polled[0].fd >= 0 || polled[1].fd >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
-    if (left <= 0) return false;
-    const int ready = ::poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(left, 60'000)));
-    if (ready < 0 && errno != EINTR) return false;
-    for (size_t i = 0; i < polled.size() && ready > 0; ++i) {
-      if (polled[i].fd < 0 || polled[i].revents == 0) continue;
-      int failed = 0;
-      // What does not fit is not needed: too long a secret is refused, a complaint cut.
-      if (!ReadOn(polled[i].fd, texts[i], &failed)) polled[i].fd = -1;
-    }
-  }
-  return true;
-}
-
-// Leaves it to be reaped. False at the deadline.
-bool AwaitEnd(pid_t pid, steady_clock::time_point deadline) {
-  while (steady_clock::now() < deadline) {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return false;
 }
 
 // What the command printed as a secret may stand in its complaint, too.
@@ -276,27 +199,19 @@ Result<SecretPtr> TakeSecretVariable(const std::string& name) {
 
 Result<SecretPtr> RunSecretCommand(const std::vector<std::string>& command, std::chrono::milliseconds deadline) {
   if (command.empty()) return Fail(Code::kInvalid, "the command is empty");
-  auto child = Spawn(command);
-  if (!child) return std::unexpected(child.error());
-  std::string out = Room();
-  std::string err;
-  err.reserve(kMaxCommandComplaint);
-  const auto end = steady_clock::now() + deadline;
-  const bool ended = Drain(&*child, &out, &err, end) && AwaitEnd(child->pid, end);
-  // Its session, so that nothing it started lives on with what it was told; before its number is free for another.
-  ::kill(-child->pid, SIGKILL);
-  int status = 0;
-  while (::waitpid(child->pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  const std::string complaint = Complaint(std::move(err), out);
+  const std::string name = Printable(command.front());
+  auto run = RunProgram(command, {.out = kMaxSecretOctets + 2, .err = kMaxCommandComplaint, .deadline = deadline});
+  if (!run) return std::unexpected(run.error());
+  const std::string complaint = Complaint(std::move(run->err), run->out);
   const auto fail = [&](std::string why) -> Result<SecretPtr> {
-    Wipe(&out);
-    return Fail(Code::kIo, fmt::format("{} {}{}{}", Printable(command.front()), why, complaint.empty() ? "" : ": ", complaint));
+    Wipe(&run->out);
+    return Fail(Code::kIo, fmt::format("{} {}{}{}", name, why, complaint.empty() ? "" : ": ", complaint));
   };
-  if (!ended) return fail(fmt::format("did not end within {} s", deadline.count() / 1000));
-  if (WIFSIGNALED(status)) return fail(fmt::format("was ended by signal {}", WTERMSIG(status)));
-  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) return fail(fmt::format("ended with exit code {}", WEXITSTATUS(status)));
-  return Whole(std::move(out), fmt::format("what {} printed", Printable(command.front())));
+  if (run->end == ProgramRun::End::kLate) return fail(fmt::format("did not end within {} s", deadline.count() / 1000));
+  if (run->end == ProgramRun::End::kTooMuch) return fail("printed more than 64 KiB");
+  if (run->end == ProgramRun::End::kSignalled) return fail(fmt::format("was ended by signal {}", run->code));
+  if (run->code != 0) return fail(fmt::format("ended with exit code {}", run->code));
+  return Whole(std::move(run->out), fmt::format("what {} printed", name));
 }
 
 }  // namespace sluice::proxy

@@ -219,6 +219,12 @@ Io Stream::Read(std::span<char> out) {
     read_needs = kReadable;
     return RawRead(out);
   }
+  // Nothing has come since, nothing lies in OpenSSL's buffers, and nothing of its own waits to be written: it need not be asked.
+  if (carrier_ == nullptr && (channel.ready & kReadable) == 0 && prefix.empty() && SSL_has_pending(ssl_) == 0 &&
+      !SSL_want_write(ssl_)) {
+    read_needs = kReadable;
+    return {IoStatus::kWouldBlock, 0};
+  }
   DropStaleErrors();
   size_t n = 0;
   const int result = SSL_read_ex(ssl_, out.data(), out.size(), &n);

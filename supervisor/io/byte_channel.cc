@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "supervisor/io/output_meter.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -20,12 +22,13 @@ int SocketType(int fd) {
 
 }  // namespace
 
-ByteChannel::ByteChannel(int from, int to)
+ByteChannel::ByteChannel(int from, int to, OutputMeter* meter)
     : from_(from),
       to_(to),
       from_datagrams_(SocketType(from) == SOCK_DGRAM),
       to_socket_(SocketType(to) != 0),
-      to_terminal_(::isatty(to) == 1) {}
+      to_terminal_(::isatty(to) == 1),
+      meter_(meter) {}
 
 pollfd ByteChannel::Interest() const {
   if (start_ < end_) return {.fd = to_, .events = POLLOUT, .revents = 0};
@@ -43,6 +46,7 @@ bool ByteChannel::Fill(short revents) {
   if (got == 0) return from_datagrams_ && (revents & POLLHUP) == 0;  // an empty datagram is no end
   start_ = 0;
   end_ = static_cast<size_t>(got);
+  if (meter_ != nullptr) end_ = meter_->Take(buffer_.data(), end_);
   return true;
 }
 

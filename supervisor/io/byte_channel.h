@@ -14,9 +14,12 @@ namespace sluice::supervisor {
 /// Bytes one direction may hold.
 inline constexpr size_t kChannelBuffer = 16 * 1024;
 
+class OutputMeter;
+
 class ByteChannel {
  public:
-  ByteChannel(int from, int to);
+  /// `meter`: looks at what is read before it passes; outlives the channel, or null.
+  ByteChannel(int from, int to, OutputMeter* meter = nullptr);
 
   /// What to wait for; fd -1 where there is nothing.
   [[nodiscard]] pollfd Interest() const;
@@ -34,6 +37,7 @@ class ByteChannel {
   bool from_datagrams_ = false;
   bool to_socket_ = false;
   bool to_terminal_ = false;
+  OutputMeter* meter_;
   std::array<char, kChannelBuffer> buffer_{};
   size_t start_ = 0;
   size_t end_ = 0;

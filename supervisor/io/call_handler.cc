@@ -17,34 +17,39 @@ std::string OutOfDescriptors(size_t open_connections, int limit) {
 
 using Kind = PinnedCloser::Kind;
 
-CallHandler::CallHandler(Setup setup, const SeccompChannel& channel, ProcessTable& processes, Attribution& attribution,
-                         FlowHandler& flows, const policy::CurrentPolicy& policy, policy::EventSink& sink)
+CallHandler::CallHandler(Setup setup, ProcessTable& processes, Attribution& attribution, FlowHandler& flows,
+                         const policy::CurrentPolicy& policy, policy::EventSink& sink)
     : setup_(std::move(setup)),
-      channel_(channel),
       processes_(processes),
       attribution_(attribution),
       flows_(flows),
       policy_(policy),
       journal_(sink),
       gate_(setup_.listener, *this),
-      waiting_(channel, [this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }) {}
+      waiting_([this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }) {}
 
 CallHandler::~CallHandler() = default;
 
-void CallHandler::Handle(const seccomp_notif& notification) {
-  if (notification.data.nr == __NR_connect) {
-    HandleConnect(notification);
-  } else if (notification.data.nr == __NR_sendto) {
-    HandleSendto(notification);
-  } else {
-    channel_.Reply(notification.id, EPERM);  // the filter notifies of nothing else
+void CallHandler::Handle(const SeccompChannelPtr& channel, const seccomp_notif& notification) {
+  PendingCall caller{channel, notification.id};
+  switch (notification.data.nr) {
+    case __NR_connect:
+      return HandleConnect(std::move(caller), notification);
+    case __NR_sendto:
+      return HandleSendto(std::move(caller), notification);
+    case __NR_execve:
+      // A container's filter notifies of it so that its program waits until it is supervised. Nothing is decided by it.
+      return caller.Continue();
+    default:
+      return caller.Reply(EPERM);  // the filter notifies of nothing else
   }
 }
 
-void CallHandler::HandleConnect(const seccomp_notif& notification) {
+void CallHandler::HandleConnect(PendingCall caller, const seccomp_notif& notification) {
   const auto& args = notification.data.args;
-  auto taken = TakeCall(channel_, processes_, notification, {static_cast<int>(args[0]), args[1], static_cast<int>(args[2])});
-  if (!taken) return Refuse(notification, std::move(taken.error()));
+  const auto tid = static_cast<pid_t>(notification.pid);
+  auto taken = TakeCall(caller, tid, processes_, {static_cast<int>(args[0]), args[1], static_cast<int>(args[2])});
+  if (!taken) return Refuse(caller, tid, std::move(taken.error()));
   WatchedCall call = std::move(*taken);
   if (IsForeign(call)) return DenyForeign(std::move(call), policy::Transport::kTcp);
   switch (call.facts.domain) {
@@ -72,10 +77,11 @@ void CallHandler::DenyForeign(WatchedCall call, policy::Transport transport) {
               EACCES);
 }
 
-void CallHandler::HandleSendto(const seccomp_notif& notification) {
+void CallHandler::HandleSendto(PendingCall caller, const seccomp_notif& notification) {
   const auto& args = notification.data.args;
-  auto taken = TakeCall(channel_, processes_, notification, {static_cast<int>(args[0]), args[4], static_cast<int>(args[5])});
-  if (!taken) return Refuse(notification, std::move(taken.error()));
+  const auto tid = static_cast<pid_t>(notification.pid);
+  auto taken = TakeCall(caller, tid, processes_, {static_cast<int>(args[0]), args[4], static_cast<int>(args[5])});
+  if (!taken) return Refuse(caller, tid, std::move(taken.error()));
   WatchedCall call = std::move(*taken);
   // A socket from elsewhere is not bounded by the capture namespace, so that nothing about it may be left to the kernel.
   if (IsForeign(call)) return DenyForeign(std::move(call), policy::Transport::kUdp);
@@ -86,7 +92,7 @@ void CallHandler::HandleSendto(const seccomp_notif& notification) {
   ContinueAndDrop(std::move(call));
 }
 
-void CallHandler::Refuse(const seccomp_notif& notification, NotTaken why) {
+void CallHandler::Refuse(const PendingCall& caller, pid_t tid, NotTaken why) {
   closer_.Drop(std::move(why.pinned), Kind::kUnknown);
   if (why.why == NotTaken::Why::kGone) return;
   if (why.why != NotTaken::Why::kNative) {
@@ -94,26 +100,26 @@ void CallHandler::Refuse(const seccomp_notif& notification, NotTaken why) {
     journal_.Denied(
         {.layer = policy::EventLayer::kSyscall,
          .target = {},
-         .process = processes_.Glimpse(static_cast<pid_t>(notification.pid)),
+         .process = processes_.Glimpse(tid),
          .decision = {.allowed = false, .reason = exhausted ? policy::Reason::kLimit : policy::Reason::kUnattributed},
          .advice = {},
          .snapshot = CurrentSnapshot(),
          .detail = exhausted ? OutOfDescriptors(flows_.Open(), setup_.descriptor_limit)
                              : "the supervisor may not look into the calling process (an executable that cannot be read?)"});
   }
-  channel_.Reply(notification.id, why.error);
+  caller.Reply(why.error);
 }
 
 void CallHandler::Answer(WatchedCall call, int error, Kind kind) {
   // First the descriptor: a caller that closes its socket after the answer is then the last to hold it.
   closer_.Drop(std::move(call.pinned), kind);
-  channel_.Reply(call.id, error);
+  call.caller.Reply(error);
 }
 
 void CallHandler::ContinueAndDrop(WatchedCall call) {
   closer_.Drop(std::move(call.pinned),
                call.facts.type == SOCK_STREAM && call.facts.domain != AF_UNIX ? Kind::kUnknown : Kind::kFresh);
-  channel_.Continue(call.id);
+  call.caller.Continue();
 }
 
 policy::SnapshotPtr CallHandler::CurrentSnapshot() const {
@@ -197,20 +203,20 @@ void CallHandler::DenyExhausted(WatchedCall call, const Question& question) {
 }
 
 WaitingConnects::Waiter CallHandler::WaiterOf(const WatchedCall& call) const {
-  WaitingConnects::Waiter waiter{call.id, call.thread, std::nullopt};
+  WaitingConnects::Waiter waiter{call.caller, call.thread, std::nullopt};
   if (const auto limit = SendTimeout(call.pinned.get())) waiter.deadline = std::chrono::steady_clock::now() + *limit;
   return waiter;
 }
 
-void CallHandler::ReplyAll(const Attempt& attempt, int error) const {
-  for (const uint64_t id : attempt.notifications) channel_.Reply(id, error);
+void CallHandler::ReplyAll(const Attempt& attempt, int error) {
+  for (const PendingCall& caller : attempt.callers) caller.Reply(error);
 }
 
 void CallHandler::Matched(Attempt attempt, const Endpoint& source, UniqueFd accepted) {
   in_flight_.Leave(attempt.cookie);
   closer_.Drop(std::move(attempt.pinned), Kind::kFresh);
   // Every caller was interrupted by a signal: one that comes back is owed the outcome.
-  if (attempt.notifications.empty()) waiting_.Remember(attempt.cookie, 0);
+  if (attempt.callers.empty()) waiting_.Remember(attempt.cookie, 0);
   ReplyAll(attempt, attempt.reply);
   flows_.Start(std::move(attempt.approved), source, std::move(accepted));
 }

@@ -3,6 +3,8 @@
 // What becomes of each notified call. docs/architecture.md, "One connection": pin, copy, check, decide, act on the pinned
 // socket from the copy, reply. Any thread; nothing here waits for anybody but the kernel, and that for kWakeInterval at most.
 
+#include <linux/seccomp.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -33,6 +35,7 @@ class CallHandler : private CaptureGate::Sink {
     int listener = -1;
     pid_t workload_pid = 0;
     std::vector<std::string> writable_trees;
+    std::vector<std::string> shared_trees;
     std::map<std::string, std::string> host_sockets;
     std::vector<IpAddress> host_addresses;
     int descriptor_limit = 0;
@@ -43,11 +46,12 @@ class CallHandler : private CaptureGate::Sink {
     /// Connect this prepared attempt on a thread of its own (Finish).
     std::function<void(uint64_t cookie, uint64_t id, int error)> finish_later;
   };
-  CallHandler(Setup setup, const SeccompChannel& channel, ProcessTable& processes, Attribution& attribution, FlowHandler& flows,
+  CallHandler(Setup setup, ProcessTable& processes, Attribution& attribution, FlowHandler& flows,
               const policy::CurrentPolicy& policy, policy::EventSink& sink);
   ~CallHandler() override;
 
-  void Handle(const seccomp_notif& notification);
+  /// `channel`: where the call came from and is answered.
+  void Handle(const SeccompChannelPtr& channel, const seccomp_notif& notification);
   /// The upstream of a blocking connect was reached (0) or not.
   void Finish(uint64_t cookie, uint64_t id, int error);
   /// Strays, approvals that wait too long, signals and deadlines of waiting callers.
@@ -64,9 +68,9 @@ class CallHandler : private CaptureGate::Sink {
     policy::Transport transport = policy::Transport::kTcp;
   };
 
-  void HandleConnect(const seccomp_notif& notification);
-  void HandleSendto(const seccomp_notif& notification);
-  void Refuse(const seccomp_notif& notification, NotTaken why);
+  void HandleConnect(PendingCall caller, const seccomp_notif& notification);
+  void HandleSendto(PendingCall caller, const seccomp_notif& notification);
+  void Refuse(const PendingCall& caller, pid_t tid, NotTaken why);
 
   void ConnectTcp(WatchedCall call);
   void ConnectUdp(WatchedCall call);
@@ -102,10 +106,9 @@ class CallHandler : private CaptureGate::Sink {
   void Matched(Attempt attempt, const Endpoint& source, UniqueFd accepted) override;
   void Lost(Attempt attempt, int error) override;
   void Stray(const FlowTuple& tuple) override;
-  void ReplyAll(const Attempt& attempt, int error) const;
+  static void ReplyAll(const Attempt& attempt, int error);
 
   const Setup setup_;
-  const SeccompChannel& channel_;
   ProcessTable& processes_;
   Attribution& attribution_;
   FlowHandler& flows_;

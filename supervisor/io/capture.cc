@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/nsfs.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -11,10 +14,15 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/fault.h"
+#include "nft/encode.h"
+#include "nft/io/session.h"
 #include "nft/io/transaction.h"
+#include "supervisor/canary.h"
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/capture_network.h"
 #include "supervisor/io/handshake.h"
+#include "supervisor/io/socket_facts.h"
 #include "supervisor/io/standard_streams.h"
 #include "supervisor/io/user_namespace.h"
 
@@ -23,15 +31,51 @@ namespace {
 
 constexpr int kStartTimeoutMs = 10'000;
 constexpr size_t kPassedCount = 7;
+constexpr int kProbeTimeoutMs = 2000;
+
+// An earlier supervisor's table goes in the same transaction that makes the new one.
+Result<void> ReplaceRuleset(const nft::Table& table) {
+  auto session = nft::Session::Open();
+  if (!session) return std::unexpected(session.error());
+  nft::BatchBuilder builder((*session)->NextSequence());
+  builder.CreateTable(table, nft::Existing::kKeep);
+  builder.DeleteTable(table);
+  builder.CreateTable(table, nft::Existing::kRefuse);
+  if (auto filled = builder.Fill(table); !filled) return filled;
+  auto batch = builder.Finish();
+  if (!batch) return std::unexpected(batch.error());
+  return (*session)->Commit(*batch);
+}
+
+// From inside, without a filter and so without an approval: to an address that no policy can make reachable.
+Result<void> ProbeCapture(int listener) {
+  sockaddr_storage to{};
+  const auto size = static_cast<socklen_t>(kCanary.ToSockaddr(&to));
+  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return FailErrno("cannot open a socket in the container's network namespace", errno);
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), size) != 0 && errno != EINPROGRESS)
+    return FailErrno("the capture of the container's network namespace does not take connections", errno);
+  // The container may have opened connections of its own by now: they have no approval, and are closed here.
+  for (;;) {
+    pollfd ready{listener, POLLIN, 0};
+    if (::poll(&ready, 1, kProbeTimeoutMs) <= 0) break;
+    const UniqueFd accepted(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (accepted && LocalEnd(accepted.get()) == kCanary) return {};
+  }
+  return Fail(Code::kInternal, "a connection made in the container's network namespace did not reach the supervisor's listener");
+}
 
 // In the child: builds the namespace and sends what holds it.
-Result<void> BuildAndSend(int socket) {
-  if (auto done = ConfigureLoopback(); !done) return done;
+Result<void> BuildAndSend(int socket, NamespaceOrigin origin, const UniqueFd& user) {
+  const bool given = origin == NamespaceOrigin::kGiven;
+  if (auto done = ConfigureLoopback(origin); !done) return done;
   if (auto done = ConfigureSysctls(); !done) return done;
-  if (auto done = nft::Add(CaptureRuleset(kListenerPort)); !done) return done;
+  const nft::Table ruleset = CaptureRuleset(kListenerPort);
+  if (auto done = given ? ReplaceRuleset(ruleset) : nft::Add(ruleset); !done) return done;
   auto sockets = OpenCaptureSockets();
   if (!sockets) return std::unexpected(sockets.error());
-  const UniqueFd user(::open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC));
+  if (given)
+    if (auto probed = ProbeCapture(sockets->listener.get()); !probed) return probed;
   const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!user || !network) return FailErrno("cannot open /proc/self/ns", errno);
   return Send(socket, Step::kCaptured, 0,
@@ -40,19 +84,35 @@ Result<void> BuildAndSend(int socket) {
 }
 
 Result<void> RunChild(int socket) {
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return std::unexpected(NamespaceError("a user and network namespace", errno));
+  if (Faulty("capture.unshare", [] { return ::unshare(CLONE_NEWUSER | CLONE_NEWNET); }) != 0)
+    return std::unexpected(NamespaceError("a user and network namespace", errno));
   // The supervisor is not dumpable, which its child inherits, and the maps of a process that is not dumpable are root's.
   if (::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
   // Building needs no ids. The maps, which only a live process's can be, come last.
-  if (auto sent = BuildAndSend(socket); !sent) return sent;
+  const UniqueFd user(::open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC));
+  if (auto sent = BuildAndSend(socket, NamespaceOrigin::kOwn, user); !sent) return sent;
   if (auto go = Expect(socket, Step::kGo, kStartTimeoutMs); !go) return std::unexpected(go.error());
   return {};
 }
 
-Result<Capture> ReceiveCapture(int socket, pid_t child) {
+// In the child. Root may enter as it is; the user whose container it is has rights inside its user namespace only.
+Result<void> BuildInside(int socket, int network_namespace) {
+  const UniqueFd owner(::ioctl(network_namespace, NS_GET_USERNS));
+  if (!owner) return FailErrno("the container's user namespace is not this user's to see", errno);
+  if (::setns(network_namespace, CLONE_NEWNET) != 0) {
+    if (errno != EPERM) return FailErrno("cannot enter the container's network namespace", errno);
+    if (::setns(owner.get(), CLONE_NEWUSER) != 0) return FailErrno("cannot enter the container's user namespace", errno);
+    if (::setns(network_namespace, CLONE_NEWNET) != 0) return FailErrno("cannot enter the container's network namespace", errno);
+  }
+  if (auto alone = CheckOnlyLoopback(); !alone) return alone;
+  return BuildAndSend(socket, NamespaceOrigin::kGiven, owner);
+}
+
+Result<Capture> ReceiveCapture(int socket, pid_t child, NamespaceOrigin origin) {
   auto message = Expect(socket, Step::kCaptured, kStartTimeoutMs);
   if (!message) return std::unexpected(message.error());
-  if (auto mapped = WriteIdentityMaps(child); !mapped) return std::unexpected(mapped.error());
+  if (origin == NamespaceOrigin::kOwn)
+    if (auto mapped = WriteIdentityMaps(child); !mapped) return std::unexpected(mapped.error());
   if (message->fds.size() != kPassedCount) return Fail(Code::kInternal, "a capture came without its descriptors");
   Capture capture;
   capture.user_namespace = std::move(message->fds[0]);
@@ -64,14 +124,24 @@ Result<Capture> ReceiveCapture(int socket, pid_t child) {
   capture.routes = std::move(message->fds[6]);
   capture.listener_port = kListenerPort;
   socklen_t size = sizeof capture.netns_cookie;
-  if (::getsockopt(capture.listener.get(), SOL_SOCKET, SO_NETNS_COOKIE, &capture.netns_cookie, &size) != 0)
+  if (Faulty("capture.cookie", [&] {
+        return ::getsockopt(capture.listener.get(), SOL_SOCKET, SO_NETNS_COOKIE, &capture.netns_cookie, &size);
+      }) != 0)
     return Fail(Code::kUnsupported, "this kernel has no SO_NETNS_COOKIE (Linux 5.14)");
   return capture;
 }
 
 }  // namespace
 
-Result<CaptureInProgress> CaptureInProgress::Begin() {
+namespace {
+
+struct Builder {
+  pid_t child = 0;
+  UniqueFd handshake;
+};
+
+template <class Run>
+Result<Builder> StartBuilder(Run run) {
   ReserveStandardDescriptors();
   auto handshake = MakeHandshake();
   if (!handshake) return std::unexpected(handshake.error());
@@ -79,10 +149,18 @@ Result<CaptureInProgress> CaptureInProgress::Begin() {
   if (child < 0) return FailErrno("cannot fork", errno);
   if (child == 0) {
     handshake->first.Reset();
-    if (auto done = RunChild(handshake->second.get()); !done) SendFailure(handshake->second.get(), done.error());
+    if (auto done = run(handshake->second.get()); !done) SendFailure(handshake->second.get(), done.error());
     ::_exit(0);
   }
-  return CaptureInProgress(child, std::move(handshake->first));
+  return Builder{child, std::move(handshake->first)};
+}
+
+}  // namespace
+
+Result<CaptureInProgress> CaptureInProgress::Begin() {
+  auto builder = StartBuilder(RunChild);
+  if (!builder) return std::unexpected(builder.error());
+  return CaptureInProgress(builder->child, std::move(builder->handshake));
 }
 
 CaptureInProgress::CaptureInProgress(CaptureInProgress&& other) noexcept
@@ -91,7 +169,7 @@ CaptureInProgress::CaptureInProgress(CaptureInProgress&& other) noexcept
 CaptureInProgress::~CaptureInProgress() { End(); }
 
 Result<Capture> CaptureInProgress::Finish() {
-  auto capture = ReceiveCapture(handshake_.get(), child_);
+  auto capture = ReceiveCapture(handshake_.get(), child_, NamespaceOrigin::kOwn);
   ::kill(child_, SIGKILL);  // it has done its work, or failed
   return capture;
 }
@@ -102,6 +180,16 @@ void CaptureInProgress::End() {
   while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
   }
   child_ = 0;
+}
+
+Result<Capture> CaptureNamespace(int network_namespace) {
+  auto builder = StartBuilder([network_namespace](int socket) { return BuildInside(socket, network_namespace); });
+  if (!builder) return std::unexpected(builder.error());
+  auto capture = ReceiveCapture(builder->handshake.get(), builder->child, NamespaceOrigin::kGiven);
+  ::kill(builder->child, SIGKILL);  // it has done its work, or failed
+  while (::waitpid(builder->child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return capture;
 }
 
 Result<Capture> CreateCapture() {

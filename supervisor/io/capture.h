@@ -49,6 +49,12 @@ class CaptureInProgress {
   UniqueFd handshake_;
 };
 
+/// Captures the network namespace of a container, which its runtime made and the container lives in already; a capture that an
+/// earlier supervisor left there is taken over. Before it returns, a connection that nobody approved, made from inside, has come
+/// out at the listener. kUnsupported: another interface than `lo`; kPermission where this user may not; kInternal when something
+/// in there holds the supervisor's ports. Forks, so while this process has one thread.
+[[nodiscard]] Result<Capture> CaptureNamespace(int network_namespace);
+
 /// Builds one. Works as root and as an ordinary user where user namespaces are on; kUnsupported names the missing feature.
 [[nodiscard]] Result<Capture> CreateCapture();
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
 #include "supervisor/io/socket_facts.h"
 
 namespace sluice::supervisor {
@@ -58,7 +59,9 @@ void CaptureGate::Drain(uint64_t until) {
   for (;;) {
     sockaddr_storage peer;
     socklen_t length = sizeof peer;
-    UniqueFd fd(accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd(Faulty("gate.accept", [&] {
+      return accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    }));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE) AcceptWithoutDescriptors();

@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "supervisor/flow_table.h"
 #include "supervisor/io/notifier.h"
+#include "supervisor/io/seccomp_channel.h"
 
 namespace sluice::supervisor {
 
@@ -21,8 +22,8 @@ inline constexpr std::chrono::milliseconds kApprovalWait{1000};
 
 /// A socket connected in place whose captured end has not been seen yet. Its caller is answered when it was.
 struct Attempt {
-  std::vector<uint64_t> notifications;  ///< who waits for the answer; empty when all were interrupted
-  int reply = 0;                        ///< the answer on success: 0 or EINPROGRESS
+  std::vector<PendingCall> callers;  ///< who waits for the answer; empty when all were interrupted
+  int reply = 0;                     ///< the answer on success: 0 or EINPROGRESS
   uint64_t cookie = 0;
   UniqueFd pinned;
   ApprovedConnect approved;

@@ -79,8 +79,12 @@ policy::ProcessPtr ClientProcesses::OfSocket(const std::optional<SocketIdentity>
   Recent* holder = Holder(socket->inode);
   if (holder == nullptr) return nullptr;
   policy::ProcessPtr process = Identify(holder->pid, digests);
+  if (process == nullptr) return nullptr;
   // Looked at again after it was identified: the number was still its own then.
-  return process != nullptr && SocketOwner::Holds(holder->pid, socket->inode, &holder->descriptors) ? process : nullptr;
+  DescriptorHints& descriptors = holder->descriptors;
+  const bool still = (descriptors.size != 0 && SocketOwner::HoldsAt(holder->pid, socket->inode, descriptors.numbers.front())) ||
+                     SocketOwner::Holds(holder->pid, socket->inode, &descriptors);
+  return still ? process : nullptr;
 }
 
 }  // namespace sluice::supervisor

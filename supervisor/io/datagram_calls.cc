@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
 #include "supervisor/io/call_handler.h"
 
 namespace sluice::supervisor {
@@ -29,12 +30,13 @@ void BindIfUnbound(int fd, int domain) {
 // Where `path` leads inside that process's root, symbolic links followed. Nothing when it leads nowhere there; the path as
 // written when that cannot be found out, so that it is judged all the same.
 std::optional<std::string> FollowPath(int proc, const std::string& path) {
-  const UniqueFd root(openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd root(Faulty("unix.root", [&] { return openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC); }));
   if (!root) return path;
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  const UniqueFd file(static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
+  const UniqueFd file(
+      static_cast<int>(Faulty("unix.path", [&] { return ::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how); })));
   if (!file) return errno == ENOENT || errno == ENOTDIR ? std::nullopt : std::optional(path);
   char buffer[4096];
   const ssize_t n = readlink(fmt::format("/proc/self/fd/{}", file.get()).c_str(), buffer, sizeof buffer);
@@ -107,7 +109,8 @@ void CallHandler::ConnectUnix(WatchedCall call) {
   const auto host_socket = setup_.host_sockets.find(*resolved);
   const std::string& path = host_socket == setup_.host_sockets.end() ? *resolved : host_socket->second;
   // Its own, unless a rule speaks of it: then the rules decide there too.
-  const bool own = host_socket == setup_.host_sockets.end() && IsBelow(path, setup_.writable_trees);
+  const bool own = host_socket == setup_.host_sockets.end() &&
+                   LongestTree(path, setup_.writable_trees) > LongestTree(path, setup_.shared_trees);
   const policy::SnapshotPtr snapshot = CurrentSnapshot();
   if (own && !snapshot->HasUnixRules()) return ContinueAndDrop(std::move(call));
   policy::ProcessPtr process = processes_.Identify(*call.thread, snapshot->NeedsDigests() ? Digests::kNeeded : Digests::kNone);

@@ -29,9 +29,10 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kRaceAttempts = 8;  ///< of a change that somebody else's change overtook
 constexpr int kMaxWithdrawAttempts = 4;
-constexpr int kDebounceMs = 20;              ///< a foreign batch is many notices
-constexpr size_t kDynamicSets = 2;           ///< dyn4 and dyn6 come first
-constexpr std::chrono::seconds kBridge{10};  // an element for flows that get their mark within milliseconds
+constexpr int kDebounceMs = 20;                 ///< a foreign batch is many notices
+constexpr size_t kDynamicSets = 2;              ///< dyn4 and dyn6 come first
+constexpr std::chrono::seconds kBridge{10};     // an element for flows that get their mark within milliseconds
+constexpr std::chrono::seconds kClockSlack{2};  // the kernel's clock of timeouts against ours, on a busy machine
 
 // Every device that is there, but lo.
 std::vector<std::string> Devices() {
@@ -151,10 +152,15 @@ class KernelFence final : public Fence {
     std::erase_if(held_, [&](const auto& held) { return gone(held.first); });
     if (withdrawn.empty()) return {};
     std::ranges::sort(withdrawn);
-    const auto purged = purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) {
-      return std::ranges::binary_search(withdrawn, to) && !StaticallyAllowed(plan_, to);
-    });
-    return Said(purged);
+    return CutFlowsTo(withdrawn);
+  }
+
+  // Sorted elements that are gone.
+  Result<void> CutFlowsTo(const std::vector<FenceElement>& gone) {
+    if (gone.empty()) return {};
+    return Said(purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) {
+      return std::ranges::binary_search(gone, to) && !StaticallyAllowed(plan_, to);
+    }));
   }
 
   Result<void> Check() override {
@@ -357,6 +363,40 @@ class KernelFence final : public Fence {
     return {};
   }
 
+  // Elements that nobody here published go, those that are missing come back. True: there were such.
+  Result<bool> MendElements() {
+    if (plan_.layout != FenceLayout::kShared) return false;
+    const auto found = ReadHeld();
+    if (!found) return std::unexpected(found.error());
+    const auto now = SteadyClock::now();
+    std::array<std::vector<nft::Key>, kDynamicSets> foreign;
+    std::vector<FenceElement> there;
+    std::vector<FenceElement> strange;
+    for (const Held& held : *found) {
+      const auto ours = held_.find(held.element);
+      // One that would outlive what was published would pass later what nobody allows then.
+      const bool longer = ours != held_.end() && now + held.left > ours->second + kClockSlack;
+      if (!longer && ours != held_.end()) {
+        there.push_back(held.element);
+        continue;
+      }
+      foreign[held.element.address.is_v4() ? 0 : 1].push_back(KeyOf(held.element));
+      if (ours == held_.end()) strange.push_back(held.element);
+    }
+    std::ranges::sort(there);
+    std::array<std::vector<nft::TimedElement>, kDynamicSets> missing;
+    for (const auto& [element, until] : held_)
+      if (until > now + kClockSlack && !std::ranges::binary_search(there, element))
+        missing[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(until - now)});
+    const auto empty = [](const auto& sets) { return std::ranges::all_of(sets, [](const auto& set) { return set.empty(); }); };
+    if (empty(foreign) && empty(missing)) return false;
+    if (auto deleted = empty(foreign) ? Result<void>() : Delete(foreign); !deleted) return std::unexpected(deleted.error());
+    if (auto added = empty(missing) ? Result<void>() : Write(missing, {}); !added) return std::unexpected(added.error());
+    std::ranges::sort(strange);
+    const auto cut = CutFlowsTo(strange);
+    return cut ? Result<bool>(true) : std::unexpected(cut.error());
+  }
+
   Result<std::vector<Held>> ReadHeld() {
     std::vector<Held> all;
     const nft::Table table = Tables().front();
@@ -458,13 +498,23 @@ class KernelFence final : public Fence {
       const std::vector<std::string> devices = plan_.layout == FenceLayout::kShared ? Devices() : plan_.devices;
       const bool new_devices = devices != plan_.devices;
       const auto held = Compare();
-      if (held && !new_devices) return;
-      change.what = new_devices ? "the devices of this namespace changed" : held.error().message;
-      plan_.devices = devices;
-      const auto applied = ApplyAll();
-      change.restored = applied.has_value();
-      if (!applied) change.what += "; it cannot be put right: " + applied.error().message;
-      if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
+      if (held && !new_devices) {
+        const auto mended = MendElements();
+        if (mended && !*mended) return;
+        change.restored = mended.has_value();
+        change.what = "somebody else changed what dyn4 or dyn6 holds";
+        if (!mended) change.what += "; it cannot be put right: " + mended.error().message;
+      } else {
+        change.what = new_devices ? "the devices of this namespace changed" : held.error().message;
+        plan_.devices = devices;
+        auto applied = ApplyAll();
+        // A table that was left as it is may hold other elements than were published.
+        if (applied)
+          if (auto mended = MendElements(); !mended) applied = std::unexpected(mended.error());
+        change.restored = applied.has_value();
+        if (!applied) change.what += "; it cannot be put right: " + applied.error().message;
+        if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
+      }
     }
     on_change_(change);
   }

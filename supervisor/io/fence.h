@@ -24,7 +24,7 @@
 namespace sluice::supervisor {
 
 struct FenceCounter {
-  std::string name;  ///< of the rule: "dropped", "sealed", "dns-redirected"
+  std::string name;  ///< of the rule: "dropped", "refused"
   uint64_t packets = 0;
   uint64_t bytes = 0;
 };

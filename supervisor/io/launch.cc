@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 
 #include "supervisor/command_hint.h"
 #include "supervisor/io/handshake.h"
@@ -18,13 +19,26 @@
 #include "supervisor/io/launch_facts.h"
 #include "supervisor/io/launch_relay.h"
 #include "supervisor/io/light_process.h"
+#include "supervisor/io/output_meter.h"
 #include "supervisor/io/privileges.h"
+#include "supervisor/io/running_tree.h"
+#include "supervisor/io/small_file.h"
 #include "supervisor/io/standard_streams.h"
+#include "supervisor/io/workload_group.h"
 #include "supervisor/landlock_rules.h"
 #include "supervisor/mount_plan.h"
 
 namespace sluice::supervisor {
 namespace {
+
+// Whether this process's user is root outside of its user namespace as well: then, as far as can be told, the kernel's own.
+bool IsKernelRoot() {
+  if (::geteuid() != 0) return false;
+  const auto map = ReadSmallFile("/proc/self/uid_map");
+  unsigned inside = 0;
+  unsigned outside = 0;
+  return !map || std::sscanf(map->c_str(), "%u %u", &inside, &outside) != 2 || inside != 0 || outside == 0;
+}
 
 UniqueFd OpenPidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
@@ -56,12 +70,22 @@ class Sandbox final : public Workload {
     if (::pipe2(status.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
     status_ = UniqueFd(status[0]);
     UniqueFd status_writer(status[1]);
-    auto streams = PrepareStandardStreams();
-    if (!streams) return std::unexpected(streams.error());
     spec_ = std::move(spec);
-    SandboxPlan plan{.spec = &spec_, .mounts = &mounts, .capture = &capture, .filter = filter, .landlock_abi = abi};
+    meter_.emplace(spec_.transcript, spec_.limits.output);
+    auto streams = PrepareStandardStreams(meter_->wanted() ? OutputWay::kRelayed : OutputWay::kDirect);
+    if (!streams) return std::unexpected(streams.error());
+    if (auto limited = PlaceLimits(); !limited) return limited;
+    const std::vector<int> entrances = group_ ? group_->entrances() : std::vector<int>();
+    SandboxPlan plan{.spec = &spec_,
+                     .mounts = &mounts,
+                     .capture = &capture,
+                     .filter = filter,
+                     .landlock_abi = abi,
+                     .limits = &limits_,
+                     .entrances = entrances};
     plan.standard = streams->ForChild();
     plan.handshake = handshake->second.get();
+    plan.supervisors_end = handshake->first.get();
     plan.status_pipe = status_writer.get();
     const auto entry =
         StartProcess(AffordableMemory(), [](void* argument) { RunEntry(*static_cast<const SandboxPlan*>(argument)); }, &plan);
@@ -104,23 +128,64 @@ class Sandbox final : public Workload {
   }
 
   ExitStatus Wait() override {
-    const CommandEnd end =
-        relay_->Run({.pid = command_, .pidfd = command_fd_.get(), .status = status_.get(), .deadline = deadline_});
+    const CommandEnd end = relay_->Run({.pid = command_,
+                                        .pidfd = command_fd_.get(),
+                                        .status = status_.get(),
+                                        .deadline = deadline_,
+                                        .tree = &tree_,
+                                        .lifeline = spec_.lifeline,
+                                        .on_disconnect = spec_.on_disconnect});
     KillAll();
     relay_->Drain();
-    ExitStatus status{.code = 128 + SIGKILL, .signal = SIGKILL, .timed_out = end.timed_out};
+    ExitStatus status{.code = 128 + SIGKILL, .signal = SIGKILL, .timed_out = end.timed_out, .ended_by = end.ended_by};
+    status.output = meter_->count();
+    status.transcript_complete = meter_->complete();
+    if (const auto killed = tree_.killed()) status.ended_by = *killed;
+    if (status.ended_by == EndedBy::kCommand && group_ && group_->MemoryRanOut() && (!end.status || Killed(*end.status)))
+      status.ended_by = EndedBy::kMemory;
     if (!end.status) return status;
     status.signal = WIFSIGNALED(*end.status) ? WTERMSIG(*end.status) : 0;
     status.code = status.signal != 0 ? 128 + status.signal : WEXITSTATUS(*end.status);
     return status;
   }
 
+  const LimitsInForce& limits() const override { return limits_; }
+  Result<void> Freeze() override { return tree_.Freeze(); }
+  Result<void> Thaw() override { return tree_.Thaw(); }
+  void Kill(EndedBy why) override { tree_.Kill(why); }
+
  private:
+  // The command itself, or the shell that waited for it.
+  static bool Killed(int status) {
+    return WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 128 + SIGKILL;
+  }
+
+  // A control group where there may be one, else resource limits.
+  Result<void> PlaceLimits() {
+    const Limits& wanted = spec_.limits;
+    if (wanted.memory || wanted.processes || (spec_.lifeline >= 0 && spec_.on_disconnect == OnDisconnect::kFreeze))
+      group_ = WorkloadGroup::Make(wanted, &limits_);
+    if (wanted.memory && !limits_.memory) limits_.memory = {*wanted.memory, LimitBy::kEachProcess};
+    if (wanted.processes && !limits_.processes) {
+      // The kernel exempts its own root from RLIMIT_NPROC, in whatever user namespace.
+      if (IsKernelRoot())
+        return Fail(Code::kUnsupported,
+                    fmt::format("a limit on processes cannot hold root without a control group, and there is none: "
+                                "{}; delegate one, or run as an ordinary user",
+                                limits_.no_cgroup));
+      limits_.processes = {*wanted.processes, LimitBy::kUser};
+    }
+    if (wanted.open_files) limits_.open_files = {*wanted.open_files, LimitBy::kEachProcess};
+    if (wanted.output) limits_.output = {*wanted.output, LimitBy::kSupervisor};
+    return {};
+  }
+
   // The steps of the start, as the processes report them.
   Result<void> Follow(StandardStreams streams) {
     auto init = Expect(handshake_.get(), Step::kInit, kStartTimeoutMs);
     if (!init) return std::unexpected(init.error());
     init_ = static_cast<pid_t>(init->number);
+    tree_.Begin(init_, group_.get());
     UniqueFd master;
     if (streams.has_terminal()) {
       auto terminal = Expect(handshake_.get(), Step::kTerminal, kStartTimeoutMs);
@@ -128,7 +193,7 @@ class Sandbox final : public Workload {
       if (terminal->fds.empty()) return Fail(Code::kInternal, "a terminal came without its descriptor");
       master = std::move(terminal->fds.front());
     }
-    relay_.emplace(std::move(streams), std::move(master));
+    relay_.emplace(std::move(streams), std::move(master), *meter_);
     relay_->CloseWorkloadEnds();
     auto filtered = Expect(handshake_.get(), Step::kFiltered, kStartTimeoutMs);
     if (!filtered) return std::unexpected(filtered.error());
@@ -173,12 +238,17 @@ class Sandbox final : public Workload {
     }
     if (init_ <= 0) return;
     ::kill(init_, SIGKILL);  // not reaped yet, so the number is still its own
+    tree_.End();
     while (::waitpid(init_, nullptr, 0) < 0 && errno == EINTR) {
     }
     init_ = 0;
   }
 
   LaunchSpec spec_;
+  LimitsInForce limits_;
+  std::unique_ptr<WorkloadGroup> group_;
+  RunningTree tree_;
+  std::optional<OutputMeter> meter_;
   StandardStreams streams_;
   UniqueFd handshake_;
   UniqueFd status_;

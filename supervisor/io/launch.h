@@ -39,6 +39,18 @@ class Workload {
   [[nodiscard]] virtual Result<void> Release() = 0;
   /// Blocks until the command ends, forwarding signals and terminal bytes; then kills what is left.
   [[nodiscard]] virtual ExitStatus Wait() = 0;
+  /// The spec's limits as this machine enforces them.
+  [[nodiscard]] virtual const LimitsInForce& limits() const = 0;
+
+  // After Release, from any thread, Wait's included; nothing blocks for more than some milliseconds.
+
+  /// Stops every process of the workload where it stands, by its control group or by SIGSTOP. Again is no error. What cannot be
+  /// held (new processes faster than they are stopped) is killed instead, and is an error.
+  [[nodiscard]] virtual Result<void> Freeze() = 0;
+  /// Lets a frozen workload go on. One that is not frozen goes on as it does.
+  [[nodiscard]] virtual Result<void> Thaw() = 0;
+  /// Kills everything that was started; Wait then returns with `why`. The first reason counts.
+  virtual void Kill(EndedBy why) = 0;
 };
 
 /// Call it, and Wait, on a thread that outlives the workload: the sandbox is killed when the thread that started it ends.

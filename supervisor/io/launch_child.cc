@@ -145,6 +145,12 @@ Result<void> StartCommand(const SandboxPlan& plan) {
   ::_exit(1);
 }
 
+Result<void> JoinGroups(const SandboxPlan& plan) {
+  for (const int entrance : plan.entrances)
+    if (::write(entrance, "0", 1) != 1) return FailErrno("cannot enter the run's control group", errno);
+  return {};
+}
+
 Result<void> StartInit(const SandboxPlan& plan) {
   // The maps in /proc/<pid> of a process that is not dumpable are root's alone. Where the supervisor is not, this is a copy of
   // it.
@@ -158,6 +164,9 @@ Result<void> StartInit(const SandboxPlan& plan) {
   if (init < 0) return std::unexpected(NamespaceError("the workload's namespaces", errno));
   if (init == 0) {
     ::close(mapped[1]);
+    // The kernel forgets a death signal while the user changes (prctl(2), PR_SET_PDEATHSIG): whoever waits at the gate must see
+    // the supervisor's end hang up.
+    ::close(plan.supervisors_end);
     RunInit(plan, mapped[0]);
   }
   if (auto sent = Send(plan.handshake, Step::kInit, init); !sent) return sent;
@@ -169,7 +178,10 @@ Result<void> StartInit(const SandboxPlan& plan) {
 }  // namespace
 
 void RunEntry(const SandboxPlan& plan) {
-  if (auto started = StartInit(plan); !started) SendFailure(plan.handshake, started.error());
+  // Before anything else, and so before what is to be held by the groups exists.
+  auto started = JoinGroups(plan);
+  if (started) started = StartInit(plan);
+  if (!started) SendFailure(plan.handshake, started.error());
   ::_exit(0);
 }
 

@@ -33,7 +33,10 @@ struct SandboxPlan {
   const Capture* capture = nullptr;
   std::span<const sock_filter> filter;
   int landlock_abi = 0;
-  int handshake = -1;  ///< the child's end
+  const LimitsInForce* limits = nullptr;  ///< of these, the resource limits are the command's to set
+  std::span<const int> entrances{};       ///< of control groups: cgroup.procs, open for writing
+  int handshake = -1;                     ///< the child's end
+  int supervisors_end = -1;               ///< of the handshake: a copy kept would hide that the supervisor is gone
   int status_pipe = -1;
   /// What descriptors 0 to 2 become; kTerminal: the workload's own terminal.
   std::array<int, 3> standard = {0, 1, 2};

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/seccomp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -115,6 +116,23 @@ Result<int> InstallFilter(std::span<const sock_filter> filter) {
   return FailErrno("cannot install the seccomp filter", error);
 }
 
+Result<void> SetLimit(__rlimit_resource resource, const std::optional<LimitInForce>& limit, const char* what) {
+  if (!limit || (limit->by != LimitBy::kEachProcess && limit->by != LimitBy::kUser)) return {};
+  rlimit now{};
+  if (::getrlimit(resource, &now) != 0) return FailErrno(fmt::format("cannot read the limit on {}", what), errno);
+  now.rlim_max = std::min<rlim_t>(now.rlim_max, limit->value);
+  now.rlim_cur = now.rlim_max;
+  if (::setrlimit(resource, &now) != 0) return FailErrno(fmt::format("cannot limit {} to {}", what, limit->value), errno);
+  return {};
+}
+
+// What no control group holds. Private memory that can be written to is what the limit on data counts (Linux 4.7).
+Result<void> SetLimits(const LimitsInForce& limits) {
+  if (auto set = SetLimit(RLIMIT_DATA, limits.memory, "memory"); !set) return set;
+  if (auto set = SetLimit(RLIMIT_NPROC, limits.processes, "processes"); !set) return set;
+  return SetLimit(RLIMIT_NOFILE, limits.open_files, "open files");
+}
+
 struct ExecArguments {
   std::vector<std::string> variables;
   std::vector<char*> argv;
@@ -170,6 +188,8 @@ Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, in
   auto command = FindCommand(*plan.spec);
   if (!command) return std::unexpected(command.error());
   ExecArguments arguments = MakeArguments(*plan.spec);
+  // Late: this process is still a copy of the supervisor, which may be larger than the limits are.
+  if (auto limited = SetLimits(*plan.limits); !limited) return limited;
   auto listener = InstallFilter(plan.filter);
   if (!listener) return std::unexpected(listener.error());
   if (auto told = Send(kHandshake, Step::kFiltered, *listener); !told) return told;

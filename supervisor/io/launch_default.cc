@@ -4,11 +4,11 @@
 namespace sluice::supervisor {
 
 Result<std::unique_ptr<Workload>> Launch(const LaunchSpec& spec, const Capture& capture) {
-  return LaunchFiltered(spec, capture, BuildSeccompFilter());
+  return LaunchFiltered(spec, capture, BuildSeccompFilter(spec.own_namespaces));
 }
 
 Result<std::unique_ptr<Workload>> BeginLaunch(const LaunchSpec& spec, const Capture& capture) {
-  return BeginFilteredLaunch(spec, capture, BuildSeccompFilter());
+  return BeginFilteredLaunch(spec, capture, BuildSeccompFilter(spec.own_namespaces));
 }
 
 }  // namespace sluice::supervisor

@@ -10,13 +10,14 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/log.h"
 #include "supervisor/io/launch_child.h"
 
 namespace sluice::supervisor {
 namespace {
 
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
-constexpr size_t kFixedPolls = 2;  // status and signals
+constexpr size_t kFixedPolls = 3;  // status, signals and lifeline
 
 // A sink that is gone must not end the supervisor.
 class PipeSignalIgnored {
@@ -51,13 +52,15 @@ void SignalGroup(const RunningCommand& command, int signal) {
 
 }  // namespace
 
-LaunchRelay::LaunchRelay(StandardStreams streams, UniqueFd terminal)
-    : streams_(std::move(streams)), master_(std::move(terminal)) {
-  for (const Pump& pump : streams_.pumps) channels_.push_back(std::make_unique<ByteChannel>(pump.from, pump.to));
+LaunchRelay::LaunchRelay(StandardStreams streams, UniqueFd terminal, OutputMeter& meter)
+    : streams_(std::move(streams)), master_(std::move(terminal)), meter_(meter) {
+  OutputMeter* const looks = meter.wanted() ? &meter : nullptr;
+  for (const Pump& pump : streams_.pumps)
+    channels_.push_back(std::make_unique<ByteChannel>(pump.from, pump.to, pump.from == 0 ? nullptr : looks));
   if (!master_) return;
   terminal_.emplace(streams_.kinds);
   terminal_->CopyTo(master_.get());
-  channels_.push_back(std::make_unique<ByteChannel>(master_.get(), terminal_->output()));
+  channels_.push_back(std::make_unique<ByteChannel>(master_.get(), terminal_->output(), looks));
 }
 
 void LaunchRelay::CloseWorkloadEnds() {
@@ -71,7 +74,7 @@ void LaunchRelay::AddTerminalInput() {
   if (terminal_->input() >= 0 && !reading) channels_.push_back(std::make_unique<ByteChannel>(terminal_->input(), master_.get()));
 }
 
-CommandEnd LaunchRelay::Run(const RunningCommand& command) {
+CommandEnd LaunchRelay::Run(RunningCommand command) {
   const PipeSignalIgnored no_pipe_signal;
   CommandEnd end;
   if (!signals_.Open(kForwarded)) return end;
@@ -82,14 +85,19 @@ CommandEnd LaunchRelay::Run(const RunningCommand& command) {
     const int events = PollOnce(command, deadline ? MillisecondsUntil(*deadline) : -1, status);
     if (events < 0) break;  // the sandbox is gone
     if (status && WIFSTOPPED(*status)) {
-      if (terminal_) StopWith(command);
+      if (terminal_ && !command.tree->frozen()) StopWith(command);
     } else if (status) {
       end.status = status;
       break;
     }
+    if (meter_.exceeded()) end.ended_by = EndedBy::kOutput;
+    if (ended_by_signal_) end.ended_by = EndedBy::kDisconnect;
+    if (end.ended_by == EndedBy::kOutput || end.ended_by == EndedBy::kDisconnect) break;
     if (!deadline || MillisecondsUntil(*deadline) > 0) continue;
     if (end.timed_out) break;  // the grace is over too
     end.timed_out = true;
+    end.ended_by = EndedBy::kTimeout;
+    if (command.tree->frozen()) break;  // nobody would hear it
     SignalGroup(command, SIGTERM);
     SignalGroup(command, SIGCONT);
     deadline = SystemClock().Steady() + kTimeoutGrace;
@@ -98,15 +106,17 @@ CommandEnd LaunchRelay::Run(const RunningCommand& command) {
 }
 
 // One poll. -1: init closed its status pipe. A status that was read is put in `status`.
-int LaunchRelay::PollOnce(const RunningCommand& command, int timeout_ms, std::optional<int>& status) {
+int LaunchRelay::PollOnce(RunningCommand& command, int timeout_ms, std::optional<int>& status) {
   std::vector<pollfd> polls = {{.fd = command.status, .events = POLLIN, .revents = 0},
-                               {.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+                               {.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                               {.fd = command.lifeline, .events = POLLIN, .revents = 0}};
   for (const auto& channel : channels_) polls.push_back(channel->Interest());
   const int ready = ::poll(polls.data(), polls.size(), timeout_ms);
   if (ready < 0) return errno == EINTR ? 0 : -1;
   MoveChannels(polls, kFixedPolls);
   if (polls[1].revents != 0)
     for (const int signal : signals_.Take()) Forward(command, signal);
+  if (polls[2].revents != 0 && Disconnected(command)) ended_by_signal_ = true;
   if (polls[0].revents == 0) return ready;
   CommandStatus message;
   const ssize_t got = ::read(command.status, &message, sizeof message);
@@ -114,6 +124,28 @@ int LaunchRelay::PollOnce(const RunningCommand& command, int timeout_ms, std::op
   if (got != sizeof message) return -1;
   status = message.status;
   return ready;
+}
+
+// What comes over the lifeline is not looked at; its end counts. True: the run is to be killed.
+bool LaunchRelay::Disconnected(RunningCommand& command) {
+  std::array<char, 256> ignored{};
+  const ssize_t got = ::read(command.lifeline, ignored.data(), ignored.size());
+  if (got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN))) return false;
+  command.lifeline = -1;
+  if (command.on_disconnect == OnDisconnect::kKill) {
+    LogError("the launcher is gone (the lifeline's other end is closed): the run is killed");
+    return true;
+  }
+  auto frozen = command.tree->Freeze();
+  if (!frozen) {
+    LogError("the launcher is gone (the lifeline's other end is closed): {}", frozen.error().message);
+    return true;
+  }
+  LogWarn(
+      "the launcher is gone (the lifeline's other end is closed): the run is frozen; SIGCONT to process {} lets it go on, "
+      "SIGTERM ends it",
+      ::getpid());
+  return false;
 }
 
 void LaunchRelay::MoveChannels(const std::vector<pollfd>& ready, size_t first) {
@@ -128,6 +160,11 @@ void LaunchRelay::MoveChannels(const std::vector<pollfd>& ready, size_t first) {
 }
 
 void LaunchRelay::Forward(const RunningCommand& command, int signal) {
+  if (command.tree->frozen()) {
+    if (signal == SIGCONT && !command.tree->Thaw()) ended_by_signal_ = true;
+    if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT) ended_by_signal_ = true;
+    if (signal != SIGCONT) return;
+  }
   switch (signal) {
     case SIGHUP:
     case SIGINT:

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/unique_fd.h"
 #include "supervisor/io/byte_channel.h"
+#include "supervisor/io/output_meter.h"
+#include "supervisor/io/running_tree.h"
 #include "supervisor/io/signal_pipe.h"
 #include "supervisor/io/standard_streams.h"
 #include "supervisor/io/user_terminal.h"
@@ -28,27 +30,32 @@ struct RunningCommand {
   int pidfd = -1;
   int status = -1;  ///< read end of init's status pipe
   std::optional<SteadyTime> deadline;
+  RunningTree* tree = nullptr;  ///< what is frozen or killed when the lifeline ends
+  int lifeline = -1;
+  OnDisconnect on_disconnect = OnDisconnect::kKill;
 };
 
 struct CommandEnd {
   std::optional<int> status;  ///< as waitpid gives it; nothing: the sandbox died
   bool timed_out = false;
+  EndedBy ended_by = EndedBy::kCommand;
 };
 
 class LaunchRelay {
  public:
-  /// `terminal`: the master, invalid without one.
-  LaunchRelay(StandardStreams streams, UniqueFd terminal);
+  /// `terminal`: the master, invalid without one. `meter` outlives the relay.
+  LaunchRelay(StandardStreams streams, UniqueFd terminal, OutputMeter& meter);
 
   /// The supervisor's ends of what the workload was given are the workload's alone from now on.
   void CloseWorkloadEnds();
-  [[nodiscard]] CommandEnd Run(const RunningCommand& command);
+  [[nodiscard]] CommandEnd Run(RunningCommand command);
   /// Once everything of the sandbox has ended: what it wrote last.
   void Drain();
 
  private:
   void AddTerminalInput();
-  [[nodiscard]] int PollOnce(const RunningCommand& command, int timeout_ms, std::optional<int>& status);
+  [[nodiscard]] int PollOnce(RunningCommand& command, int timeout_ms, std::optional<int>& status);
+  [[nodiscard]] bool Disconnected(RunningCommand& command);
   void MoveChannels(const std::vector<pollfd>& ready, size_t first);
   void Forward(const RunningCommand& command, int signal);
   void StopWith(const RunningCommand& command);
@@ -58,6 +65,8 @@ class LaunchRelay {
   std::optional<UserTerminal> terminal_;
   SignalPipe signals_;
   std::vector<std::unique_ptr<ByteChannel>> channels_;
+  OutputMeter& meter_;
+  bool ended_by_signal_ = false;  // a frozen run can hear nothing: the signal that should end it ends it
 };
 
 }  // namespace sluice::supervisor

@@ -52,14 +52,18 @@ using Outcomes = BoundedQueue<Outcome>;
 
 class NotifierThreads : public Notifier {
  public:
-  NotifierThreads(SeccompChannel channel, SocketOwner owner, NotifierOptions options)
-      : channel_(std::move(channel)),
-        processes_({.workload_pid = options.workload_pid, .most_threads = ThreadsKept(options.descriptor_ceiling)}),
+  NotifierThreads(SocketOwner owner, NotifierOptions options)
+      : processes_({.workload_pid = options.workload_pid,
+                    .pid_namespace = options.pid_namespace,
+                    .most_threads = ThreadsKept(options.descriptor_ceiling)}),
         attribution_(std::move(owner), processes_),
         options_(std::move(options)) {}
   ~NotifierThreads() override;
 
   Result<void> Run(const Capture& capture, FlowHandler& flows, const policy::CurrentPolicy& policy, policy::EventSink& sink);
+
+  Result<void> Watch(UniqueFd notify_fd, const std::optional<seccomp_notif>& first) override;
+  size_t Prune() override;
 
   policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client, const Endpoint& server) override {
     return attribution_.Of(transport, client, server);
@@ -68,15 +72,25 @@ class NotifierThreads : public Notifier {
 
  private:
   enum class Begin : uint8_t { kWaiting, kResting };
-  void Receive(Begin begin);
+  // One filter's calls, and the threads that receive them.
+  struct Receivers {
+    explicit Receivers(SeccompChannel of) : channel(std::make_shared<const SeccompChannel>(std::move(of))) {}
+    const SeccompChannelPtr channel;
+    std::optional<seccomp_notif> first;
+    std::atomic<bool> stop{false};
+    std::atomic<unsigned> receiving{0};
+    ReceiveTurns turns;
+    std::vector<std::thread> threads;
+  };
+  void Receive(Receivers& receivers, Begin begin);
   class Shift;
-  void ReceiveLoop(WakeTimer& timer);
-  void Rest(WakeTimer& timer);
+  void ReceiveLoop(Receivers& receivers, Begin begin, WakeTimer& timer);
+  static void Rest(Receivers& receivers, WakeTimer& timer);
+  static void End(Receivers& receivers);
   void Connect();
   void Sweep(int listener);
   void Wake() const;
 
-  const SeccompChannel channel_;
   ProcessTable processes_;
   Attribution attribution_;
   const NotifierOptions options_;
@@ -85,9 +99,7 @@ class NotifierThreads : public Notifier {
   const std::shared_ptr<Outcomes> outcomes_ = std::make_shared<Outcomes>(kMaxOutcomes);
   std::unique_ptr<CallHandler> handler_;
   std::atomic<bool> stop_{false};
-  std::atomic<unsigned> receiving_{0};
-  ReceiveTurns turns_;
-  std::vector<std::thread> receivers_;
+  std::vector<std::unique_ptr<Receivers>> receivers_;
   std::vector<std::thread> others_;
 };
 
@@ -108,6 +120,7 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
       .listener = capture.listener.get(),
       .workload_pid = options_.workload_pid,
       .writable_trees = options_.writable_trees,
+      .shared_trees = options_.shared_trees,
       .host_sockets = options_.host_sockets,
       .host_addresses = options_.host_addresses,
       .descriptor_limit = options_.descriptor_limit,
@@ -117,27 +130,52 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
       .finish_later = [outcomes = outcomes_](uint64_t cookie, uint64_t id,
                                              int error) { (void)outcomes->TryPush({cookie, id, error}); },
   };
-  handler_ = std::make_unique<CallHandler>(std::move(setup), channel_, processes_, attribution_, flows, policy, sink);
+  handler_ = std::make_unique<CallHandler>(std::move(setup), processes_, attribution_, flows, policy, sink);
   WakeTimer::InstallHandler();
   others_.emplace_back([this, listener = capture.listener.get()] { Sweep(listener); });
   for (unsigned i = 0; i < kConnectorThreads; ++i) others_.emplace_back([this] { Connect(); });
+  return {};
+}
+
+Result<void> NotifierThreads::Watch(UniqueFd notify_fd, const std::optional<seccomp_notif>& first) {
+  auto channel = SeccompChannel::Open(std::move(notify_fd), options_.wake_up, options_.workload_pid);
+  if (!channel) return std::unexpected(channel.error());
+  Receivers& receivers = *receivers_.emplace_back(std::make_unique<Receivers>(*std::move(channel)));
+  receivers.first = first;
   const unsigned count = std::min(options_.threads == 0 ? kDefaultThreads : options_.threads, kMaxThreads);
-  receiving_ = count;
+  receivers.receiving = count;
   for (unsigned i = 0; i < count; ++i) {
-    receivers_.emplace_back([this, begin = i == 0 ? Begin::kWaiting : Begin::kResting] { Receive(begin); });
+    receivers.threads.emplace_back(
+        [this, &receivers, begin = i == 0 ? Begin::kWaiting : Begin::kResting] { Receive(receivers, begin); });
   }
   return {};
 }
 
-NotifierThreads::~NotifierThreads() {
-  stop_ = true;
-  turns_.Close();
+size_t NotifierThreads::Prune() {
+  std::erase_if(receivers_, [](const std::unique_ptr<Receivers>& receivers) {
+    pollfd state{receivers->channel->fd(), 0, 0};
+    if (poll(&state, 1, 0) <= 0 || (state.revents & (POLLHUP | POLLERR)) == 0) return false;
+    End(*receivers);
+    return true;
+  });
+  return receivers_.size();
+}
+
+void NotifierThreads::End(Receivers& receivers) {
+  receivers.stop = true;
+  receivers.turns.Close();
   // A signal that arrives just before the wait begins is lost: send it until all have left.
-  while (receiving_.load(std::memory_order_acquire) != 0) {
-    for (std::thread& thread : receivers_) pthread_kill(thread.native_handle(), WakeTimer::Signal());
+  while (receivers.receiving.load(std::memory_order_acquire) != 0) {
+    for (std::thread& thread : receivers.threads) pthread_kill(thread.native_handle(), WakeTimer::Signal());
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  for (std::thread& thread : receivers_) thread.join();
+  for (std::thread& thread : receivers.threads) thread.join();
+}
+
+NotifierThreads::~NotifierThreads() {
+  stop_ = true;
+  for (const auto& receivers : receivers_) receivers->stop = true;
+  for (const auto& receivers : receivers_) End(*receivers);
   outcomes_->Close();
   if (wake_) Wake();
   for (std::thread& thread : others_) thread.join();
@@ -177,37 +215,41 @@ class NotifierThreads::Shift {
   unsigned queued_ = 0;
 };
 
-void NotifierThreads::Receive(Begin begin) {
+void NotifierThreads::Receive(Receivers& receivers, Begin begin) {
   WakeTimer timer;
   if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
-  if (begin == Begin::kResting) Rest(timer);
-  ReceiveLoop(timer);
-  turns_.Close();
-  receiving_.fetch_sub(1, std::memory_order_release);
+  if (begin == Begin::kResting) Rest(receivers, timer);
+  ReceiveLoop(receivers, begin, timer);
+  receivers.turns.Close();
+  receivers.receiving.fetch_sub(1, std::memory_order_release);
 }
 
-void NotifierThreads::Rest(WakeTimer& timer) {
+void NotifierThreads::Rest(Receivers& receivers, WakeTimer& timer) {
   timer.Disarm();
-  turns_.Rest();
+  receivers.turns.Rest();
   // Should no call come, the tick ends the wait for it.
   timer.Arm();
 }
 
-void NotifierThreads::ReceiveLoop(WakeTimer& timer) {
-  Shift shift(turns_);
+void NotifierThreads::ReceiveLoop(Receivers& receivers, Begin begin, WakeTimer& timer) {
+  Shift shift(receivers.turns);
   seccomp_notif call;
-  while (!stop_.load(std::memory_order_acquire)) {
-    turns_.Enter();
-    const auto received = channel_.Receive(&call);
-    const auto left = turns_.Leave();
+  if (begin == Begin::kWaiting && receivers.first) {
+    timer.Arm();
+    handler_->Handle(receivers.channel, *receivers.first);
+  }
+  while (!receivers.stop.load(std::memory_order_acquire)) {
+    receivers.turns.Enter();
+    const auto received = receivers.channel->Receive(&call);
+    const auto left = receivers.turns.Leave();
     if (received == SeccompChannel::Received::kEnd) break;
     if (received == SeccompChannel::Received::kNothing) {
-      left == ReceiveTurns::Left::kOthers ? Rest(timer) : timer.Disarm();
+      left == ReceiveTurns::Left::kOthers ? Rest(receivers, timer) : timer.Disarm();
       continue;
     }
     shift.Began();
     timer.Arm();
-    handler_->Handle(call);
+    handler_->Handle(receivers.channel, call);
     shift.Ended();
   }
 }
@@ -252,12 +294,12 @@ void NotifierThreads::Sweep(int listener) {
 Result<std::unique_ptr<Notifier>> Notifier::Start(UniqueFd notify_fd, const Capture& capture, NotifierOptions options,
                                                   FlowHandler& handler, const policy::CurrentPolicy& policy,
                                                   policy::EventSink& sink) {
-  auto channel = SeccompChannel::Open(std::move(notify_fd), options.wake_up);
-  if (!channel) return std::unexpected(channel.error());
   auto owner = SocketOwner::Open(capture, options.workload_pid);
   if (!owner) return std::unexpected(owner.error());
-  auto notifier = std::make_unique<NotifierThreads>(std::move(*channel), std::move(*owner), std::move(options));
+  auto notifier = std::make_unique<NotifierThreads>(std::move(*owner), std::move(options));
   if (auto running = notifier->Run(capture, handler, policy, sink); !running) return std::unexpected(running.error());
+  if (notify_fd)
+    if (auto watching = notifier->Watch(std::move(notify_fd), {}); !watching) return std::unexpected(watching.error());
   return notifier;
 }
 

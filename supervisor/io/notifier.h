@@ -3,6 +3,8 @@
 // Answers the workload's connect, sendto and related calls, and accepts the captured connections they become.
 // seccomp_unotify(2); docs/architecture.md, "One connection". Never CONTINUEs what the capture namespace does not decide.
 
+#include <linux/seccomp.h>
+
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -49,7 +51,9 @@ enum class NotifyWakeUp : uint8_t { kSynchronous, kFree };
 
 struct NotifierOptions {
   int workload_pid = 0;
+  uint64_t pid_namespace = 0;  ///< inode of the workload's, where its processes have ancestors outside; 0: they have none
   std::vector<std::string> writable_trees;  ///< path sockets below these need no rule: they are the workload's own
+  std::vector<std::string> shared_trees{};  ///< below those, but the host's as well: path sockets there need a rule
   /// But these of the host, bound into the view, always do: from the path there to the path that the policy names.
   std::map<std::string, std::string> host_sockets{};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: special to the address guard
@@ -62,11 +66,17 @@ struct NotifierOptions {
 
 class Notifier {
  public:
-  /// `capture` and the references outlive the notifier.
+  /// `capture` and the references outlive the notifier. `notify_fd` may be none yet: Watch gives one then.
   static Result<std::unique_ptr<Notifier>> Start(UniqueFd notify_fd, const Capture& capture, NotifierOptions options,
                                                  FlowHandler& handler, const policy::CurrentPolicy& policy,
                                                  policy::EventSink& sink);
   virtual ~Notifier() = default;
+
+  /// Watches the processes of another filter too, of the same namespaces and under the same policy. `first`: a call that was
+  /// received from there already and waits for its answer. One thread, which Prune belongs to as well.
+  [[nodiscard]] virtual Result<void> Watch(UniqueFd notify_fd, const std::optional<seccomp_notif>& first) = 0;
+  /// Lets go of filters that no process is left of. How many are watched still.
+  [[nodiscard]] virtual size_t Prune() = 0;
 
   /// Who owns this socket of the capture namespace: what was notified, else sock_diag and /proc. Any thread.
   [[nodiscard]] virtual policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client,

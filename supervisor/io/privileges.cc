@@ -53,12 +53,14 @@ Result<void> AddRule(int ruleset, int parent, uint64_t access, const std::string
   return {};
 }
 
-// /dev/stdout of a workload whose output is a file opens that file anew, wherever it lies.
+// /dev/stdout of a workload whose output is a file opens that file anew, wherever it lies. There is no rule for one in memory
+// (EBADFD): what is open stays so, and it is not opened anew.
 Result<void> AllowStandardFiles(int ruleset, int abi) {
   for (int fd = 0; fd <= 2; ++fd) {
     struct stat about{};
     if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) continue;
-    if (auto added = AddRule(ruleset, fd, StandardFileAccess(abi), fmt::format("descriptor {}", fd)); !added) return added;
+    auto added = AddRule(ruleset, fd, StandardFileAccess(abi), fmt::format("descriptor {}", fd));
+    if (!added && added.error().sys_errno != EBADFD) return added;
   }
   return {};
 }

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 #include <vector>
 
+#include "base/fault.h"
 #include "supervisor/io/kernel.h"
 
 namespace sluice::supervisor {
@@ -20,21 +22,30 @@ constexpr size_t kMaxProcText = 4096;
 constexpr size_t kMaxLink = 4096;
 
 std::string ReadProcFile(int proc, const char* name) {
-  const UniqueFd fd(openat(proc, name, O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(Faulty("proc.open", [&] { return openat(proc, name, O_RDONLY | O_CLOEXEC); }));
   if (!fd) return {};
   char buffer[kMaxProcText];
-  const ssize_t n = read(fd.get(), buffer, sizeof buffer);
+  const ssize_t n = Faulty("proc.read", [&] { return read(fd.get(), buffer, sizeof buffer); });
   return n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
 }
 
 std::string ReadLink(int proc, const char* name) {
   char buffer[kMaxLink];
-  const ssize_t n = readlinkat(proc, name, buffer, sizeof buffer);
+  const ssize_t n = Faulty("proc.link", [&] { return readlinkat(proc, name, buffer, sizeof buffer); });
   // A full buffer may be a cut name, and a cut name is another name.
   return n > 0 && static_cast<size_t>(n) < sizeof buffer ? std::string(buffer, static_cast<size_t>(n)) : std::string();
 }
 
-UniqueFd OpenProc(pid_t pid) { return UniqueFd(open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)); }
+// 0 where it cannot be read.
+uint64_t PidNamespace(int proc) {
+  struct stat about{};
+  return fstatat(proc, "ns/pid", &about, 0) == 0 ? about.st_ino : 0;
+}
+
+UniqueFd OpenProc(pid_t pid) {
+  const std::string path = fmt::format("/proc/{}", pid);
+  return UniqueFd(Faulty("proc.folder", [&] { return open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); }));
+}
 
 ThreadPinning BestPinning() {
   const UniqueFd probe(kernel::PidfdOpen(gettid(), kernel::kPidfdThread));
@@ -44,8 +55,12 @@ ThreadPinning BestPinning() {
 }  // namespace
 
 int CallerThread::TakeFd(int fd) const {
-  const int taken = kernel::PidfdGetfd(pidfd_.get(), fd);
-  if (pinning_ == ThreadPinning::kPidfdThread || tid_ == thread_group_ || taken < 0) return taken;
+  const int taken = Faulty("pidfd.getfd", [&] {
+    const int got = kernel::PidfdGetfd(pidfd_.get(), fd);
+    return got < 0 ? (errno = -got, -1) : got;
+  });
+  if (taken < 0) return -errno;
+  if (pinning_ == ThreadPinning::kPidfdThread || tid_ == thread_group_) return taken;
   // Tables never become one again: equal now means that both had one table when the descriptor was taken.
   if (::syscall(SYS_kcmp, tid_, thread_group_, kKcmpFiles, 0, 0) == 0) return taken;
   ::close(taken);
@@ -69,7 +84,9 @@ CallerThreadPtr ProcessTable::Open(pid_t tid) const {
   const auto status = ParseProcStatus(ReadProcFile(proc.get(), "status"));
   if (!status) return nullptr;
   const bool by_thread = pinning_ == ThreadPinning::kPidfdThread;
-  UniqueFd pidfd(kernel::PidfdOpen(by_thread ? tid : status->thread_group, by_thread ? kernel::kPidfdThread : 0));
+  UniqueFd pidfd(Faulty("pidfd.open", [&] {
+    return kernel::PidfdOpen(by_thread ? tid : status->thread_group, by_thread ? kernel::kPidfdThread : 0);
+  }));
   if (!pidfd) return nullptr;
   // The folder was opened before the pidfd: if it still answers, both are of the same thread.
   if (ReadProcFile(proc.get(), "stat").empty()) return nullptr;
@@ -170,8 +187,10 @@ std::vector<policy::Executable> ProcessTable::Ancestors(pid_t parent, pid_t thre
     const UniqueFd proc = OpenProc(parent);
     if (!proc) break;
     const auto status = ParseProcStatus(ReadProcFile(proc.get(), "status"));
-    // An orphan hangs from the sandbox's own init, which is not the workload's.
-    if (!status || status->innermost_pid == 1) break;
+    // An orphan hangs from the sandbox's own init, which is not the workload's, unless it is the workload's first process itself.
+    if (!status || (status->innermost_pid == 1 && parent != options_.workload_pid)) break;
+    // Whoever entered a container was started from outside: what stands there is nobody's that the container could name.
+    if (options_.pid_namespace != 0 && PidNamespace(proc.get()) != options_.pid_namespace) break;
     out.push_back(ReadExecutable(proc.get(), ReadLink(proc.get(), "exe"), digests));
     if (parent == options_.workload_pid) break;
     parent = status->parent;

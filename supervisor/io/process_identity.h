@@ -77,6 +77,7 @@ class ProcessTable {
  public:
   struct Options {
     pid_t workload_pid = 0;                     ///< where ancestors end
+    uint64_t pid_namespace = 0;                 ///< inode of the one that they must be in; 0: of any
     std::optional<ThreadPinning> pinning = {};  ///< unset: the best this kernel has
     size_t most_threads = kMaxCachedThreads;    ///< remembered
   };

@@ -11,19 +11,19 @@
 
 namespace sluice::supervisor {
 
-Result<std::string> ReadSmallFile(const std::string& path) {
+Result<std::string> ReadSmallFile(const std::string& path, size_t limit) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
   std::string content;
   std::array<char, 4096> piece{};  // most are smaller
-  while (content.size() <= kMaxSmallFile) {
+  while (content.size() <= limit) {
     const ssize_t got = ::read(file.get(), piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
     if (got == 0) return content;
     content.append(piece.data(), static_cast<size_t>(got));
   }
-  return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, kMaxSmallFile));
+  return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
 }
 
 Result<void> WriteSmallFile(const std::string& path, std::string_view content) {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "base/fault.h"
 #include "supervisor/io/kernel.h"
 
 namespace sluice::supervisor {
@@ -13,7 +14,7 @@ namespace {
 template <class T>
 bool Get(int fd, int option, T* out) {
   socklen_t length = sizeof *out;
-  return getsockopt(fd, SOL_SOCKET, option, out, &length) == 0 && length == sizeof *out;
+  return Faulty("socket.option", [&] { return getsockopt(fd, SOL_SOCKET, option, out, &length); }) == 0 && length == sizeof *out;
 }
 
 }  // namespace
@@ -32,14 +33,14 @@ uint64_t SocketCookie(int fd) {
 }
 
 bool IsNonBlocking(int fd) {
-  const int flags = fcntl(fd, F_GETFL);
+  const int flags = Faulty("socket.flags", [&] { return fcntl(fd, F_GETFL); });
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
 bool HasPeer(int fd) {
   sockaddr_storage peer;
   socklen_t length = sizeof peer;
-  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+  return Faulty("socket.peer", [&] { return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length); }) == 0;
 }
 
 bool Lingers(int fd) {
@@ -61,11 +62,13 @@ std::optional<std::chrono::microseconds> SendTimeout(int fd) {
 Endpoint LocalEnd(int fd) {
   sockaddr_storage name;
   socklen_t length = sizeof name;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
+  if (Faulty("socket.name", [&] { return getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length); }) != 0) return {};
   return Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&name), length).value_or(Endpoint{});
 }
 
-int ConnectInPlace(int fd, const sockaddr* address, socklen_t length) { return connect(fd, address, length) == 0 ? 0 : errno; }
+int ConnectInPlace(int fd, const sockaddr* address, socklen_t length) {
+  return Faulty("socket.connect", [&] { return connect(fd, address, length); }) == 0 ? 0 : errno;
+}
 
 int Dissolve(int fd) {
   const sockaddr none{AF_UNSPEC, {}};

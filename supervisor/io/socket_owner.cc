@@ -21,6 +21,8 @@
 #include <memory>
 #include <string>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -71,9 +73,9 @@ std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport tra
   PutAddress(destination.address, family, request.body.id.idiag_dst);
   request.body.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
   request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  if (send(diag, &request, sizeof request, 0) != sizeof request) return std::nullopt;
+  if (Faulty("diag.ask", [&] { return send(diag, &request, sizeof request, 0); }) != sizeof request) return std::nullopt;
   alignas(nlmsghdr) Buffer buffer;
-  const ssize_t n = recv(diag, buffer.data(), buffer.size(), 0);
+  const ssize_t n = Faulty("diag.answer", [&] { return recv(diag, buffer.data(), buffer.size(), 0); });
   if (n < 0) return std::nullopt;
   const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
   if (!NLMSG_OK(header, static_cast<size_t>(n)) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
@@ -200,16 +202,24 @@ bool SocketOwner::Holds(pid_t pid, uint64_t inode, DescriptorHints* hints) {
   if (inode == 0) return false;
   const UniqueFd proc(open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!proc) return false;
-  for (size_t i = 0; i < hints->size; ++i) {
-    const int number = hints->numbers[i];
-    if (!IsSocket(proc.get(), fmt::format("fd/{}", number).c_str(), inode)) continue;
-    hints->Put(number);
+  const auto is_at = [&](size_t i) {
+    if (!IsSocket(proc.get(), fmt::format("fd/{}", hints->numbers[i]).c_str(), inode)) return false;
+    hints->likely = i;
+    hints->Put(hints->numbers[i]);
     return true;
-  }
+  };
+  const size_t likely = hints->likely;
+  if (likely < hints->size && is_at(likely)) return true;
+  for (size_t i = 0; i < hints->size; ++i)
+    if (i != likely && is_at(i)) return true;
   size_t budget = kMaxScannedDescriptors;
   const int found = FindInFolder(proc.get(), inode, &budget);
   if (found >= 0) hints->Put(found);
   return found >= 0;
+}
+
+bool SocketOwner::HoldsAt(pid_t pid, uint64_t inode, int number) {
+  return inode != 0 && IsSocket(AT_FDCWD, fmt::format("/proc/{}/fd/{}", pid, number).c_str(), inode);
 }
 
 std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, const Endpoint& client, const Endpoint& server) {

@@ -29,10 +29,12 @@ struct SocketIdentity {
 };
 
 /// The descriptors at which a process's sockets were found last, the latest first: one that opens connection after connection
-/// gets the same few numbers again. Only a place to look first. One thread.
+/// gets the same few numbers again, and with several at a time most often the one that has been in use longest, at the same place
+/// of this list each time. Only where to look first. One thread.
 struct DescriptorHints {
-  std::array<int, 16> numbers{};
+  std::array<int, 64> numbers{};
   size_t size = 0;
+  size_t likely = 0;  ///< where the last one was found
   void Put(int number);
 };
 
@@ -46,13 +48,16 @@ class SocketOwner {
 
   /// The socket with this tuple, or nothing. `client` is its local end.
   [[nodiscard]] std::optional<SocketIdentity> Find(policy::Transport transport, const Endpoint& client, const Endpoint& server);
-  /// The socket that sends UDP from `client`, or has it as its TCP end, whatever the other end is: bound to that address, or to none.
-  /// Goes through all sockets of that port.
+  /// The socket that sends UDP from `client`, or has it as its TCP end, whatever the other end is: bound to that address, or to
+  /// none. Goes through all sockets of that port.
   [[nodiscard]] std::optional<SocketIdentity> FindSender(policy::Transport transport, const Endpoint& client);
   /// A process of the workload that holds the socket; 0 when none does.
   [[nodiscard]] pid_t Holder(uint64_t inode) const;
-  /// Whether this process, of whichever namespace, holds it. Looks at the descriptors of `hints` first, and puts where it was there.
+  /// Whether this process, of whichever namespace, holds it. Looks at the descriptors of `hints` first, and puts where it was
+  /// there.
   [[nodiscard]] static bool Holds(pid_t pid, uint64_t inode, DescriptorHints* hints);
+  /// The same at one descriptor.
+  [[nodiscard]] static bool HoldsAt(pid_t pid, uint64_t inode, int number);
   /// Addresses of the namespace's interfaces.
   [[nodiscard]] Result<std::vector<IpAddress>> Addresses();
 

@@ -52,6 +52,13 @@ StandardKind ClassifyDevice(int fd, dev_t device) {
   return harmless ? StandardKind::kPassed : StandardKind::kPumped;
 }
 
+bool SameFile(int one, int other) {
+  struct stat a{};
+  struct stat b{};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino &&
+         a.st_rdev == b.st_rdev;
+}
+
 Result<void> MakePump(int fd, StandardStreams& streams) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
@@ -110,13 +117,21 @@ std::array<int, 3> StandardStreams::ForChild() const {
 
 bool StandardStreams::has_terminal() const { return std::ranges::find(kinds, StandardKind::kTerminal) != kinds.end(); }
 
-Result<StandardStreams> PrepareStandardStreams() {
+Result<StandardStreams> PrepareStandardStreams(OutputWay way) {
   StandardStreams streams;
   for (int fd = 0; fd <= 2; ++fd) {
     const auto index = static_cast<size_t>(fd);
     auto kind = ClassifyStandard(fd);
     if (!kind) return std::unexpected(kind.error());
+    if (way == OutputWay::kRelayed && fd != 0 && *kind == StandardKind::kPassed) *kind = StandardKind::kPumped;
     streams.kinds[index] = *kind;
+    // One pipe for what is one file, so that lines of output and error keep their order.
+    if (way == OutputWay::kRelayed && fd == 2 && streams.replacement[1].valid() && *kind == StandardKind::kPumped &&
+        SameFile(1, 2)) {
+      streams.replacement[2] = UniqueFd(::fcntl(streams.replacement[1].get(), F_DUPFD_CLOEXEC, 3));
+      if (!streams.replacement[2]) return FailErrno("cannot share a pipe", errno);
+      continue;
+    }
     if (*kind == StandardKind::kPumped)
       if (auto made = MakePump(fd, streams); !made) return std::unexpected(made.error());
     if (*kind == StandardKind::kAbsent) {

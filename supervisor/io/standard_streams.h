@@ -39,6 +39,9 @@ struct StandardStreams {
   [[nodiscard]] bool has_terminal() const;
 };
 
-[[nodiscard]] Result<StandardStreams> PrepareStandardStreams();
+/// Whether output that could be passed on as it is goes through the supervisor, so that it can be counted and copied.
+enum class OutputWay : uint8_t { kDirect, kRelayed };
+
+[[nodiscard]] Result<StandardStreams> PrepareStandardStreams(OutputWay way = OutputWay::kDirect);
 
 }  // namespace sluice::supervisor

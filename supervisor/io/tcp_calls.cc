@@ -14,6 +14,11 @@ namespace {
 using Kind = PinnedCloser::Kind;
 constexpr uint16_t kDnsPort = 53;
 
+// Of a connect inside the capture: not what the caller's own socket is to blame for.
+bool IsOurs(int error) {
+  return error == ENOBUFS || error == ENOMEM || error == EACCES || error == EPERM || error == ECONNREFUSED;
+}
+
 // A dial that this thread is just asking for.
 struct AnsweredWithin {
   uint64_t id = 0;
@@ -55,7 +60,7 @@ void CallHandler::DissolveSocket(WatchedCall call) {
     // Its connect has not been matched yet; the kernel would make this call wait for the socket's lock as well.
     const std::lock_guard lock(postponed_mutex_);
     if (postponed_.size() >= kMaxPostponed) {
-      channel_.Reply(call.id, ENOBUFS);
+      call.caller.Reply(ENOBUFS);
       return closer_.Drop(std::move(call.pinned), Kind::kUnknown);
     }
     postponed_.push_back(std::move(call));
@@ -84,11 +89,11 @@ void CallHandler::ConnectOwn(WatchedCall call) {
   // The workload's own listener has a full backlog: the call waits, this thread does not.
   const uint64_t cookie = SocketCookie(call.pinned.get());
   std::vector<uint8_t> address(call.bytes.begin(), call.bytes.begin() + static_cast<ptrdiff_t>(call.length));
-  const uint64_t id = call.id;
+  const PendingCall caller = call.caller;
   WaitingConnects::Waiter waiter = WaiterOf(call);
   if (waiting_.BeginHung(cookie, std::move(call.pinned), std::move(address), std::move(waiter)) ==
       WaitingConnects::Begun::kFull) {
-    return channel_.Reply(id, ENOBUFS);
+    return caller.Reply(ENOBUFS);
   }
   setup_.wake_sweeper();
 }
@@ -149,11 +154,12 @@ void CallHandler::Dial(WatchedCall call, ApprovedConnect approved) {
   if (!in_flight_.Enter(cookie)) return Answer(std::move(call), EALREADY, Kind::kUnknown);
   const int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
   // 0 and EINTR: somebody took O_NONBLOCK away meanwhile.
-  if (error != EINPROGRESS && error != 0 && error != EINTR) {
+  if (error != EINPROGRESS && error != 0 && error != EINTR && !IsOurs(error)) {
     in_flight_.Leave(cookie);
     return Answer(std::move(call), error, Kind::kUnknown);
   }
-  Attempt attempt{{call.id}, error == 0 ? 0 : EINPROGRESS, cookie, std::move(call.pinned), std::move(approved)};
+  Attempt attempt{{call.caller}, error == 0 ? 0 : EINPROGRESS, cookie, std::move(call.pinned), std::move(approved)};
+  if (IsOurs(error)) return Lost(std::move(attempt), error);
   AdmitConnected(std::move(attempt), call.address.endpoint);
 }
 
@@ -164,12 +170,12 @@ void CallHandler::AdmitConnected(Attempt attempt, const Endpoint& destination) {
 
 void CallHandler::WaitForUpstream(WatchedCall call, uint64_t cookie, ApprovedConnect approved) {
   WaitingConnects::Waiter waiter = WaiterOf(call);
-  const uint64_t caller = call.id;
+  const PendingCall caller = call.caller;
   const uint64_t id = approved.id;
   ApprovedConnect copy = approved;
   switch (waiting_.Begin(cookie, std::move(call.pinned), std::move(approved), std::move(waiter))) {
     case WaitingConnects::Begun::kFull:
-      return channel_.Reply(caller, ENOBUFS);
+      return caller.Reply(ENOBUFS);
     case WaitingConnects::Begun::kJoined:
       return;
     case WaitingConnects::Begun::kNew:
@@ -202,9 +208,10 @@ void CallHandler::Finish(uint64_t cookie, uint64_t id, int error) {
   const size_t length = facts.domain == AF_INET6 ? destination.ToSockaddr6(&address) : destination.ToSockaddr(&address);
   const int failed =
       ConnectInPlace(attempt->pinned.get(), reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(length));
+  if (IsOurs(failed)) return Lost(std::move(*attempt), failed);
   if (failed != 0 && failed != EINPROGRESS && failed != EINTR) {
     in_flight_.Leave(cookie);
-    if (attempt->notifications.empty()) waiting_.Remember(cookie, failed);
+    if (attempt->callers.empty()) waiting_.Remember(cookie, failed);
     ReplyAll(*attempt, failed);
     return closer_.Drop(std::move(attempt->pinned), Kind::kUnknown);
   }

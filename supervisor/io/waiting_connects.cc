@@ -32,8 +32,8 @@ WaitingConnects::Begun WaitingConnects::Insert(uint64_t cookie, Entry entry) {
   return Begun::kNew;
 }
 
-void WaitingConnects::Answer(std::vector<Waiter>& waiters, int error) const {
-  for (const Waiter& waiter : waiters) channel_.Reply(waiter.notification, error);
+void WaitingConnects::Answer(std::vector<Waiter>& waiters, int error) {
+  for (const Waiter& waiter : waiters) waiter.caller.Reply(error);
   waiters.clear();
 }
 
@@ -43,13 +43,13 @@ bool WaitingConnects::Join(uint64_t cookie, Blocking blocking, Waiter waiter) {
   if (it == entries_.end()) return false;
   Entry& entry = it->second;
   if (entry.state == State::kOver) {
-    channel_.Reply(waiter.notification, entry.result);
+    waiter.caller.Reply(entry.result);
     entries_.erase(it);
     size_.store(entries_.size(), std::memory_order_release);
   } else if (blocking == Blocking::kNo) {
-    channel_.Reply(waiter.notification, EALREADY);
+    waiter.caller.Reply(EALREADY);
   } else if (entry.waiters.size() >= kMaxWaitersPerSocket) {
-    channel_.Reply(waiter.notification, ENOBUFS);
+    waiter.caller.Reply(ENOBUFS);
   } else {
     entry.waiters.push_back(std::move(waiter));
   }
@@ -83,7 +83,7 @@ std::optional<Attempt> WaitingConnects::Prepared(uint64_t cookie, uint64_t id) {
   out.cookie = cookie;
   out.pinned = std::move(it->second.pinned);
   out.approved = std::move(it->second.approved);
-  for (const Waiter& waiter : it->second.waiters) out.notifications.push_back(waiter.notification);
+  for (const Waiter& waiter : it->second.waiters) out.callers.push_back(waiter.caller);
   entries_.erase(it);
   size_.store(entries_.size(), std::memory_order_release);
   return out;
@@ -163,13 +163,13 @@ bool WaitingConnects::TickHung(Entry& entry) {
 
 void WaitingConnects::ProbeWaiters(Entry& entry, SteadyTime now) {
   std::erase_if(entry.waiters, [&](const Waiter& waiter) {
-    if (!channel_.IsWaiting(waiter.notification)) return true;
+    if (!waiter.caller.IsWaiting()) return true;
     if (waiter.deadline && now >= *waiter.deadline) {
-      channel_.Reply(waiter.notification, EINPROGRESS);
+      waiter.caller.Reply(EINPROGRESS);
       return true;
     }
     if (!waiter.thread->SignalPending()) return false;
-    channel_.Restart(waiter.notification);
+    waiter.caller.Restart();
     return true;
   });
 }

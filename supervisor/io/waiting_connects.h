@@ -32,14 +32,14 @@ enum class Blocking : uint8_t { kNo, kYes };
 class WaitingConnects {
  public:
   struct Waiter {
-    uint64_t notification = 0;
+    PendingCall caller;
     CallerThreadPtr thread;
     std::optional<SteadyTime> deadline;  ///< SO_SNDTIMEO
   };
   using Drop = std::function<void(UniqueFd)>;
 
   /// `drop` closes pinned sockets.
-  WaitingConnects(const SeccompChannel& channel, Drop drop) : channel_(channel), drop_(std::move(drop)) {}
+  explicit WaitingConnects(Drop drop) : drop_(std::move(drop)) {}
 
   /// Answers or keeps the waiter when this socket's connect is under way, or over without anyone to tell. False: it is new.
   [[nodiscard]] bool Join(uint64_t cookie, Blocking blocking, Waiter waiter);
@@ -85,11 +85,10 @@ class WaitingConnects {
   bool TickOne(Entry& entry, SteadyTime now);
   bool TickHung(Entry& entry);
   void ProbeWaiters(Entry& entry, SteadyTime now);
-  void Answer(std::vector<Waiter>& waiters, int error) const;
+  static void Answer(std::vector<Waiter>& waiters, int error);
   /// Tells the waiters. True when there were any: then nothing is left to claim.
   [[nodiscard]] bool Settle(Entry& entry, int error, SteadyTime now);
 
-  const SeccompChannel& channel_;
   const Drop drop_;
   std::mutex mutex_;
   Entries entries_;

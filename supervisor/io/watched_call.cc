@@ -3,6 +3,9 @@
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <utility>
+
+#include "base/fault.h"
 
 namespace sluice::supervisor {
 namespace {
@@ -39,24 +42,26 @@ NotTaken Failure(int error) {
   }
 }
 
-bool CopyIn(pid_t tid, uint64_t pointer, std::span<uint8_t> out) {
-  if (out.empty()) return true;
+// 0 or an errno: EFAULT is the caller's own fault, anything else is not.
+int CopyIn(pid_t tid, uint64_t pointer, std::span<uint8_t> out) {
+  if (out.empty()) return 0;
   const iovec local{out.data(), out.size()};
   const iovec remote{reinterpret_cast<void*>(static_cast<uintptr_t>(pointer)), out.size()};  // NOLINT: the caller's address
-  return process_vm_readv(tid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(out.size());
+  const ssize_t read = Faulty("caller.memory", [&] { return process_vm_readv(tid, &local, 1, &remote, 1, 0); });
+  if (read < 0) return errno;
+  return read == static_cast<ssize_t>(out.size()) ? 0 : EFAULT;
 }
 
 }  // namespace
 
-std::expected<WatchedCall, NotTaken> TakeCall(const SeccompChannel& channel, ProcessTable& processes,
-                                              const seccomp_notif& notification, const AddressArguments& arguments) {
-  const auto tid = static_cast<pid_t>(notification.pid);
+std::expected<WatchedCall, NotTaken> TakeCall(PendingCall caller, pid_t tid, ProcessTable& processes,
+                                              const AddressArguments& arguments) {
   if (tid == 0) return std::unexpected(NotTaken{Why::kUnreadable, EACCES, {}});  // outside our pid namespace
   WatchedCall call;
-  call.id = notification.id;
+  call.caller = std::move(caller);
   auto [thread, taken] = Pin(processes, tid, arguments.fd);
   if (taken < 0) {
-    if (!channel.IsWaiting(call.id)) return std::unexpected(NotTaken{});
+    if (!call.caller.IsWaiting()) return std::unexpected(NotTaken{});
     return std::unexpected(Failure(thread ? -taken : EMFILE));
   }
   call.thread = std::move(thread);
@@ -66,13 +71,18 @@ std::expected<WatchedCall, NotTaken> TakeCall(const SeccompChannel& channel, Pro
     return std::unexpected(NotTaken{Why::kNative, EINVAL, std::move(call.pinned)});
   }
   call.length = static_cast<size_t>(arguments.length);
-  if (!CopyIn(tid, arguments.pointer, std::span(call.bytes).first(call.length))) {
-    // EPERM here would be a process we may not read, whose descriptor we could take all the same: not a case the kernel has.
-    return std::unexpected(NotTaken{channel.IsWaiting(call.id) ? Why::kNative : Why::kGone, EFAULT, std::move(call.pinned)});
+  if (const int error = CopyIn(tid, arguments.pointer, std::span(call.bytes).first(call.length)); error != 0) {
+    if (!call.caller.IsWaiting()) return std::unexpected(NotTaken{Why::kGone, 0, std::move(call.pinned)});
+    if (error == EFAULT) return std::unexpected(NotTaken{Why::kNative, EFAULT, std::move(call.pinned)});
+    return std::unexpected(NotTaken{Why::kUnreadable, EACCES, std::move(call.pinned)});
   }
-  if (!channel.IsWaiting(call.id)) return std::unexpected(NotTaken{Why::kGone, 0, std::move(call.pinned)});
+  if (!call.caller.IsWaiting()) return std::unexpected(NotTaken{Why::kGone, 0, std::move(call.pinned)});
   const auto facts = ReadSocketFacts(call.pinned.get());
-  if (!facts) return std::unexpected(NotTaken{Why::kNative, ENOTSOCK, std::move(call.pinned)});
+  if (!facts) {
+    const bool native = errno == ENOTSOCK;
+    return std::unexpected(
+        NotTaken{native ? Why::kNative : Why::kUnreadable, native ? ENOTSOCK : EACCES, std::move(call.pinned)});
+  }
   call.facts = *facts;
   call.address = ReadCalledAddress(std::span(call.bytes).first(call.length));
   return call;

@@ -4,7 +4,7 @@
 // notification found still waiting after all of it, so that none of it was another's. What is decided and done afterwards uses
 // these copies alone; the caller's memory is never read again.
 
-#include <linux/seccomp.h>
+#include <sys/types.h>
 
 #include <array>
 #include <cstdint>
@@ -20,7 +20,7 @@
 namespace sluice::supervisor {
 
 struct WatchedCall {
-  uint64_t id = 0;
+  PendingCall caller;
   CallerThreadPtr thread;
   UniqueFd pinned;
   SocketFacts facts;
@@ -52,7 +52,7 @@ struct AddressArguments {
   int length = 0;
 };
 
-[[nodiscard]] std::expected<WatchedCall, NotTaken> TakeCall(const SeccompChannel& channel, ProcessTable& processes,
-                                                            const seccomp_notif& notification, const AddressArguments& arguments);
+[[nodiscard]] std::expected<WatchedCall, NotTaken> TakeCall(PendingCall caller, pid_t tid, ProcessTable& processes,
+                                                            const AddressArguments& arguments);
 
 }  // namespace sluice::supervisor

@@ -205,6 +205,15 @@ TEST(AdminApi, TellsSetsNamesAndStatus) {
   EXPECT_EQ(Body(bed.Ask("GET", "/v1/dns/192.0.2.1"))["names"], json::array({"a.test"}));
   EXPECT_EQ(Body(bed.Ask("GET", "/v1/dns"))["leases"][0]["names"], json::array({"a.test"}));
   EXPECT_EQ(bed.Ask("GET", "/v1/dns/nobody").status, 400);
+  const json first = Body(bed.Ask("GET", "/v1/dns?limit=1"))["cache"];
+  EXPECT_EQ(first["count"], 2);
+  EXPECT_EQ(first["entries"], json::parse(R"([{"name": "a.test", "types": ["A"], "status": "found", "addresses": ["192.0.2.1"],
+    "aliases": ["b.test"], "left_seconds": 9, "leases": {"generation": 4, "left_seconds": 69}}])"));
+  EXPECT_EQ(first["next"], "a.test/A");
+  const json second = Body(bed.Ask("GET", "/v1/dns?limit=1&after=a.test%2FA"))["cache"];
+  EXPECT_EQ(second["entries"][0]["types"], json::array({"A", "AAAA"}));
+  EXPECT_FALSE(second.contains("next"));
+  EXPECT_EQ(bed.Ask("GET", "/v1/dns?limit=1001").status, 400);
   const json status = Body(bed.Ask("GET", "/v1/status"));
   EXPECT_EQ(status["policy"]["revision"], 1);
   EXPECT_EQ(status["fence"]["counters"]["dropped"]["packets"], 7);

@@ -214,6 +214,25 @@ TEST(AdminServer, AnswersProbesWhileOthersHoldTheirConnections) {
   EXPECT_THAT(bed.Tcp("-i http://" + bed.server->health_address() + "/readyz"), HasSubstr("200 OK"));
 }
 
+// What is fenced reaches the health port as the probe in the sidecar's own container does.
+TEST(AdminServer, AnswersAProbeOfADoorThatIsFullOfSilentConnections) {
+  const Bed bed;
+  const std::string at = bed.server->health_address();
+  ASSERT_TRUE(at.starts_with("127.0.0.1:")) << at;
+  sockaddr_storage address{};
+  const Endpoint health{*IpAddress::Parse("127.0.0.1"), static_cast<uint16_t>(std::stoi(at.substr(at.find(':') + 1)))};
+  const auto size = static_cast<socklen_t>(health.ToSockaddr(&address));
+  std::vector<UniqueFd> held;
+  for (size_t i = 0; i < 3 * kMaxAdminConnections; ++i) {
+    held.emplace_back(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(held.back().get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    // Some have begun to ask.
+    if (i % 2 == 0) ASSERT_EQ(::send(held.back().get(), "GET /readyz HTTP/1.1\r\n", 22, MSG_NOSIGNAL), 22);
+  }
+  for (int probe = 0; probe < 5; ++probe)
+    EXPECT_THAT(bed.Tcp("-i http://" + bed.server->health_address() + "/readyz"), HasSubstr("200 OK")) << probe;
+}
+
 TEST(AdminServer, ServesOpenSandboxAtADoorOfItsOwn) {
   Bed bed(FrontDoor::kOpen);
   const std::string at = "http://" + bed.server->front_address();

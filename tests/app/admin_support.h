@@ -10,7 +10,7 @@
 
 #include "app/admin_api.h"
 #include "app/decision_stream.h"
-#include "app/sidecar_control.h"
+#include "app/served_control.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -33,7 +33,7 @@ class ListFence final : public supervisor::Fence {
                              {{*IpAddress::Parse("2001:db8::1"), nft::Protocol::kUdp, 123}, std::chrono::milliseconds(1)}};
 };
 
-class ListControl final : public SidecarControl {
+class ListControl final : public ServedControl, public RunSteering {
  public:
   explicit ListControl(policy::SnapshotPtr first) : snapshot_(std::move(first)) {}
 
@@ -56,12 +56,34 @@ class ListControl final : public SidecarControl {
     source_ = std::move(source);
     return {PolicyOutcome::Kind::kSet, ++revision_, {}};
   }
-  [[nodiscard]] supervisor::Fence& fence() override { return fence_; }
+  [[nodiscard]] supervisor::Fence* fence() override { return is_run_ ? nullptr : &fence_; }
+  [[nodiscard]] RunSteering* run() override { return is_run_ ? this : nullptr; }
+  [[nodiscard]] RunStatus Status() const override {
+    RunStatus status;
+    status.state = RunStatus::State::kRunning;
+    status.command = "make";
+    status.pid = 7;
+    return status;
+  }
+  void Stop(std::chrono::milliseconds grace) override {
+    const std::lock_guard lock(mutex_);
+    stops_.push_back(grace);
+  }
   [[nodiscard]] size_t OpenConnections() const override { return 3; }
   [[nodiscard]] std::vector<std::string> NamesOf(const IpAddress& address) const override {
     return address == *IpAddress::Parse("192.0.2.1") ? std::vector<std::string>{"a.test"} : std::vector<std::string>{};
   }
   [[nodiscard]] size_t ToldAddresses() const override { return 1; }
+  [[nodiscard]] Result<dns::CachePage> ResolverCache(const std::string& after, size_t limit) override {
+    dns::CachePage page{.entries = {}, .count = cached.size(), .more = false};
+    for (const dns::CachedEntry& entry : cached) {
+      if (entry.Key() <= after) continue;
+      page.more = page.entries.size() == limit;
+      if (page.more) break;
+      page.entries.push_back(entry);
+    }
+    return page;
+  }
   [[nodiscard]] std::chrono::seconds Uptime() const override { return std::chrono::seconds(12); }
 
   void SetChecks(std::vector<ReadinessCheck> checks) {
@@ -69,6 +91,22 @@ class ListControl final : public SidecarControl {
     checks_ = std::move(checks);
   }
   ListFence& list() { return fence_; }
+  /// A run's state in a sidecar's place.
+  void BecomeRun() { is_run_ = true; }
+  [[nodiscard]] std::vector<std::chrono::milliseconds> stops() const {
+    const std::lock_guard lock(mutex_);
+    return stops_;
+  }
+
+  std::vector<dns::CachedEntry> cached{
+      {.name = "a.test",
+       .types = {"A"},
+       .status = "found",
+       .addresses = {*IpAddress::Parse("192.0.2.1")},
+       .aliases = {"b.test"},
+       .left = std::chrono::seconds(9),
+       .leases = dns::PublishedLeases{4, std::chrono::seconds(69)}},
+      {.name = "gone.test", .types = {"A", "AAAA"}, .status = "no_such_name", .left = std::chrono::seconds(2)}};
 
  private:
   mutable std::mutex mutex_;
@@ -77,6 +115,8 @@ class ListControl final : public SidecarControl {
   std::string source_ = "policy.yaml";
   std::vector<ReadinessCheck> checks_{{"fence", true, ""}, {"canary", true, ""}};
   ListFence fence_;
+  bool is_run_ = false;
+  std::vector<std::chrono::milliseconds> stops_;
 };
 
 /// A control, a stream and an API around one text.

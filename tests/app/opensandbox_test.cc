@@ -28,10 +28,10 @@ struct Bed {
         }) {}
 
   AdminResponse Ask(const std::string& method, const std::string& body = "", const std::string& token = "",
-                    bool from_here = false) {
+                    bool from_here = false, const std::string& path = "/policy") {
     AdminRequest request;
     request.method = method;
-    request.path = "/policy";
+    request.path = path;
     request.body = body;
     request.from_here = from_here;
     if (!token.empty()) request.fields.emplace_back("opensandbox-egress-auth", token);
@@ -153,6 +153,27 @@ TEST(OpenSandbox, WantsItsTokenInItsHeader) {
   EXPECT_EQ(bed.Ask("POST", kAllowList, "0123456789abcdef0").status, 401);
   EXPECT_FALSE(bed.Connects("www.bing.com"));
   EXPECT_EQ(bed.Ask("POST", kAllowList, "0123456789abcdef", true).status, 200);
+}
+
+TEST(OpenSandbox, TakesNoSecrets) {
+  OpenSandboxOptions options;
+  options.token = "0123456789abcdef";
+  Bed bed(options);
+  struct Case {
+    const char* method;
+    const char* path;
+    int status;
+  };
+  for (const Case& c : {Case{"GET", "/credential-vault", 404}, Case{"POST", "/credential-vault", 412},
+                        Case{"PATCH", "/credential-vault", 404}, Case{"DELETE", "/credential-vault", 404},
+                        Case{"PUT", "/credential-vault", 405}, Case{"GET", "/credential-vault/credentials", 404},
+                        Case{"GET", "/credential-vault/bindings/gh", 404}, Case{"POST", "/credential-vault/credentials", 405},
+                        Case{"GET", "/credential-vaults", 404}}) {
+    const AdminResponse answer = bed.Ask(c.method, R"({"credentials":[],"bindings":[]})", options.token, false, c.path);
+    EXPECT_EQ(answer.status, c.status) << c.method << " " << c.path;
+    EXPECT_EQ(answer.content_type, "text/plain; charset=utf-8");
+  }
+  EXPECT_EQ(bed.Ask("POST", "{}", "", false, "/credential-vault").status, 401);
 }
 
 TEST(OpenSandbox, WithoutATokenTheFencedHostMayOnlyLook) {

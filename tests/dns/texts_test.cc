@@ -32,6 +32,22 @@ TEST(TtlCacheTest, TheLeastRecentlyUsedGoesFirst) {
   EXPECT_EQ(cache.size(), 2u);
 }
 
+TEST(TtlCacheTest, LookingIsNoUse) {
+  TtlCache<int> cache(2);
+  cache.Put("a", 1, kStart + seconds(9));
+  cache.Put("b", 2, kStart + seconds(3));
+  EXPECT_EQ(*cache.Peek("a", kStart), 1);
+  EXPECT_EQ(cache.Peek("b", kStart + seconds(3)), nullptr);
+  std::string seen;
+  cache.ForEach(kStart, [&](std::string_view key, int, SteadyTime) { seen += key; });
+  EXPECT_EQ(seen, "ba");
+  seen.clear();
+  cache.ForEach(kStart + seconds(3), [&](std::string_view key, int, SteadyTime) { seen += key; });
+  EXPECT_EQ(seen, "a") << "what is past its time is not told";
+  cache.Put("c", 3, kStart + seconds(9));
+  EXPECT_EQ(cache.Peek("a", kStart), nullptr) << "it was still the least recently used";
+}
+
 TEST(ResolvConfTest, NameserverLinesAreRead) {
   const auto servers = ParseResolvConf(
       "# nameserver 9.9.9.9\nsearch a.test\nnameserver 192.0.2.1\n\tnameserver\t2001:db8::1 # two\r\nnameserver fe80::1%eth0\n"

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import pathlib
 import re
 import time
@@ -235,7 +236,7 @@ class Push(Git):
 
     def test_a_large_push_streams_through_and_a_refused_one_is_told(self):
         self.clone("https://github.com/octo/second.git")
-        size = 100_000_000 if harness.MODE == "root" and harness.SLOW == 1 else 20_000_000
+        size = int(os.environ.get("SLUICE_PUSH_OCTETS") or (100_000_000 if harness.MODE == "root" and harness.SLOW == 1 else 20_000_000))
         make = f"head -c {size} /dev/urandom > hello/noise && git -C hello -c core.compression=0 add noise && git -C hello -c user.name=o -c user.email=o@a commit -qm noise"
         self.assertExit(self.sluice(self.RULES, "sh", "-ec", make, timeout=240), 0)
         with self.running(self.RULES, "git", "-C", "hello", "push", "-q", "origin", "HEAD:refs/heads/agent/large") as process:

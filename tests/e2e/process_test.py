@@ -116,7 +116,8 @@ class Surroundings(harness.SluiceTest):
         self.assertNotIn("ghp_1", result.err)
 
     def test_env_passes_what_is_named(self):
-        result = self.sluice(NOTHING, "env", env={"WANTED": "1", "GITHUB_TOKEN": "t"}, flags=["--env", "WANTED", "--env", "SET=2", "--env", "GITHUB_TOKEN"])
+        result = self.sluice(NOTHING, "env", env={"WANTED": "1", "GITHUB_TOKEN": "t"},
+                             flags=["--env", "WANTED", "--env", "SET=2", "--unsafe-env", "GITHUB_TOKEN"])
         for line in ("WANTED=1", "SET=2", "GITHUB_TOKEN=t"):
             self.assertIn(line, result.out.splitlines())
 

@@ -141,11 +141,7 @@ class Programs(proxy_harness.ProxyTest):
             self.assertEqual(self.written(), [])
 
     def test_npm_installs_from_its_lock_and_cannot_publish(self):
-        locked = packages.npm_registry(self.site, "api/npm", [{"name": "lab-plain", "version": "1.0.0"}])
-        root = {"name": "app", "version": "1.0.0", "dependencies": {"lab-plain": "1.0.0"}}
-        packages.write(self.work / "package.json", json.dumps(root))
-        packages.write(self.work / "package-lock.json", json.dumps({"name": "app", "version": "1.0.0", "lockfileVersion": 3, "requires": True, "packages": {"": root, **locked}}))
-        packages.write(self.work / ".npmrc", f"registry=https://{HOST}/api/npm/\ncache={self.work}/.cache\nupdate-notifier=false\n//{HOST}/api/npm/:_authToken=lab\n")
+        packages.npm_project(self.work, self.site, "api/npm", [{"name": "lab-plain", "version": "1.0.0"}])
         with self.proxy([f"allow GET {HOST}/api/npm/**"]) as proxy:
             self.assertExit(self.run_with(proxy, "npm", "ci", "--no-fund", "--no-audit"), 0)
             self.assertTrue((self.work / "node_modules/lab-plain/index.js").exists())

@@ -1,13 +1,14 @@
 """A small authoritative resolver over UDP and TCP that logs every query, so that "never asked upstream" can be asserted."""
 import asyncio
 import ipaddress
+import os
 import struct
 
 import zone
 
 TYPES = {1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV", 64: "SVCB", 65: "HTTPS", 255: "ANY"}
 NOERROR, FORMERR, NXDOMAIN = 0, 1, 3
-TTL = 60
+TTL = int(os.environ.get("LAB_TTL", "60"))  # seconds
 
 
 def encode_name(name):
@@ -79,6 +80,8 @@ def respond(message, log, transport):
     if not records:
         rdata = encode_name("ns.test") + encode_name("host.test") + struct.pack(">IIIII", 1, 60, 60, 60, 60)
         soa = record(name.split(".")[-1], 6, rdata)
+    if transport == "udp" and sum(map(len, records)) > 1100:
+        return struct.pack(">HHHHHH", ident, 0x8380 | (flags & 0x0100), 1, 0, 0, 0) + message[12:end]  # truncated: ask by TCP
     head = struct.pack(">HHHHHH", ident, 0x8180 | (flags & 0x0100) | rcode, 1, len(records), 1 if soa else 0, 0)
     return head + message[12:end] + b"".join(records) + soa
 
@@ -113,6 +116,6 @@ async def serve_tcp(reader, writer, log):
 
 async def start(log):
     loop = asyncio.get_running_loop()
-    for address in (zone.RESOLVER, "8.8.8.8"):
+    for address in (zone.RESOLVER, zone.RESOLVER_V6, "8.8.8.8"):
         await loop.create_datagram_endpoint(lambda: Udp(log), local_addr=(address, 53))
         await asyncio.start_server(lambda r, w: serve_tcp(r, w, log), address, 53)

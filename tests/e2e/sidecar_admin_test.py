@@ -133,6 +133,20 @@ class Watching(AdminTest):
         with self.sidecar(harness.policy_text(RULES, sidecar_test.REAL), *self.flags()):
             self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
             self.assertEqual(self.json("GET", "/v1/dns/151.101.1.50")[1]["names"], ["db.test"])
+            self.workload("getent", "ahostsv4", "a.test")
+            first = self.json("GET", "/v1/dns?limit=1")[1]["cache"]
+            self.assertGreaterEqual(first["count"], 2, first)
+            entries, after = first["entries"], first["next"]
+            while after:
+                page = self.json("GET", f"/v1/dns?limit=1&after={after.replace('/', '%2F').replace('+', '%2B')}")[1]["cache"]
+                entries += page["entries"]
+                after = page.get("next")
+            known = {(e["name"], *e["types"]): e for e in entries}
+            self.assertEqual(len(known), len(entries), "each once")
+            db = known["db.test", "A"]
+            self.assertEqual((db["status"], db["addresses"]), ("found", ["151.101.1.50"]))
+            self.assertTrue(0 < db["left_seconds"] <= 60 < db["leases"]["left_seconds"] <= 120, db)
+            self.assertEqual(db["leases"]["generation"], self.json("GET", "/v1/status")[1]["policy"]["revision"])
             self.assertIn("151.101.1.50", [e["address"] for e in self.json("GET", "/v1/sets")[1]["elements"]])
 
 

@@ -1,6 +1,6 @@
 """What the lab's internet holds: names, addresses and records. Data only."""
 
-RESOLVER = "9.9.9.9"
+RESOLVER, RESOLVER_V6 = "9.9.9.9", "2620:fe::9"
 # The link between the two namespaces. Public addresses, so that "the host's own address" is not refused for another reason.
 HOST_V4, GATEWAY_V4 = "93.184.216.34", "93.184.216.1"
 HOST_V6, GATEWAY_V6 = "2606:2800:220:1::34", "2606:2800:220:1::1"
@@ -43,6 +43,8 @@ PROXY = "151.101.1.90"
 MIXED = {"mixed.test": ["10.0.0.5", "::1", "151.101.1.10"]}
 # Resolves, but nothing answers there: no such address on the lab's internet.
 SILENT = {"blackhole.test": ["151.101.1.99"]}
+# As many addresses as one answer is read of; nothing listens there.
+MANY = {f"m{n}.many.test": [f"151.102.{n}.{i}" for i in range(1, 65)] for n in range(100)}
 ALIASES = {"alias.test": "a.test"}
 
 PORT_HTTP, PORT_HTTPS, PORT_HTTPS_ALT = 80, 443, 8443
@@ -50,9 +52,9 @@ PORT_TCP_ECHO, PORT_TLS_ECHO, PORT_UDP_ECHO = 5432, 9443, 7007
 PORT_NOBODY = 5999
 
 ADDRESSES = {}
-for table in (SITES, BAD_CERTIFICATES, TRAPS, HALF, MIXED, SILENT):
+for table in (SITES, BAD_CERTIFICATES, TRAPS, HALF, MIXED, SILENT, MANY):
     ADDRESSES.update(table)
 
 # A metadata service and a private one answer too: reachable, so that only the policy keeps the workload from them.
 INSIDE = ["169.254.169.254", "10.0.0.5"]
-LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, "8.8.8.8", *INSIDE})
+LOCAL_ADDRESSES = sorted({a for t in (SITES, BAD_CERTIFICATES) for addresses in t.values() for a in addresses} | {RESOLVER, RESOLVER_V6, "8.8.8.8", *INSIDE})

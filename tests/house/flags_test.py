@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = ("run", "proxy", "sidecar", "health", "lint", "prove", "explain", "test", "fmt", "import", "preset list", "preset show", "completion")
+COMMANDS = ("run", "proxy", "sidecar", "agent", "oci-seccomp", "health", "doctor", "lint", "prove", "explain", "test", "fmt", "import", "preset list", "preset show", "completion")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 
 

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-ROOMS = ("base", "policy", "prover", "dns", "nft", "proxy", "supervisor", "audit", "app")
+ROOMS = ("base", "policy", "prover", "dns", "nft", "proxy", "supervisor", "audit", "app", "library")
 DEFINED = re.compile(r"\bconstexpr\b[^;=]*?\b(kMax[A-Z]\w*|k[A-Z]\w*(?:Limit|Capacity|Deadline|Timeout))\b\s*(?:=|\{)")
 
 

@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("base", "policy", "prover", "dns", "nft", "proxy", "supervisor", "audit", "app", "tests", "bench", "docs", "examples", "packaging", "cmake")
+FOLDERS = ("base", "policy", "prover", "dns", "nft", "proxy", "supervisor", "audit", "app", "library", "tests", "bench", "docs", "examples", "packaging", "cmake")
 MARKER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 LONGEST = {".cc": 800, ".h": 500, ".py": 500}
 

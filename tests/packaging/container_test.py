@@ -1,12 +1,15 @@
 #!/usr/bin/python3
 """The image's root, as packaging/container/root lays it out: the program runs in it with nothing else around, and has NET_ADMIN alone.
+And the image: buildah makes it of the Containerfile, twice the same, with what is laid out here in the place of the build stage.
 
 Usage: container_test.py SOURCE_FOLDER SLUICE_BINARY
 """
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -47,6 +50,41 @@ class Image(unittest.TestCase):
         self.lay_out()
         held = subprocess.run(["getcap", self.root / "usr/bin/sluice"], capture_output=True, text=True, check=True).stdout
         self.assertTrue(held.strip().endswith("cap_net_admin=ep"), held)
+
+    def image(self, name):
+        """The image's configuration and the headers of its one layer."""
+        work = pathlib.Path(self.folder.name)
+        policy = work / "signatures.json"
+        policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+        done = subprocess.run(["buildah", "--root", work / "store", "--runroot", work / "run", "--storage-driver", "vfs", "bud", "--isolation", "chroot",
+                               "--signature-policy", policy, "--build-context", f"build={work / 'stage'}", "--timestamp", "0",
+                               "-f", ROOT / "packaging/container/Containerfile", "-t", f"oci:{work / name}:x", work / "stage"],
+                              capture_output=True, text=True, env={**os.environ, "TMPDIR": str(work)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        blob = lambda digest: work / name / "blobs" / digest.replace(":", "/")
+        index = json.loads((work / name / "index.json").read_text())
+        manifest = json.loads(blob(index["manifests"][0]["digest"]).read_text())
+        self.assertEqual(len(manifest["layers"]), 1)
+        with tarfile.open(blob(manifest["layers"][0]["digest"])) as layer:
+            entries = {entry.name.strip("/"): entry for entry in layer}
+        return index["manifests"][0]["digest"], json.loads(blob(manifest["config"]["digest"]).read_text()), entries
+
+    def test_the_image_is_the_same_twice(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can build it without subordinate user numbers")
+        stage = pathlib.Path(self.folder.name) / "stage"
+        stage.mkdir()
+        self.root = stage / "root-fs"
+        self.lay_out()
+        first, config, entries = self.image("first")
+        self.assertEqual(first, self.image("second")[0])
+        self.assertEqual(config["config"]["User"], "65532:65532")
+        self.assertEqual(config["config"]["Entrypoint"], ["/usr/bin/sluice"])
+        self.assertEqual(config["config"]["Cmd"], ["sidecar", "--policy=/etc/sluice/policy.yaml"])
+        self.assertEqual(config["created"], "1970-01-01T00:00:00Z")
+        program = entries["usr/bin/sluice"]
+        self.assertIn("SCHILY.xattr.security.capability", program.pax_headers)
+        self.assertEqual([name for name, entry in entries.items() if entry.mode & 0o6000], [])
 
     def test_the_containerfile_ends_as_an_ordinary_user_on_nothing(self):
         text = (ROOT / "packaging/container/Containerfile").read_text()

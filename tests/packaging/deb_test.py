@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The Debian package: built twice it is the same file, installed into a root of its own it is what was built, and its units verify.
+"""The Debian packages: built twice they are the same files, installed into a root of their own they are what was built, and the units verify.
 
-Usage: deb_test.py SOURCE_FOLDER SLUICE_BINARY
+Usage: deb_test.py SOURCE_FOLDER SLUICE_BINARY BUILD_FOLDER
 """
 import filecmp
 import gzip
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT, BINARY = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+ROOT, BINARY, BUILD = (pathlib.Path(argument) for argument in sys.argv[1:4])
 
 
 def run(*command, **options):
@@ -28,9 +28,9 @@ class Package(unittest.TestCase):
         base = pathlib.Path(cls.folder.name)
         environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
         for place in ("one", "two"):
-            run(ROOT / "packaging/debian/build", BINARY, base / place, env=environment)
-        cls.package = next((base / "one").glob("*.deb"))
-        cls.again = next((base / "two").glob("*.deb"))
+            run(ROOT / "packaging/debian/build", BINARY, base / place, BUILD, env=environment)
+        cls.package = next((base / "one").glob("sluice_*.deb"))
+        cls.libraries = [next((base / "one").glob(f"{name}_*.deb")) for name in ("libsluice1", "libsluice-dev")]
         cls.root = base / "root"
         # dpkg itself unpacks it into a root that has nothing but a status file; dependencies are not there.
         (cls.root / "var/lib/dpkg/info").mkdir(parents=True)
@@ -38,19 +38,34 @@ class Package(unittest.TestCase):
         (cls.root / "var/lib/dpkg/status").touch()
         (cls.root / "var/lib/dpkg/available").touch()
         if os.geteuid() == 0:
-            run("dpkg", f"--root={cls.root}", "--force-depends", "--log=/dev/null", "--unpack", cls.package)
+            run("dpkg", f"--root={cls.root}", "--force-depends", "--log=/dev/null", "--unpack", cls.package, *cls.libraries)
         else:
-            run("dpkg-deb", "-x", cls.package, cls.root)
+            for package in (cls.package, *cls.libraries):
+                run("dpkg-deb", "-x", package, cls.root)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def field(self, name):
-        return run("dpkg-deb", "--field", self.package, name).strip()
+    def field(self, name, package=None):
+        return run("dpkg-deb", "--field", package or self.package, name).strip()
 
     def test_is_the_same_file_each_time(self):
-        self.assertTrue(filecmp.cmp(self.package, self.again, shallow=False))
+        for package in (self.package, *self.libraries):
+            self.assertTrue(filecmp.cmp(package, package.parent.parent / "two" / package.name, shallow=False), package.name)
+
+    def test_the_librarys_packages_are_of_one_version_and_work_together(self):
+        version = self.field("Version")
+        library, development = self.libraries
+        self.assertRegex(self.field("Depends", library), rf"libc6 .*, sluice \(= {re.escape(version)}\)")
+        self.assertEqual(self.field("Depends", development), f"libsluice1 (= {version})")
+        held = next(path for path in self.root.rglob("libsluice.so.1"))
+        self.assertTrue((held.parent / "libsluice.so").exists())
+        self.assertEqual(run("dpkg-deb", "--info", library, "shlibs"), f"libsluice 1 libsluice1 (>= {version})\n")
+        self.assertEqual(run("dpkg-deb", "--info", library, "triggers"), "activate-noawait ldconfig\n")
+        self.assertEqual(next(self.root.rglob("run_under.py")).read_bytes(), (ROOT / "examples/library/python/run_under.py").read_bytes())
+        flags = run("pkg-config", "--cflags", "--libs", "sluice", env={**os.environ, "PKG_CONFIG_PATH": str(next(self.root.rglob("sluice.pc")).parent)}).split()
+        self.assertTrue(all(str(self.root) in flag for flag in flags if flag.startswith(("-I", "-L"))), flags)
 
     def test_says_what_it_is(self):
         version = run(BINARY, "--version").split()[1]
@@ -71,7 +86,9 @@ class Package(unittest.TestCase):
                          ["sluice-proxy.service", "sluice-sidecar@.service"])
 
     def test_its_files_are_roots_and_nobody_elses_to_write(self):
-        for line in run("dpkg-deb", "--contents", self.package).splitlines():
+        for line in "".join(run("dpkg-deb", "--contents", package) for package in (self.package, *self.libraries)).splitlines():
+            if line.startswith("l"):
+                continue
             mode, owner = line.split()[:2]
             self.assertEqual(owner, "root/root", line)
             self.assertNotEqual(mode[8], "w", line)

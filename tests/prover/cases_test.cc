@@ -384,6 +384,13 @@ TEST(Cases, OfLfs) {
             fetch + lfs + Deny("git receive-pack github.com/o/r") + lfs, kNarrowed},
            {"a deny of fetch", fetch + lfs, fetch + lfs + Deny("git fetch-pack github.com/o/r") + lfs, kNarrowed},
            {"another repository's", fetch + lfs, fetch + lfs + Deny("git fetch-pack github.com/o/other") + lfs, kEqual},
+           {"beside GraphQL on the same host", fetch + lfs + Allow("graphql query github.com/api/graphql"),
+            fetch + lfs + Allow("graphql query github.com/api/graphql") + Allow("graphql mutation github.com/api/graphql"),
+            kWidened, "POST https://github.com/api/graphql (graphql mutation a)"},
+           {"the operation as JSON", post + Key("json: {/operation: download}"),
+            post + Key("json: {/operation: [download, upload]}"), kWidened},
+           {"a deny of the operation as JSON", fetch + push + lfs,
+            fetch + push + lfs + Deny("POST github.com/**") + Key("json: {/operation: upload}"), kNarrowed},
        })
     Check(c);
 }
@@ -403,15 +410,19 @@ TEST(Cases, OfLfsInManyRepositories) {
   EXPECT_LT(more.steps, 5'000'000U);
 }
 
-// What could be read in a body that is a batch of LFS too is not compared.
+// A batch of LFS may be a GraphQL request or a call besides.
 TEST(Cases, OfLfsBesideWhatReadsTheSameBody) {
   const std::string lfs = Allow("git fetch-pack a.ex/o/r") + Key("lfs: true");
-  for (const std::string& other : {Allow("graphql query a.ex/g"), Allow("mcp tools/call a.ex/m"),
-                                   Allow("POST a.ex/x") + Key("json: { /operation: [download] }")}) {
-    const Proof proof = Compare(*Loaded(lfs), *Loaded(lfs + other), {.at = kNow});
-    EXPECT_EQ(proof.verdict, Verdict::kUnknown) << other;
-    EXPECT_NE(proof.why_unknown.find("git LFS"), std::string::npos) << proof.why_unknown;
-  }
+  const std::string post = Allow("POST a.ex/o/**");
+  for (const Case& c : std::vector<Case>{
+           {"GraphQL beside", lfs, lfs + Allow("graphql query a.ex/g"), kWidened, "POST https://a.ex/g (graphql query a)"},
+           {"MCP beside", lfs, lfs + Allow("mcp tools/call a.ex/m"), kWidened, "POST https://a.ex/m (jsonrpc tools/call a)"},
+           {"JSON beside", lfs, lfs + Allow("POST a.ex/x") + Key("json: { /operation: [download] }"), kWidened,
+            "POST https://a.ex/x (JSON /operation=download)"},
+           {"a deny of mutations closes batches that are one", lfs + post, lfs + post + Deny("graphql mutation a.ex/**"),
+            kNarrowed},
+       })
+    Check(c);
 }
 
 std::string Travelling(const std::string& rules, const std::string& more = "") {
@@ -422,17 +433,21 @@ std::string Travelling(const std::string& rules, const std::string& more = "") {
 }
 
 // What audit lets through goes a way of its own.
-TEST(Cases, OfWaysUnderAuditAreUnknown) {
-  const std::string plain = Travelling(Allow("GET api.ex.com"));
-  const std::string audited = Travelling(Allow("GET api.ex.com"), "mode: audit\n");
-  const std::string via = Allow("GET api.ex.com") + Key("via: corp");
-  for (const auto& [base, head] : {std::pair(audited, Travelling(via, "mode: audit\n")), std::pair(audited, Travelling(via)),
-                                   std::pair(Travelling(via), audited)}) {
-    const Proof proof = Compare(*Loaded(base), *Loaded(head), {.at = kNow});
-    EXPECT_EQ(proof.verdict, Verdict::kUnknown);
-    EXPECT_NE(proof.why_unknown.find("mode: audit"), std::string::npos) << proof.why_unknown;
-  }
-  EXPECT_EQ(Compare(*Loaded(plain), *Loaded(audited), {.at = kNow}).verdict, Verdict::kWidened);
+TEST(Cases, OfWaysUnderAudit) {
+  const std::string allow = Allow("GET api.ex.com");
+  const std::string audit = "mode: audit\n";
+  const std::string corp = "settings: { via: corp }\n";
+  const std::string via = allow + Key("via: corp");
+  for (const Case& c : std::vector<Case>{
+           {"what no rule allows goes the way of the settings", Travelling(allow, audit), Travelling(allow, audit + corp),
+            kIncomparable},
+           {"one rule's way", Travelling(allow, audit), Travelling(via, audit), kIncomparable,
+            "GET https://api.ex.com/ through the upstream proxy `corp`",
+            "GET https://api.ex.com/ directly, through no upstream proxy"},
+           {"the same way for all", Travelling(via, audit + corp), Travelling(allow, audit + corp), kEqual},
+           {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
+       })
+    Check(c);
 }
 
 TEST(Cases, OfWays) {

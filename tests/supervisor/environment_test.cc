@@ -51,8 +51,8 @@ TEST(Environment, DropsProxiesInAnySpelling) {
 }
 
 TEST(Environment, AnAdditionWinsOverEverything) {
-  const std::vector<std::string> additions = {"GITHUB_TOKEN", "PATH=/x", "EMPTY=", "ABSENT", "URL=a=b"};
-  const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "t"}, {"PATH", "/bin"}}, additions);
+  const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "t"}, {"PATH", "/bin"}},
+                                        {.additions = {"PATH=/x", "EMPTY=", "ABSENT", "URL=a=b"}, .unsafe = {"GITHUB_TOKEN"}});
   ASSERT_TRUE(chosen.has_value());
   EXPECT_THAT(chosen->variables,
               ElementsAre(Pair("EMPTY", ""), Pair("GITHUB_TOKEN", "t"), Pair("PATH", "/x"), Pair("URL", "a=b")));
@@ -61,9 +61,28 @@ TEST(Environment, AnAdditionWinsOverEverything) {
 
 TEST(Environment, RefusesWhatIsNoVariable) {
   for (const char* addition : {"", "=x", "1A=x", "A B", "A-B=c"}) {
-    const std::vector<std::string> additions = {addition};
-    EXPECT_FALSE(ChooseEnvironment({}, additions).has_value()) << addition;
+    EXPECT_FALSE(ChooseEnvironment({}, {.additions = {addition}}).has_value()) << addition;
+    EXPECT_FALSE(ChooseEnvironment({}, {.unsafe = {addition}}).has_value()) << addition;
   }
+}
+
+TEST(Environment, AnAdditionThatLooksLikeACredentialIsRefusedByItsName) {
+  for (const char* addition : {"GITHUB_TOKEN", "API_KEY=k", "SSH_AUTH_SOCK=/run/a", "DB=postgres://me:hunter2@db/x"}) {
+    const auto chosen = ChooseEnvironment({{"GITHUB_TOKEN", "ghp_1"}}, {.additions = {addition}});
+    ASSERT_FALSE(chosen.has_value()) << addition;
+    const std::string name = std::string(addition).substr(0, std::string(addition).find('='));
+    EXPECT_NE(chosen.error().message.find("--unsafe-env " + name), std::string::npos) << chosen.error().message;
+    EXPECT_EQ(chosen.error().message.find("hunter2"), std::string::npos);
+    EXPECT_TRUE(ChooseEnvironment({{"GITHUB_TOKEN", "ghp_1"}}, {.unsafe = {addition}}).has_value()) << addition;
+  }
+  EXPECT_TRUE(ChooseEnvironment({}, {.additions = {"GITHUB_TOKEN"}}).has_value()) << "it is not set, and so not passed on";
+}
+
+TEST(Environment, InheritsNothingWhereThatIsAskedFor) {
+  const auto chosen =
+      ChooseEnvironment({{"PATH", "/bin"}, {"HOME", "/root"}}, {.additions = {"HOME"}, .inherit = Inherit::kNone});
+  ASSERT_TRUE(chosen.has_value());
+  EXPECT_THAT(chosen->variables, ElementsAre(Pair("HOME", "/root")));
 }
 
 TEST(Environment, TheFirstOfTwoCounts) {

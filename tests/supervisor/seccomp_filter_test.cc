@@ -160,6 +160,28 @@ TEST(SeccompFilter, RefusesNewNamespacesButNotThreads) {
   EXPECT_EQ(Call(__NR_clone3), Refused(ENOSYS));
 }
 
+TEST(SeccompFilter, WithLeaveItLetsThreeKindsOfNamespaceBeMadeAndChangesNothingElse) {
+  const std::vector<sock_filter> program = BuildSeccompFilter(OwnNamespaces::kAllowed);
+  const auto answer = [&program](long number, uint64_t flags) {
+    seccomp_data data{};
+    data.nr = static_cast<int>(number);
+    data.arch = kArch;
+    data.args[0] = flags;
+    return RunBpf(program, data).value_or(SECCOMP_RET_KILL_PROCESS);
+  };
+  EXPECT_EQ(answer(__NR_clone, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | 17), kAllow);
+  EXPECT_EQ(answer(__NR_unshare, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET), kAllow);
+  for (const uint64_t flag : std::initializer_list<uint64_t>{CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
+    EXPECT_EQ(answer(__NR_clone, flag | CLONE_NEWUSER | 17), Refused(EPERM));
+    EXPECT_EQ(answer(__NR_unshare, flag | CLONE_NEWUSER), Refused(EPERM));
+  }
+  EXPECT_EQ(answer(__NR_unshare, 0x80), Refused(EPERM));
+  for (long number = 0; number <= 469; ++number) {
+    if (number == __NR_clone || number == __NR_unshare) continue;
+    EXPECT_EQ(answer(number, 0), Call(number)) << number;
+  }
+}
+
 TEST(SeccompFilter, RefusesTerminalInjection) {
   for (const uint64_t request : std::initializer_list<uint64_t>{0x5412, 0x541c, 0x5423, 0x894c}) {
     EXPECT_EQ(Call(__NR_ioctl, {0, request}), Refused(EPERM));

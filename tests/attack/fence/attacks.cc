@@ -23,7 +23,9 @@
 namespace sluice::supervisor {
 namespace {
 
-constexpr int kQdiscBypass = 20;  // PACKET_QDISC_BYPASS
+constexpr int kQdiscBypass = 20;            // PACKET_QDISC_BYPASS
+constexpr int kReceiveMark = 75;            // SO_RCVMARK, Linux 5.19
+constexpr uint32_t kOfKernelMark = 0x51ce;  // what the fence writes on lo
 
 using Bytes = std::vector<uint8_t>;
 
@@ -60,6 +62,26 @@ Bytes Ip4(uint8_t protocol, const char* source, const char* destination, const B
   return packet;
 }
 
+// `protocol` names what `payload` begins with.
+Bytes Ip6(uint8_t protocol, const char* source, const char* destination, const Bytes& payload) {
+  Bytes packet{0x60, 0, 0, 0};
+  Put16(packet, static_cast<uint32_t>(payload.size()));
+  packet.insert(packet.end(), {protocol, 64});
+  PutAddress(packet, source);
+  PutAddress(packet, destination);
+  packet.insert(packet.end(), payload.begin(), payload.end());
+  return packet;
+}
+
+// RFC 8200 section 4.5.
+Bytes Fragment6(uint8_t protocol, uint16_t offset_and_more, const Bytes& payload) {
+  Bytes header{protocol, 0};
+  Put16(header, offset_and_more);
+  header.insert(header.end(), {0, 0, 0x12, 0x34});
+  header.insert(header.end(), payload.begin(), payload.end());
+  return header;
+}
+
 Bytes Udp(const std::string& text, uint16_t source = 4000, uint16_t destination = kForbiddenPort) {
   Bytes packet;
   Put16(packet, source);
@@ -68,6 +90,20 @@ Bytes Udp(const std::string& text, uint16_t source = 4000, uint16_t destination 
   Put16(packet, 0);
   PutText(packet, text);
   return packet;
+}
+
+// With the checksum of RFC 768 and RFC 9293 at `at`.
+Bytes Summed(Bytes segment, size_t at, uint8_t protocol, const char* source, const char* destination) {
+  Bytes pseudo;
+  PutAddress(pseudo, source);
+  PutAddress(pseudo, destination);
+  Put16(pseudo, protocol);
+  Put16(pseudo, static_cast<uint32_t>(segment.size()));
+  const uint32_t start = static_cast<uint16_t>(~Sum(pseudo, 0, pseudo.size()));
+  const uint16_t sum = Sum(segment, 0, segment.size(), start);
+  segment[at] = static_cast<uint8_t>(sum >> 8);
+  segment[at + 1] = static_cast<uint8_t>(sum);
+  return segment;
 }
 
 Bytes Tcp(const char* source, const char* destination, uint16_t from, uint16_t to, uint8_t flags, const std::string& text) {
@@ -79,16 +115,7 @@ Bytes Tcp(const char* source, const char* destination, uint16_t from, uint16_t t
   Put16(packet, 0);
   Put16(packet, 0);
   PutText(packet, text);
-  Bytes pseudo;
-  PutAddress(pseudo, source);
-  PutAddress(pseudo, destination);
-  Put16(pseudo, IPPROTO_TCP);
-  Put16(pseudo, static_cast<uint32_t>(packet.size()));
-  const uint32_t start = static_cast<uint16_t>(~Sum(pseudo, 0, pseudo.size()));
-  const uint16_t sum = Sum(packet, 0, packet.size(), start);
-  packet[16] = static_cast<uint8_t>(sum >> 8);
-  packet[17] = static_cast<uint8_t>(sum);
-  return packet;
+  return Summed(std::move(packet), 16, IPPROTO_TCP, source, destination);
 }
 
 sockaddr_storage To(const char* address, uint16_t port, socklen_t* length) {
@@ -125,6 +152,12 @@ void Raw4(const Bytes& packet, const std::function<void(int)>& prepare = {}) {
   const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_RAW));
   if (prepare) prepare(socket.get());
   SendTo(socket.get(), kWorldV4, 0, packet);
+}
+
+// A packet with its header, as it is.
+void Raw6(const Bytes& packet, const char* destination = kWorldV6) {
+  const UniqueFd socket(::socket(AF_INET6, SOCK_RAW, IPPROTO_RAW));
+  SendTo(socket.get(), destination, 0, packet);
 }
 
 void Raw6(uint8_t protocol, const char* destination, const Bytes& payload) {
@@ -194,6 +227,28 @@ Bytes Ethernet(uint16_t type, const Bytes& packet, uint8_t destination = 0xff) {
   return frame;
 }
 
+// The opening of a connection that claims to come from the world, and an answer to it made here: a rewritten flow's answer would
+// go to where the opening claimed to come from.
+void ForgedAnswer() {
+  Raw4(Ip4(IPPROTO_TCP, kWorldV4, "198.51.100.9", Tcp(kWorldV4, "198.51.100.9", kForbiddenPort, 443, TH_SYN, "")));
+  ::usleep(20'000);
+  for (const uint16_t port : {kProxyPort, uint16_t{443}}) {
+    const char* from = port == kProxyPort ? "127.0.0.1" : "198.51.100.9";
+    Bytes answer = Tcp(from, kWorldV4, port, kForbiddenPort, TH_SYN | TH_ACK, kForbidden);
+    const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_RAW));
+    SendTo(socket.get(), kWorldV4, 0, Ip4(IPPROTO_TCP, from, kWorldV4, answer));
+  }
+}
+void ForgedAnswer6() {
+  Raw6(Ip6(IPPROTO_TCP, kWorldV6, "2001:db8:9::9", Tcp(kWorldV6, "2001:db8:9::9", kForbiddenPort, 443, TH_SYN, "")),
+       "2001:db8:9::9");
+  ::usleep(20'000);
+  for (const uint16_t port : {kProxyPort, uint16_t{443}}) {
+    const char* from = port == kProxyPort ? "::1" : "2001:db8:9::9";
+    Raw6(Ip6(IPPROTO_TCP, from, kWorldV6, Tcp(from, kWorldV6, port, kForbiddenPort, TH_SYN | TH_ACK, kForbidden)));
+  }
+}
+
 // A listener of the workload's own, and the opening of a connection to it from the world that comes in by `lo`: the answer would
 // leave.
 void FakedInbound(const std::function<void(const Bytes&)>& send) {
@@ -205,7 +260,29 @@ void FakedInbound(const std::function<void(const Bytes&)>& send) {
   ::usleep(50'000);
 }
 
+Bytes Made(const Forged& packet) {
+  const bool v4 = std::string_view(packet.source).find(':') == std::string_view::npos;
+  const Bytes payload = packet.protocol == IPPROTO_UDP ? Summed(Udp(packet.text, packet.source_port, packet.destination_port), 6,
+                                                                IPPROTO_UDP, packet.source, packet.destination)
+                                                       : Tcp(packet.source, packet.destination, packet.source_port,
+                                                             packet.destination_port, TH_ACK | TH_PUSH, packet.text);
+  return v4 ? Ip4(packet.protocol, packet.source, packet.destination, payload)
+            : Ip6(packet.protocol, packet.source, packet.destination, payload);
+}
+
 }  // namespace
+
+void SendRaw(const Forged& packet) {
+  const bool v4 = std::string_view(packet.source).find(':') == std::string_view::npos;
+  if (!v4) return Raw6(Made(packet), packet.destination);
+  const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_RAW));
+  SendTo(socket.get(), packet.destination, 0, Made(packet));
+}
+
+void SendFrame(const char* device, const Forged& packet) {
+  const bool v4 = std::string_view(packet.source).find(':') == std::string_view::npos;
+  Send(device, v4 ? ETH_P_IP : ETH_P_IPV6, Made(packet));
+}
 
 std::vector<Attack> Attacks() {
   const Bytes forbidden(kForbidden, kForbidden + 6);
@@ -224,6 +301,7 @@ std::vector<Attack> Attacks() {
     return packet;
   }();
   const Bytes udp4 = Ip4(IPPROTO_UDP, kPodV4, kWorldV4, Udp(kForbidden));
+  const Bytes udp6 = Ip6(IPPROTO_UDP, kPodV6, kWorldV6, Udp(kForbidden));
   Bytes arp{0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2};
   PutAddress(arp, kPodV4);
   arp.insert(arp.end(), 6, 0);
@@ -233,9 +311,18 @@ std::vector<Attack> Attacks() {
       {"UDP", [] { Datagram(kWorldV4, kForbiddenPort); }},
       {"UDP over IPv6", [] { Datagram(kWorldV6, kForbiddenPort); }},
       {"QUIC's port", [] { Datagram(kWorldV4, 443); }},
+      {"QUIC's port over IPv6", [] { Datagram(kWorldV6, 443); }},
       {"another resolver", [] { Datagram(kWorldV4, 53); }},
+      {"another resolver over IPv6", [] { Datagram(kWorldV6, 53); }},
       {"DNS over QUIC", [] { Datagram(kWorldV4, 853); }},
       {"multicast DNS", [] { Datagram("224.0.0.251", 5353); }},
+      {"multicast DNS over IPv6",
+       [] {
+         Datagram("ff02::fb", 5353, [](int fd) {
+           const auto device = static_cast<int>(::if_nametoindex("eth0"));
+           ::setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &device, sizeof device);
+         });
+       }},
       {"broadcast",
        [] {
          Datagram("10.77.0.255", kForbiddenPort, [](int fd) {
@@ -257,6 +344,36 @@ std::vector<Attack> Attacks() {
            ::setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
          });
        }},
+      {"a mark of one's own over IPv6",
+       [] {
+         Datagram(kWorldV6, kForbiddenPort, [](int fd) {
+           const uint32_t mark = 1;
+           const uint32_t on = 1;
+           ::setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+           ::setsockopt(fd, SOL_SOCKET, kReceiveMark, &on, sizeof on);
+         });
+       }},
+      {"a mark in the message",
+       [] {
+         const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
+         socklen_t length = 0;
+         sockaddr_storage to = To(kWorldV4, kForbiddenPort, &length);
+         Bytes text(kForbidden, kForbidden + 6);
+         iovec part{.iov_base = text.data(), .iov_len = text.size()};
+         alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint32_t))> control{};
+         msghdr message{};
+         message.msg_name = &to;
+         message.msg_namelen = length;
+         message.msg_iov = &part;
+         message.msg_iovlen = 1;
+         message.msg_control = control.data();
+         message.msg_controllen = control.size();
+         cmsghdr* head = CMSG_FIRSTHDR(&message);
+         *head = {.cmsg_len = CMSG_LEN(sizeof(uint32_t)), .cmsg_level = SOL_SOCKET, .cmsg_type = SO_MARK};
+         const uint32_t mark = kOfKernelMark;
+         std::memcpy(CMSG_DATA(head), &mark, sizeof mark);
+         ::sendmsg(socket.get(), &message, MSG_DONTWAIT);
+       }},
       {"from a foreign address",
        [] {
          Datagram(kWorldV4, kForbiddenPort, [](int fd) {
@@ -267,6 +384,18 @@ std::vector<Attack> Attacks() {
            [[maybe_unused]] const int bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), length);
          });
        }},
+      {"from a foreign address over IPv6",
+       [] {
+         Datagram(kWorldV6, kForbiddenPort, [](int fd) {
+           const int on = 1;
+           ::setsockopt(fd, IPPROTO_IPV6, IPV6_TRANSPARENT, &on, sizeof on);
+           socklen_t length = 0;
+           const sockaddr_storage from = To("2001:db8:51::7", 5000, &length);
+           [[maybe_unused]] const int bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), length);
+         });
+       }},
+      {"an answer to nobody", ForgedAnswer},
+      {"an answer to nobody over IPv6", ForgedAnswer6},
       {"an echo",
        [=] {
          const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
@@ -279,6 +408,20 @@ std::vector<Attack> Attacks() {
          const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
          SendTo(socket.get(), kWorldV4, 0, error);
        }},
+      {"an echo over IPv6",
+       [] {
+         Bytes packet{128, 0, 0, 0, 0, 1, 0, 1};
+         PutText(packet, kForbidden);
+         Raw6(IPPROTO_ICMPV6, kWorldV6, packet);
+       }},
+      {"ICMP error over IPv6",
+       [] {
+         Bytes error{1, 4, 0, 0, 0, 0, 0, 0};
+         PutText(error, kForbidden);
+         Raw6(IPPROTO_ICMPV6, kWorldV6, error);
+       }},
+      {"SCTP over IPv6", [=] { Raw6(132, kWorldV6, forbidden); }},
+      {"UDP-Lite", [=] { Raw4(Ip4(IPPROTO_UDPLITE, kPodV4, kWorldV4, Udp(kForbidden))); }},
       {"SCTP", [=] { Raw4(Ip4(132, kPodV4, kWorldV4, forbidden)); }},
       {"a protocol nobody knows", [=] { Raw4(Ip4(253, kPodV4, kWorldV4, forbidden)); }},
       {"raw UDP", [=] { Raw4(udp4); }},
@@ -294,12 +437,35 @@ std::vector<Attack> Attacks() {
          Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, first, 0x2000));
          Raw4(Ip4(IPPROTO_UDP, kPodV4, kWorldV4, forbidden, 2));
        }},
+      {"raw UDP over IPv6", [=] { Raw6(udp6); }},
+      {"raw TCP data over IPv6",
+       [] {
+         Raw6(Ip6(IPPROTO_TCP, kPodV6, kWorldV6, Tcp(kPodV6, kWorldV6, 4000, kForbiddenPort, TH_ACK | TH_PUSH, kForbidden)));
+       }},
+      {"a later fragment over IPv6",
+       [=] { Raw6(Ip6(IPPROTO_FRAGMENT, kPodV6, kWorldV6, Fragment6(IPPROTO_UDP, 800, forbidden))); }},
+      {"fragments over IPv6",
+       [=] {
+         Bytes first = Udp(kForbidden);
+         first.resize(16);
+         Raw6(Ip6(IPPROTO_FRAGMENT, kPodV6, kWorldV6, Fragment6(IPPROTO_UDP, 1, first)));
+         Raw6(Ip6(IPPROTO_FRAGMENT, kPodV6, kWorldV6, Fragment6(IPPROTO_UDP, 16, forbidden)));
+       }},
+      {"a routing header",
+       [=] {
+         Bytes routed{IPPROTO_UDP, 0, 4, 0, 0, 0, 0, 0};
+         const Bytes datagram = Udp(kForbidden);
+         routed.insert(routed.end(), datagram.begin(), datagram.end());
+         Raw6(Ip6(IPPROTO_ROUTING, kPodV6, kWorldV6, routed));
+       }},
       {"raw over IPv6", [=] { Raw6(253, kWorldV6, forbidden); }},
       {"forged neighbour discovery", [=] { Raw6(IPPROTO_ICMPV6, "fd77::1", neighbour); }},
       {"destination options", [] { ExtensionHeader(IPV6_DSTOPTS, {0, 0, 1, 4, 'E', 'S', 'C', 'A'}); }},
       {"hop-by-hop options", [] { ExtensionHeader(IPV6_HOPOPTS, {0, 0, 1, 4, 'E', 'S', 'C', 'A'}); }},
       {"packet socket", [=] { Send("eth0", ETH_P_IP, udp4); }},
       {"packet socket past the queue", [=] { Send("eth0", ETH_P_IP, udp4, true); }},
+      {"packet socket over IPv6", [=] { Send("eth0", ETH_P_IPV6, udp6); }},
+      {"forwarded from lo over IPv6", [=] { Send("lo", ETH_P_IPV6, Ip6(IPPROTO_UDP, "fd77::9", kWorldV6, Udp(kForbidden))); }},
       {"forged ARP", [=] { Send("eth0", ETH_P_ARP, arp); }},
       {"an ethertype nobody knows", [=] { Send("eth0", 0x88b5, forbidden); }},
       {"forwarded from lo", [=] { Send("lo", ETH_P_IP, Ip4(IPPROTO_UDP, "10.77.0.9", kWorldV4, Udp(kForbidden))); }},

@@ -117,6 +117,88 @@ TEST_F(FenceAttack, SocketDiagnosisShowsNoMarkToAWorkload) {
             0);
 }
 
+// A connected socket of Sluice's, and its own end.
+struct SealedSocket {
+  UniqueFd fd;
+  uint16_t port = 0;
+};
+SealedSocket SealedTo(const UniqueFd& network, int type, const char* address, uint16_t port, const SocketSeal& seal) {
+  SealedSocket made;
+  RunIn(network, [&] {
+    sockaddr_storage to{};
+    const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(address).value(), port}.ToSockaddr(&to));
+    made.fd = UniqueFd(::socket(to.ss_family, type | SOCK_CLOEXEC, 0));
+    ASSERT_TRUE(ApplySeal(made.fd.get(), seal));
+    ASSERT_EQ(::connect(made.fd.get(), reinterpret_cast<const sockaddr*>(&to), length), 0);
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    ASSERT_EQ(::getsockname(made.fd.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+    made.port = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&own), size)->port;
+  });
+  return made;
+}
+
+TEST_F(FenceAttack, ACopyOfASealedFlowsPacketsStaysInside) {
+  Install();
+  const Echo server(pod_.world(), 80);
+  for (const auto& [own, address] : {std::pair(kPodV4, kWorldV4), std::pair(kPodV6, kWorldV6)}) {
+    const SealedSocket stream = SealedTo(pod_.inner(), SOCK_STREAM, address, 80, plan_.seal);
+    const SealedSocket lookup = SealedTo(pod_.inner(), SOCK_DGRAM, address, 53, plan_.seal);
+    ASSERT_EQ(::send(lookup.fd.get(), "QUERY", 5, 0), 5);
+    pod_.Forget();
+    EXPECT_EQ(pod_.Workload([&, own, address] {
+      for (const Forged& copy : {Forged{IPPROTO_TCP, own, stream.port, address, 80, kForbidden},
+                                 Forged{IPPROTO_UDP, own, lookup.port, address, 53, kForbidden}}) {
+        SendRaw(copy);
+        SendFrame("eth0", copy);
+        SendFrame("lo", copy);
+      }
+      return 0;
+    }),
+              0);
+    EXPECT_EQ(Pod::Escaped(pod_.Taken()), "") << address;
+  }
+}
+
+// What Sluice asks the resolver beyond the pod must be answered by that resolver: by an answer made up here, a name that the
+// policy allows would open whatever address the workload likes.
+TEST_F(FenceAttack, AnAnswerMadeUpHereReachesNoSocketOfSluices) {
+  const std::string service = "10.96.0.10";
+  ASSERT_EQ(CommandIn(pod_.inner(),
+                      "nft -f - <<'END'\ntable ip kube-proxy {\nchain services { type nat hook output priority -100;\n"
+                      "ip daddr " +
+                          service + " udp dport 53 dnat to " + kWorldV4 + "\n}\n}\nEND"),
+            "");
+  // Whether one of the answers that a workload makes up arrives.
+  const auto fooled = [&](const char* own, const char* asked, const std::vector<const char*>& claimed) {
+    const SealedSocket lookup = SealedTo(pod_.inner(), SOCK_DGRAM, asked, 53, plan_.seal);
+    EXPECT_EQ(::send(lookup.fd.get(), "QUERY", 5, 0), 5);
+    EXPECT_EQ(pod_.Workload([&] {
+      for (const char* source : claimed) {
+        const Forged answer{IPPROTO_UDP, source, 53, own, lookup.port, "ANSWER"};
+        SendRaw(answer);
+        SendFrame("lo", answer);
+      }
+      return 0;
+    }),
+              0);
+    // What the world says first is that nobody listens there.
+    std::array<char, 16> text{};
+    for (int turn = 0; turn < 3; ++turn) {
+      pollfd ready{.fd = lookup.fd.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, 100) == 1 && ::recv(lookup.fd.get(), text.data(), text.size(), MSG_DONTWAIT) == 6) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(fooled(kPodV4, kWorldV4, {kWorldV4})) << "it must be able to fail";
+  EXPECT_TRUE(fooled(kPodV6, kWorldV6, {kWorldV6})) << "it must be able to fail";
+  EXPECT_TRUE(fooled(kPodV4, service.c_str(), {kWorldV4})) << "it must be able to fail";
+  Install();
+  EXPECT_FALSE(fooled(kPodV4, kWorldV4, {kWorldV4}));
+  EXPECT_FALSE(fooled(kPodV6, kWorldV6, {kWorldV6}));
+  EXPECT_FALSE(fooled(kPodV4, service.c_str(), {kWorldV4, service.c_str()})) << "of a service of the cluster";
+}
+
 TEST_F(FenceAttack, GuessesOfTheMarkEndInAnAlarm) {
   Install();
   const Echo server(pod_.world(), 80);

@@ -290,6 +290,40 @@ TEST_F(FenceLife, WithoutOwnershipForeignChangesAreToldAndPutRight) {
   EXPECT_TRUE(fence_->Check().has_value());
 }
 
+TEST_F(FenceLife, WhatIsPutBackHoldsWhatIsAllowedNowAndNothingElse) {
+  plan_.hold = FenceHold::kPlain;
+  Install();
+  const Echo server(pod_.world(), 8083);
+  std::atomic<int> restored = 0;
+  RunIn(pod_.inner(),
+        [&] { ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) { restored += change.restored ? 1 : 0; }).has_value()); });
+  const auto until = [&](int wanted) {
+    for (int i = 0; i < 100 && restored < wanted; ++i) std::this_thread::sleep_for(20ms);
+    return restored.load();
+  };
+  const auto held = [&] {
+    std::vector<FenceElement> all;
+    for (const Fence::Held& one : *fence_->Elements()) all.push_back(one.element);
+    return all;
+  };
+  ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 8081), At(kWorldV4, 8082), At(kWorldV6, 8082)}, 60s).has_value());
+  ASSERT_TRUE(fence_->Withdraw([](const FenceElement& element) { return element.port == 8081; }).has_value());
+  const auto wanted = testing::UnorderedElementsAre(At(kWorldV4, 8082), At(kWorldV6, 8082));
+  EXPECT_EQ(CommandIn(pod_.inner(), "nft delete table inet sluice"), "");
+  EXPECT_EQ(until(1), 1);
+  EXPECT_THAT(held(), wanted) << "what was withdrawn does not come back with its table";
+  EXPECT_EQ(CommandIn(pod_.inner(),
+                      "nft add element inet sluice dyn4 '{ 203.0.113.10 . tcp . 8083 timeout 1h }'; nft delete element "
+                      "inet sluice dyn6 '{ 2001:db8:77::10 . tcp . 8082 }'"),
+            "");
+  const UniqueFd strange = Connected(pod_.inner(), kWorldV4, 8083);
+  EXPECT_GE(until(2), 2);
+  for (int i = 0; i < 50 && held().size() != 2; ++i) std::this_thread::sleep_for(20ms);
+  EXPECT_THAT(held(), wanted) << "what somebody else put in goes, what he took out comes back";
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8083));
+  if (strange) EXPECT_GE(EndedAfter(strange, Clock::now()), 0) << "with the flows that it let out";
+}
+
 TEST_F(FenceLife, ANewDeviceIsFencedToo) {
   Install();
   std::atomic<int> restored = 0;

@@ -29,7 +29,7 @@ class FenceAttack : public testing::Test {
     ASSERT_TRUE(pod_.ready());
     plan_.seal = DrawSeal();
     plan_.passage = DrawSeal();
-    plan_.proxy_port = 15001;
+    plan_.proxy_port = kProxyPort;
     plan_.dns_port = 15053;
   }
   void Install() {
@@ -41,20 +41,27 @@ class FenceAttack : public testing::Test {
     ASSERT_NE(fence_, nullptr);
     pod_.Forget();
   }
-  // What attempts got out of the pod, by name.
+  // What attempts got out of the pod, by name. One after the other only where something got out.
   std::vector<std::string> Successes() {
+    const std::vector<Attack> attacks = Attacks();
+    pod_.Forget();
+    for (const Attack& attack : attacks) Try(attack);
     std::vector<std::string> names;
-    for (const Attack& attack : Attacks()) {
+    if (Pod::Escaped(pod_.Taken()).empty()) return names;
+    for (const Attack& attack : attacks) {
       pod_.Forget();
-      EXPECT_LT(pod_.Workload([&] {
-        attack.run();
-        return 0;
-      }),
-                200)
-          << attack.name;
+      Try(attack);
       if (!Pod::Escaped(pod_.Taken()).empty()) names.emplace_back(attack.name);
     }
     return names;
+  }
+  void Try(const Attack& attack) {
+    EXPECT_LT(pod_.Workload([&] {
+      attack.run();
+      return 0;
+    }),
+              200)
+        << attack.name;
   }
   uint64_t Count(const std::string& name) {
     const auto counters = fence_->Counters();

@@ -65,7 +65,7 @@ Pod::Pod() : inner_(NewNetwork()), world_(NewNetwork()) {
       inner_,
       fmt::format("set -e; ip link set lo up; ip link add eth0 type veth peer name out0; ip link set out0 netns /proc/{}/fd/{}; "
                   "ip link set eth0 up; ip addr add {}/24 dev eth0; ip addr add {}/64 dev eth0 nodad; "
-                  "echo 1 > /proc/sys/net/ipv4/ip_forward",
+                  "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
                   ::getpid(), world_.get(), kPodV4, kPodV6));
   const std::string other = CommandIn(
       world_,

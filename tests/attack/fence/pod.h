@@ -22,6 +22,7 @@ inline constexpr const char* kWorldV4 = "203.0.113.10";
 inline constexpr const char* kWorldV6 = "2001:db8:77::10";
 inline constexpr uint16_t kForbiddenPort = 7777;  ///< what reaches it in the world has escaped
 inline constexpr const char* kForbidden = "ESCAPE";
+inline constexpr uint16_t kProxyPort = 15001;
 
 /// Runs `body` in the namespace, on a thread of its own.
 void RunIn(const UniqueFd& network, const std::function<void()>& body);
@@ -71,5 +72,18 @@ struct Attack {
 };
 /// Each gets something out of a namespace without a fence.
 std::vector<Attack> Attacks();
+
+/// A packet that a workload makes up, of UDP or of TCP data.
+struct Forged {
+  uint8_t protocol = 0;
+  const char* source = "";
+  uint16_t source_port = 0;
+  const char* destination = "";
+  uint16_t destination_port = 0;
+  std::string text{};
+};
+/// By a raw socket, and by a packet socket of the device.
+void SendRaw(const Forged& packet);
+void SendFrame(const char* device, const Forged& packet);
 
 }  // namespace sluice::supervisor

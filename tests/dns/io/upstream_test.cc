@@ -79,6 +79,46 @@ TEST_F(UpstreamTest, AnswersAreKeptForTheirTtl) {
   EXPECT_EQ(stub.seen().size(), 2u) << "one A, one AAAA";
 }
 
+TEST_F(UpstreamTest, WhatIsCachedIsToldInPagesInTheOrderOfNames) {
+  StubUpstream stub([](const Message& q, Via) {
+    Message answer = Plain(q);
+    if (q.questions[0].name.Canonical() == "gone.test") {
+      answer = AnswerTo(q, {});
+      answer.header.rcode = Rcode::kNxDomain;
+      answer.authority.push_back(SoaRecord(*Name::FromText("test"), Name(), Name(), 30));
+    }
+    return Datagrams{Encode(answer)};
+  });
+  UpstreamClient& client = Client({stub.endpoint()});
+  int answered = 0;
+  for (const Type type : {Type::kAaaa, Type::kA}) client.LookFamily("b.test", type, [&](const LookupPtr&) { ++answered; });
+  client.LookFamily("gone.test", Type::kA, [&](const LookupPtr&) { ++answered; });
+  while (answered < 3 && context_.run_one_for(milliseconds(6000)) != 0) {
+  }
+  ASSERT_EQ(Lookup("a.test")->status, Lookup::Status::kFound);
+  const std::vector<std::string> keys = {"a.test/A+AAAA", "b.test/A", "b.test/AAAA", "gone.test/A"};
+  const CachePage all = client.Cached("", 10);
+  ASSERT_EQ(all.entries.size(), keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(all.entries[i].Key(), keys[i]);
+  EXPECT_FALSE(all.more);
+  EXPECT_EQ(all.entries[0].addresses.size(), 2u);
+  EXPECT_EQ(all.entries[2].addresses.at(0).ToString(), "2001:db8::1");
+  EXPECT_EQ(all.entries[1].status, "found");
+  EXPECT_EQ(all.entries[3].status, "no_such_name");
+  EXPECT_LE(all.entries[3].left, std::chrono::seconds(30));
+  std::string after;
+  for (const std::string& key : keys) {
+    const CachePage page = client.Cached(after, 1);
+    ASSERT_EQ(page.entries.size(), 1u);
+    EXPECT_EQ(page.count, keys.size());
+    EXPECT_EQ(page.more, key != keys.back()) << key;
+    after = page.entries[0].Key();
+    EXPECT_EQ(after, key);
+  }
+  EXPECT_TRUE(client.Cached(after, 1).entries.empty());
+  EXPECT_TRUE(client.Cached("", 0).more);
+}
+
 TEST_F(UpstreamTest, QuestionsDifferInPortIdAndCase) {
   StubUpstream stub([](const Message& q, Via) { return Datagrams{Encode(Plain(q))}; });
   Client({stub.endpoint()});

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "proxy/body/graphql.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice::proxy;
 
@@ -49,4 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Document(rest);
   }
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kGraphql, data, size, most, seed);
 }

@@ -7,6 +7,7 @@
 
 #include "proxy/forward.h"
 #include "proxy/h2_session.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice;
 using namespace sluice::proxy;
@@ -93,4 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   Require(well == session.failure().empty());
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kHttp2Frames, data, size, most, seed);
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "proxy/chunked.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice::proxy;
 
@@ -52,4 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Outcome again = Decode(coded.view(), coded.size());
   if (!again.done || again.body != whole.body || again.used != coded.size()) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kChunks, data, size, most, seed);
 }

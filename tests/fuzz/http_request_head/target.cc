@@ -5,6 +5,7 @@
 
 #include "proxy/forward.h"
 #include "proxy/http1.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice::proxy;
 
@@ -52,4 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(second_framing.kind == framing.kind || (framing.kind == BodyKind::kNone && second_framing.length == 0));
   Require(second_framing.length == framing.length);
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kRequestHead, data, size, most, seed);
 }

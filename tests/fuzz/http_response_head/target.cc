@@ -5,6 +5,7 @@
 
 #include "proxy/forward.h"
 #include "proxy/http1.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice::proxy;
 
@@ -32,4 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!second_framing || second_framing->kind != forwarded.kind || second_framing->length != forwarded.length) std::abort();
   if (second.status != head.status || !second.Find(FieldId::kSluiceDenied).empty()) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kResponseHead, data, size, most, seed);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "proxy/body/push.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice;
 using proxy::PushReader;
@@ -46,4 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& item : whole.reading.items)
     if (!proxy::IsRefName(item.ref)) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kPkt, data, size, most, seed);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "proxy/proxy_protocol.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice::proxy;
 
@@ -20,4 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (part.status != whole.status || part.consumed != whole.consumed || part.source != whole.source) std::abort();
   }
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kProxyHeader, data, size, most, seed);
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "proxy/socks5_request.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice;
 using namespace sluice::proxy;
@@ -41,4 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (greeting.consumed > size || password.consumed > size) std::abort();
   if (greeting.status == SocksStatus::kComplete) CheckRequest(in.substr(greeting.consumed));
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kSocks, data, size, most, seed);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proxy/websocket.h"
+#include "tests/fuzz/shape.h"
 
 using namespace sluice::proxy;
 
@@ -79,4 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Outcome second = Read(std::string(again.view()), side, compression, 3);
   if (second.frames != whole.frames || second.fault != 0 || second.close_code != whole.close_code) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kWebSocket, data, size, most, seed);
 }

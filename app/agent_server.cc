@@ -1,0 +1,365 @@
+#include "app/agent_server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "app/agent_policy.h"
+#include "app/container.h"
+#include "app/exit_code.h"
+#include "app/service.h"
+#include "base/log.h"
+#include "base/stderr_lines.h"
+#include "supervisor/io/kernel.h"
+#include "supervisor/io/listener_handoff.h"
+
+namespace sluice::app {
+namespace {
+
+using std::chrono::steady_clock;
+using supervisor::Ended;
+using supervisor::Unsupervised;
+
+// A runtime whose program was refused ends by itself, and says why; a program that runs already does not.
+constexpr std::chrono::milliseconds kRefusedLife{1000};
+constexpr std::chrono::milliseconds kLastChildren{2000};
+constexpr std::chrono::milliseconds kLook{5};
+
+void Kill(int pidfd) { (void)::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
+
+Result<supervisor::SeccompChannel> ChannelOf(UniqueFd fd) {
+  return supervisor::SeccompChannel::Open(std::move(fd), supervisor::NotifyWakeUp::kFree);
+}
+
+std::string ExitText(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("its supervisor was ended by signal {}", WTERMSIG(status));
+  return fmt::format("its supervisor ended with exit code {}", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+AgentServer::AgentServer(AgentOptions options, UniqueFd listener, supervisor::ContainerRecords records,
+                         std::shared_ptr<proxy::TlsAuthority> authority)
+    : options_(std::move(options)),
+      fate_(options_.on_restart == "freeze" ? Unsupervised::kFreeze : Unsupervised::kKill),
+      listener_(std::move(listener)),
+      records_(std::move(records)),
+      authority_(std::move(authority)) {}
+
+Result<void> AgentServer::EndOrphans() {
+  auto orphans = records_->Read();
+  if (!orphans) return std::unexpected(orphans.error());
+  for (const supervisor::ContainerRecord& record : *orphans) {
+    const auto ended = EndContainer(record, fate_);
+    if (!ended) {
+      LogError("container {} has lost its supervisor: {}", record.id, ended.error().message);
+      continue;
+    }
+    if (*ended == Ended::kKilled) LogWarn("container {} had lost its supervisor: killed", record.id);
+    if (*ended == Ended::kFrozen) LogWarn("container {} has lost its supervisor: frozen, and to be deleted", record.id);
+    if (*ended != Ended::kFrozen) records_->Remove(record);
+  }
+  return {};
+}
+
+bool AgentServer::MayAsk(uid_t uid) const {
+  return uid == 0 || uid == ::geteuid() || std::ranges::find(options_.peers, uid) != options_.peers.end();
+}
+
+void AgentServer::Accept() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) return;
+  Connection connection;
+  socklen_t size = sizeof connection.peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &size) != 0) return;
+  if (!MayAsk(connection.peer.uid)) {
+    LogWarn("process {} of user {} is not served (--peer {})", connection.peer.pid, connection.peer.uid, connection.peer.uid);
+    return;
+  }
+  if (connections_.size() >= kMaxAgentConnections || ending_) return;
+  connection.socket = std::move(socket);
+  connection.until = steady_clock::now() + kAgentMessageWait;
+  connections_.push_back(std::move(connection));
+}
+
+bool AgentServer::Hear(Connection& connection) {
+  const auto more = supervisor::ReceiveStream(connection.socket.get(), supervisor::kMaxOciFds, &connection.text, &connection.fds);
+  if (!more && more.error().code == Code::kTimeout) return true;
+  auto end = supervisor::FindOciStateEnd(connection.text);
+  Result<void> taken = {};
+  if (!more) {
+    taken = std::unexpected(more.error());
+  } else if (!end) {
+    taken = std::unexpected(end.error());
+  } else if (*end) {
+    taken = TakeMessage(connection, **end);
+  } else if (*more) {
+    return true;
+  } else {
+    taken = Fail(Code::kInvalid, "it ended in the middle of its message");
+  }
+  // The descriptors go with the connection, so that the container's program does not start.
+  if (!taken) LogError("a container runtime (process {}): {}", connection.peer.pid, taken.error().message);
+  return false;
+}
+
+Result<void> AgentServer::TakeMessage(Connection& connection, size_t end) {
+  if (connection.text.find_first_not_of(" \t\r\n", end) != std::string::npos)
+    return Fail(Code::kInvalid, "something follows its message");
+  auto state = supervisor::ParseOciState(std::string_view(connection.text).substr(0, end));
+  if (!state) return std::unexpected(state.error());
+  if (state->fds.size() != connection.fds.size())
+    return Fail(Code::kInvalid,
+                fmt::format("its message names {} descriptors, and {} came", state->fds.size(), connection.fds.size()));
+  UniqueFd filter = std::move(connection.fds[state->seccomp_fd]);
+  if (!supervisor::IsNotifyFd(filter.get())) return Fail(Code::kInvalid, "what it calls seccompFd is no notification descriptor");
+  if (filters_.size() >= kMaxAgentFilters)
+    return Fail(Code::kExhausted, fmt::format("{} containers are starting already", filters_.size()));
+  auto channel = ChannelOf(std::move(filter));
+  if (!channel) return std::unexpected(channel.error());
+  LogDebug("container {}: {} by process {}", state->id, state->status, connection.peer.pid);
+  filters_.push_back({.channel = *std::move(channel), .peer = connection.peer.uid, .state = *std::move(state)});
+  return {};
+}
+
+bool AgentServer::Admit(Filter& filter) {
+  seccomp_notif call = filter.held.value_or(seccomp_notif{});
+  if (!filter.held) {
+    const auto received = filter.channel.Receive(&call);
+    if (received == supervisor::SeccompChannel::Received::kEnd) return false;
+    if (received == supervisor::SeccompChannel::Received::kNothing) return true;
+  }
+  filter.held.reset();
+  auto process = ExamineCaller(filter.channel, call);
+  if (!process && process.error().code == Code::kNotFound) return true;  // the next caller is looked at
+  const auto admitted = process ? AdmitInto(filter, *process, call) : Result<void>(std::unexpected(process.error()));
+  if (admitted || child_code_) return false;
+  if (admitted.error().code == Code::kTimeout) {
+    filter.held = call;
+    return true;
+  }
+  LogError("container {}: not started: {}", ContainerName(filter.state), admitted.error().message);
+  filter.channel.Reply(call.id, EACCES);
+  filter.refused = true;
+  filter.until = steady_clock::now();
+  if (process) filter.process = std::move(process->pidfd);
+  // What waits in execve is no program yet: it says why it could not be started, and ends.
+  if (call.data.nr == SYS_execve) filter.until += kRefusedLife;
+  return true;
+}
+
+Result<void> AgentServer::AdmitInto(Filter& filter, supervisor::ContainerProcess& process, const seccomp_notif& call) {
+  if (auto contained = CheckContained(process, filter.peer); !contained) return contained;
+  const auto known =
+      std::ranges::find_if(containers_, [&](const auto& entry) { return entry.second.network == process.network; });
+  if (known == containers_.end()) return StartContainer(filter, process, call);
+  Container& container = known->second;
+  // Started again in the namespace that it had: the process that supervised it is about to end.
+  if (container.pids != process.pids && !IsRunning(container.record)) return Fail(Code::kTimeout, "its former self is ending");
+  if (container.record.id != filter.state.id || container.pids != process.pids)
+    return Fail(Code::kInvalid,
+                fmt::format("it shares the network namespace of container {}: each needs one of its own, since a policy "
+                            "is one namespace's",
+                            container.name));
+  return supervisor::SendListener(container.control.get(), filter.channel.fd(), call);
+}
+
+Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerProcess& process, const seccomp_notif& call) {
+  if (filter.state.status == "running")
+    return Fail(Code::kInvalid, "a process was to enter a container that this agent does not supervise");
+  if (process.innermost_pid != 1 && process.cgroup.empty())
+    return Fail(Code::kInvalid,
+                "it has neither a process namespace nor a cgroup of its own, so it could not be killed as a whole");
+  if (containers_.size() >= kMaxContainers)
+    return Fail(Code::kExhausted, fmt::format("{} containers run already", containers_.size()));
+  auto policy = ChoosePolicy(options_.policy_dir, options_.policy, filter.state);
+  if (!policy) return std::unexpected(policy.error());
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return FailErrno("cannot make a socket pair", errno);
+  Container container{.control = UniqueFd(ends[0]),
+                      .record = {filter.state.id, process.pid, process.start_time, process.cgroup},
+                      .network = process.network,
+                      .pids = process.pids,
+                      .name = ContainerName(filter.state)};
+  UniqueFd control(ends[1]);
+  UniqueFd listener(::fcntl(filter.channel.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!listener) return FailErrno("out of descriptors", errno);
+  // First of all: what is not on record could not be ended by the next agent.
+  if (auto put = records_->Put(container.record); !put) return put;
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) {
+    const int error = errno;
+    records_->Remove(container.record);
+    return FailErrno("cannot fork", error);
+  }
+  if (child > 0) {
+    containers_.emplace(child, std::move(container));
+    return {};
+  }
+  // Without its agent it would be given no more listeners.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(kExitFault);
+  RenewStderr();
+  ContainerJob job{.options = options_,
+                   .state = std::move(filter.state),
+                   .process = std::move(process),
+                   .listener = {std::move(listener), call},
+                   .control = std::move(control),
+                   .authority = authority_};
+  if (*policy != options_.policy) {
+    // What the command line adds belongs to its own policy.
+    job.options.allows.clear();
+    job.options.presets.clear();
+  }
+  job.options.policy = *std::move(policy);
+  container.control.Reset();
+  LetGo();
+  child_code_ = SuperviseContainer(std::move(job));
+  return {};
+}
+
+void AgentServer::LetGo() {
+  listener_.Reset();
+  records_.reset();
+  signals_.Reset();
+  containers_.clear();
+  connections_.clear();
+  filters_.clear();  // the one that is being admitted is among them: its listener was copied
+}
+
+bool AgentServer::RefuseCall(Filter& filter) {
+  seccomp_notif call;
+  const auto received = filter.channel.Receive(&call);
+  if (received == supervisor::SeccompChannel::Received::kCall) filter.channel.Reply(call.id, EACCES);
+  return received != supervisor::SeccompChannel::Received::kEnd;
+}
+
+void AgentServer::HearContainers() {
+  for (auto& [pid, container] : containers_) {
+    char said = 0;
+    if (::recv(container.control.get(), &said, 1, MSG_DONTWAIT) == 1 && said == kContainerReady) container.ready = true;
+  }
+}
+
+void AgentServer::Lose(Container& container, const std::string& why) {
+  // A program that never started has nothing worth keeping.
+  const auto ended = EndContainer(container.record, container.ready ? fate_ : Unsupervised::kKill);
+  if (!ended) return LogError("container {}: {}, and {}", container.name, why, ended.error().message);
+  if (*ended == Ended::kKilled) LogError("container {}: {}: killed", container.name, why);
+  if (*ended == Ended::kFrozen) LogError("container {}: {}: frozen, and to be deleted", container.name, why);
+  if (*ended != Ended::kFrozen) records_->Remove(container.record);
+}
+
+void AgentServer::Reap() {
+  HearContainers();
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto it = containers_.find(pid);
+    if (it == containers_.end()) continue;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) {
+      records_->Remove(it->second.record);
+    } else {
+      Lose(it->second, ExitText(status));
+    }
+    containers_.erase(it);
+  }
+}
+
+void AgentServer::Signals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) ending_ = true;
+    if (info.ssi_signo == SIGHUP)
+      for (const auto& [pid, container] : containers_) ::kill(pid, SIGHUP);
+  }
+  Reap();
+}
+
+void AgentServer::Expire() {
+  const SteadyTime now = steady_clock::now();
+  std::erase_if(connections_, [now](const Connection& connection) {
+    if (now < connection.until) return false;
+    LogError("a container runtime (process {}) did not end its message in {} seconds", connection.peer.pid,
+             kAgentMessageWait.count());
+    return true;
+  });
+  for (Filter& filter : filters_) {
+    if (!filter.refused || !filter.process || now < filter.until) continue;
+    Kill(filter.process.get());
+    filter.process.Reset();
+  }
+}
+
+int AgentServer::NextTimeout() const {
+  std::optional<SteadyTime> next;
+  const auto sooner = [&next](SteadyTime at) { next = next ? std::min(*next, at) : at; };
+  for (const Connection& connection : connections_) sooner(connection.until);
+  for (const Filter& filter : filters_) {
+    if (filter.refused && filter.process) sooner(filter.until);
+    if (filter.held) sooner(steady_clock::now() + kLook);
+  }
+  if (!next) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - steady_clock::now());
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
+
+void AgentServer::EndAll() {
+  for (auto& [pid, container] : containers_) Lose(container, "the agent ends");
+  // Their supervisors see the containers' end, or that of this.
+  for (auto& [pid, container] : containers_) container.control.Reset();
+  const auto until = steady_clock::now() + kLastChildren;
+  while (!containers_.empty() && steady_clock::now() < until) {
+    for (pid_t pid = 0; (pid = ::waitpid(-1, nullptr, WNOHANG)) > 0;) containers_.erase(pid);
+    std::this_thread::sleep_for(kLook);
+  }
+  for (const auto& [pid, container] : containers_) ::kill(pid, SIGKILL);
+}
+
+std::optional<int> AgentServer::Serve() {
+  sigset_t watched;
+  sigemptyset(&watched);
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&watched, number);
+  signals_.Reset(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  while (!ending_) {
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const Connection& connection : connections_) fds.push_back({connection.socket.get(), POLLIN, 0});
+    for (const Filter& filter : filters_) fds.push_back({filter.channel.fd(), POLLIN, 0});
+    const size_t heard = connections_.size();
+    const size_t asked = filters_.size();
+    if (::poll(fds.data(), fds.size(), NextTimeout()) < 0 && errno != EINTR) break;
+    const auto ready = [&fds](size_t i) { return fds[i].revents != 0; };
+    std::vector<bool> keep_filter(asked, true);
+    for (size_t i = 0; i < asked; ++i) {
+      if (!ready(2 + heard + i) && !filters_[i].held) continue;
+      const bool hung_up = !filters_[i].held && (fds[2 + heard + i].revents & POLLIN) == 0;
+      keep_filter[i] = !hung_up && (filters_[i].refused ? RefuseCall(filters_[i]) : Admit(filters_[i]));
+      if (child_code_) return child_code_;
+    }
+    std::vector<bool> keep_connection(heard, true);
+    for (size_t i = 0; i < heard; ++i)
+      if (ready(2 + i)) keep_connection[i] = Hear(connections_[i]);
+    for (size_t i = heard; i-- > 0;)
+      if (!keep_connection[i]) connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(i));
+    for (size_t i = asked; i-- > 0;)
+      if (!keep_filter[i]) filters_.erase(filters_.begin() + static_cast<ptrdiff_t>(i));
+    Expire();
+    if (ready(1)) Accept();
+    if (ready(0)) Signals();
+  }
+  EndAll();
+  return std::nullopt;
+}
+
+}  // namespace sluice::app

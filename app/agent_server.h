@@ -1,0 +1,103 @@
+#pragma once
+
+// The agent itself: takes what runtimes send, looks at each container's first call, and gives the container to a process of its
+// own (container.h). One thread, which never waits for a peer: it must be able to fork, and to kill, at any time.
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/agent.h"
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "proxy/io/tls.h"
+#include "supervisor/io/container_process.h"
+#include "supervisor/io/container_record.h"
+#include "supervisor/io/seccomp_channel.h"
+#include "supervisor/oci_state.h"
+
+namespace sluice::app {
+
+inline constexpr size_t kMaxAgentConnections = 256;  ///< runtimes that have not said all yet
+inline constexpr size_t kMaxAgentFilters = 4096;     ///< whose first call is still to come, or was refused
+inline constexpr size_t kMaxContainers = 4096;
+inline constexpr std::chrono::seconds kAgentMessageWait{10};
+
+class AgentServer {
+ public:
+  /// `listener` is non-blocking and listening. SIGCHLD, SIGTERM, SIGINT and SIGHUP are blocked.
+  AgentServer(AgentOptions options, UniqueFd listener, supervisor::ContainerRecords records,
+              std::shared_ptr<proxy::TlsAuthority> authority);
+
+  /// Kills or freezes what an earlier agent left on record. Before runtimes are heard.
+  [[nodiscard]] Result<void> EndOrphans();
+  /// Until SIGTERM or SIGINT, and until no container that is supervised runs any more. In a container's own process: its exit
+  /// code, when that has ended.
+  [[nodiscard]] std::optional<int> Serve();
+
+ private:
+  struct Connection {
+    UniqueFd socket;
+    ucred peer{};
+    std::string text;
+    std::vector<UniqueFd> fds;
+    SteadyTime until;
+  };
+  // A filter of which no call has come yet, or of which every call is refused from now on.
+  struct Filter {
+    supervisor::SeccompChannel channel;
+    uid_t peer = 0;
+    supervisor::OciState state;
+    bool refused = false;
+    std::optional<seccomp_notif> held{};  ///< its first call, which is looked at again soon
+    UniqueFd process{};                   ///< refused: killed at `until`, should it live then
+    SteadyTime until{};
+  };
+  struct Container {
+    UniqueFd control;
+    supervisor::ContainerRecord record;
+    supervisor::NamespaceId network;
+    supervisor::NamespaceId pids;
+    std::string name;
+    bool ready = false;
+  };
+
+  [[nodiscard]] bool MayAsk(uid_t uid) const;
+  void Accept();
+  /// False: it is over with this connection.
+  [[nodiscard]] bool Hear(Connection& connection);
+  [[nodiscard]] Result<void> TakeMessage(Connection& connection, size_t end);
+  /// Its first call has come. False: the filter is somebody else's to answer now, or gone.
+  [[nodiscard]] bool Admit(Filter& filter);
+  [[nodiscard]] Result<void> AdmitInto(Filter& filter, supervisor::ContainerProcess& process, const seccomp_notif& call);
+  [[nodiscard]] Result<void> StartContainer(Filter& filter, supervisor::ContainerProcess& process, const seccomp_notif& call);
+  [[nodiscard]] bool RefuseCall(Filter& filter);
+  void HearContainers();
+  void Reap();
+  void Lose(Container& container, const std::string& why);
+  void Signals();
+  void EndAll();
+  [[nodiscard]] int NextTimeout() const;
+  void Expire();
+  /// In a fresh child: nothing of the others' stays open in it.
+  void LetGo();
+
+  const AgentOptions options_;
+  const supervisor::Unsupervised fate_;
+  UniqueFd listener_;
+  std::optional<supervisor::ContainerRecords> records_;
+  const std::shared_ptr<proxy::TlsAuthority> authority_;
+  UniqueFd signals_;
+  std::vector<Connection> connections_;
+  std::vector<Filter> filters_;
+  std::map<pid_t, Container> containers_;
+  std::optional<int> child_code_;  // this is a container's process, and it is over
+  bool ending_ = false;
+};
+
+}  // namespace sluice::app

@@ -1,0 +1,490 @@
+#include "app/nested.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "app/exit_code.h"
+#include "app/file.h"
+#include "app/trust.h"
+#include "base/log.h"
+#include "policy/io/load.h"
+#include "prover/prove.h"
+#include "supervisor/environment.h"
+#include "supervisor/io/handshake.h"
+#include "supervisor/io/signal_pipe.h"
+#include "supervisor/mount_plan.h"
+
+namespace sluice::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using supervisor::Step;
+
+constexpr size_t kPassedFds = 5;  // the launch, the policy, and what become 0 to 2
+constexpr int kLifelineNumber = 3;
+constexpr int kEndMs = 3000;
+constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+// What a file of memory holds, as it is now: its maker may write to it still.
+Result<std::string> ReadMemory(const UniqueFd& file, size_t limit) {
+  struct stat about{};
+  if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_size < 0 ||
+      static_cast<size_t>(about.st_size) > limit)
+    return Fail(Code::kInvalid, fmt::format("the request is no plain file of at most {} octets", limit));
+  std::string text(static_cast<size_t>(about.st_size), '\0');
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t got = ::pread(file.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (got <= 0) return Fail(Code::kInvalid, "the request cannot be read");
+    done += static_cast<size_t>(got);
+  }
+  return text;
+}
+
+Result<UniqueFd> WriteMemory(const char* name, std::string_view text) {
+  UniqueFd file(::memfd_create(name, MFD_CLOEXEC));
+  if (!file) return FailErrno("memfd_create", errno);
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t put = ::write(file.get(), text.data() + done, text.size() - done);
+    if (put < 0) return FailErrno("cannot write the request", errno);
+    done += static_cast<size_t>(put);
+  }
+  return file;
+}
+
+Result<void> WriteFile(const std::string& path, std::string_view text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return FailErrno(path, errno);
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return FailErrno(path, errno);
+  return {};
+}
+
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  return address;
+}
+
+// All that a nested launch may say.
+Result<void> CheckWishes(const LaunchFile& wanted) {
+  const bool more = !wanted.workspace.empty() || !wanted.read_write.empty() || !wanted.read_only.empty() ||
+                    !wanted.policy.empty() || !wanted.presets.empty() || !wanted.allow.empty() || !wanted.audit.empty() ||
+                    !wanted.labels.empty() || !wanted.publish.empty() || !wanted.transcript.empty() || !wanted.result.empty() ||
+                    wanted.lifeline || !wanted.resolvers.empty() || !wanted.stub_domains.empty() || !wanted.upstream_ca.empty() ||
+                    !wanted.ca_cert.empty() || !wanted.ca_key.empty() || !wanted.via.empty() || !wanted.via_auth.empty() ||
+                    !wanted.via_ca.empty() || !wanted.via_except.empty() || wanted.kill_on_deny || wanted.allow_user_namespaces ||
+                    wanted.allow_nested || !wanted.memory.empty() || !wanted.output.empty() || wanted.processes ||
+                    wanted.open_files || !wanted.environment_pass.empty() || !wanted.environment_set.empty();
+  if (more) return Fail(Code::kInvalid, "a launch in a sandbox has a command, a folder, variables, a name and a wall time alone");
+  if (wanted.command.empty() || wanted.command.front().empty()) return Fail(Code::kInvalid, "there is no command");
+  if (!wanted.cwd.starts_with('/')) return Fail(Code::kInvalid, "there is no folder to start in");
+  return {};
+}
+
+}  // namespace
+
+struct NestedRuns::Session {
+  UniqueFd client;
+  std::string folder;
+  policy::SnapshotPtr inner;
+  std::vector<UniqueFd> standard;
+  pid_t child = 0;
+  UniqueFd pidfd;
+  UniqueFd lifeline;  // what keeps the child alive
+  bool over = false;
+};
+
+Result<std::unique_ptr<NestedRuns>> NestedRuns::Prepare() {
+  std::unique_ptr<NestedRuns> runs(new NestedRuns);
+  std::string folder = "/tmp/sluice-nested-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) return FailErrno("cannot make a folder for runs in the sandbox", errno);
+  runs->folder_ = folder;
+  // A folder of its own: the socket alone is shown to the workload.
+  runs->path_ = folder + "/socket";
+  runs->listener_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  runs->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const sockaddr_un address = AddressOf(runs->path_);
+  if (!runs->listener_ || !runs->wake_ ||
+      ::bind(runs->listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(runs->listener_.get(), static_cast<int>(kMaxNestedRuns)) != 0)
+    return FailErrno(fmt::format("cannot listen on {}", runs->path_), errno);
+  return runs;
+}
+
+NestedRuns::~NestedRuns() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    PolicyChanged();  // wakes it
+    thread_.join();
+  }
+  for (const auto& session : sessions_) Finish(*session);
+  std::error_code ignored;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+}
+
+void NestedRuns::PolicyChanged() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t woken = ::write(wake_.get(), &one, sizeof one);
+}
+
+Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::LaunchSpec& spec,
+                               const policy::CurrentPolicy& policy) {
+  std::vector<std::string> writable = spec.read_write;
+  writable.push_back(spec.work_directory);
+  std::vector<std::string> all = writable;
+  all.insert(all.end(), spec.read_only.begin(), spec.read_only.end());
+  for (const std::string& tree : all)
+    if (supervisor::IsWithin(folder_, tree))
+      return Fail(Code::kInvalid, fmt::format("--allow-nested: the command sees {}, where what it asks for is put down", tree));
+  for (const std::string& tree : all)
+    for (const std::string& other : writable)
+      if (tree != other && supervisor::IsWithin(tree, other))
+        return Fail(Code::kInvalid,
+                    fmt::format("--allow-nested: {} lies in {}, which the command may write, so that a later sandbox could "
+                                "be given something else there: grant the outer one alone",
+                                tree, other));
+  options_ = options;
+  spec_ = spec;
+  policy_ = &policy;
+  judged_ = policy.generation();
+  closer_.emplace();
+  thread_ = std::thread([this] { Loop(); });
+  return {};
+}
+
+void NestedRuns::Loop() {
+  while (true) {
+    std::vector<pollfd> polls = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    for (const auto& session : sessions_) {
+      polls.push_back({session->client.get(), POLLIN, 0});
+      polls.push_back({session->pidfd.get(), POLLIN, 0});
+    }
+    if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
+    uint64_t woken = 0;
+    if (polls[1].revents != 0) (void)!::read(wake_.get(), &woken, sizeof woken);
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    for (size_t i = 0; i < sessions_.size(); ++i)
+      if (polls[2 + 2 * i].revents != 0 || polls[3 + 2 * i].revents != 0) Serve(*sessions_[i]);
+    if (const uint64_t now = policy_->generation(); now != judged_) {
+      judged_ = now;
+      for (const auto& session : sessions_) {
+        if (session->inner == nullptr || Narrower(*session->inner)) continue;
+        LogWarn("a run in the sandbox is killed: the new policy is narrower than its own");
+        session->over = true;
+      }
+    }
+    std::erase_if(sessions_, [this](const auto& session) {
+      if (session->over) Finish(*session);
+      return session->over;
+    });
+    if (polls[0].revents != 0) Accept();
+  }
+}
+
+void NestedRuns::Accept() {
+  UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!client) return;
+  if (sessions_.size() >= kMaxNestedRuns) {
+    supervisor::SendFailure(client.get(),
+                            Error{Code::kExhausted, fmt::format("{} runs are in this sandbox already", kMaxNestedRuns), 0, {}});
+    return;
+  }
+  sessions_.push_back(std::make_unique<Session>());
+  sessions_.back()->client = std::move(client);
+}
+
+void NestedRuns::Serve(Session& session) {
+  if (session.child > 0) {
+    int status = 0;
+    if (::waitpid(session.child, &status, WNOHANG) == session.child) {
+      session.child = 0;
+      (void)supervisor::Send(session.client.get(), Step::kGo, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+      session.over = true;
+      return;
+    }
+  }
+  auto message = supervisor::Receive(session.client.get(), 0);
+  if (!message) {
+    session.over = message.error().code != Code::kTimeout;
+    return;
+  }
+  if (session.child > 0) {
+    Drop(std::move(message->fds));
+    const auto signal = static_cast<int>(message->number);
+    if (message->step == Step::kGo && std::ranges::find(kForwarded, signal) != kForwarded.end()) ::kill(session.child, signal);
+    return;
+  }
+  session.standard = std::move(message->fds);
+  if (auto started = message->step == Step::kContent ? Start(session) : Fail(Code::kInvalid, "an unexpected message"); !started) {
+    supervisor::SendFailure(session.client.get(), started.error());
+    session.over = true;
+  }
+  Drop(std::exchange(session.standard, {}));
+}
+
+void NestedRuns::Drop(std::vector<UniqueFd> fds) {
+  for (UniqueFd& fd : fds) closer_->Drop(std::move(fd), supervisor::PinnedCloser::Kind::kUnknown);
+}
+
+Result<void> NestedRuns::Narrower(const policy::Snapshot& inner) const {
+  const policy::SnapshotPtr outer = policy_->Get();
+  const prover::Proof proof = prover::Compare(*outer, inner, {.at = SystemClock().Wall()});
+  if (proof.verdict == prover::Verdict::kEqual || proof.verdict == prover::Verdict::kNarrowed) return {};
+  if (proof.gains.empty())
+    return Fail(Code::kInvalid,
+                fmt::format("it cannot be proved that this policy only narrows the outer one: {}", proof.why_unknown));
+  const policy::RuleInfo* rule = inner.rule(proof.gains.front().rule);
+  return Fail(Code::kInvalid, fmt::format("a policy in a sandbox can only narrow the outer one, and `{}` would let out {}",
+                                          rule != nullptr ? rule->text : "mode: audit", proof.gains.front().witness.Text()));
+}
+
+Result<void> NestedRuns::Start(Session& session) {
+  if (session.standard.size() != kPassedFds) return Fail(Code::kInvalid, "a request has five descriptors");
+  auto launch = ReadMemory(session.standard[0], kMaxLaunchFile);
+  auto text = ReadMemory(session.standard[1], kMaxNestedPolicy);
+  if (!launch || !text) return std::unexpected((launch ? text : launch).error());
+  auto wanted = ParseLaunchFile(*launch, "the request");
+  if (!wanted) return std::unexpected(wanted.error());
+  if (auto fine = CheckWishes(*wanted); !fine) return fine;
+  policy::LoadOptions load;
+  load.check_executables = false;  // what there is on this machine is not the workload's to learn
+  auto inner = policy::LoadText(*text, "the policy of a run in the sandbox", load);
+  if (!inner) return std::unexpected(Error{Code::kInvalid, policy::RenderError(inner.error(), false), 0, std::nullopt});
+  if (!(*inner)->credentials().empty() || !(*inner)->proxies().empty())
+    return Fail(Code::kInvalid, "a policy in a sandbox names no credentials and no proxies: they would be this machine's");
+  if (auto narrower = Narrower(**inner); !narrower) return narrower;
+  session.inner = *std::move(inner);
+  session.folder = fmt::format("{}/{}", folder_, ++count_);
+  if (::mkdir(session.folder.c_str(), 0700) != 0) return FailErrno(session.folder, errno);
+  if (auto written = WriteFile(session.folder + "/policy.yaml", *text); !written) return written;
+  if (auto written = WriteFile(session.folder + "/launch.json", LaunchText(session, *wanted)); !written) return written;
+
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
+  const UniqueFd theirs(pipe[0]);
+  UniqueFd ours(pipe[1]);
+  std::vector<std::string> words = {"sluice", "run", "--nested", "--spec", session.folder + "/launch.json"};
+  for (const std::string& path : spec_.protect) words.insert(words.end(), {"--protect", path});
+  for (const std::string& path : spec_.hide) words.insert(words.end(), {"--hide", path});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::vector<std::string> variables;
+  for (const char* name : {"PATH", "HOME", "LANG"})
+    if (const char* value = ::getenv(name)) variables.push_back(fmt::format("{}={}", name, value));
+  std::vector<char*> envp;
+  for (std::string& variable : variables) envp.push_back(variable.data());
+  envp.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  for (int fd = 0; fd <= 2; ++fd)
+    ::posix_spawn_file_actions_adddup2(&actions, session.standard[static_cast<size_t>(fd) + 2].get(), fd);
+  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), kLifelineNumber);
+  sigset_t none;
+  sigemptyset(&none);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&defaults, signal);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+  const int error = ::posix_spawn(&session.child, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    session.child = 0;
+    return FailErrno("cannot start a run in the sandbox", error);
+  }
+  session.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, session.child, 0)));
+  session.lifeline = std::move(ours);
+  return {};
+}
+
+// The outer's grants and limits, the inner's command. The folder is entered in the view, where a link leads nowhere else.
+std::string NestedRuns::LaunchText(const Session& session, const LaunchFile& wanted) const {
+  Json json;
+  json["version"] = 1;
+  json["command"] = {"/bin/sh", "-c", "cd -- \"$1\" && shift && exec \"$@\"", "sh", wanted.cwd};
+  for (const std::string& word : wanted.command) json["command"].push_back(word);
+  json["workspace"] = spec_.work_directory;
+  json["read-write"] = spec_.read_write;
+  json["read-only"] = spec_.read_only;
+  json["environment"] = {{"inherit", "none"}, {"unsafe-pass", wanted.environment_unsafe}};
+  json["policy"] = {{"file", session.folder + "/policy.yaml"}};
+  const std::string outer = options_.name.empty() ? options_.command.front() : options_.name;
+  json["name"] = fmt::format("{}/{}", outer, wanted.name.empty() ? wanted.command.front() : wanted.name);
+  json["labels"] = Json::object();
+  for (const std::string& label : options_.labels)
+    json["labels"][label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
+  Json limits = Json::object();
+  if (!wanted.wall_time.empty()) limits["wall-time"] = wanted.wall_time;
+  if (!options_.memory.empty()) limits["memory"] = options_.memory;
+  if (!options_.output_limit.empty()) limits["output"] = options_.output_limit;
+  if (options_.processes) limits["processes"] = *options_.processes;
+  if (options_.open_files) limits["open-files"] = *options_.open_files;
+  json["limits"] = limits;
+  if (!options_.audit.empty()) json["audit"] = Absolute(options_.audit);
+  json["lifeline"] = kLifelineNumber;
+  json["quiet"] = options_.quiet || wanted.quiet;
+  json["fail-on-deny"] = wanted.fail_on_deny;
+  Json upstream = Json::object();
+  upstream["resolvers"] = options_.resolvers;
+  upstream["stub-domains"] = options_.stub_domains;
+  upstream["ca"] = Json::array();
+  for (const std::string& file : options_.upstream_ca) upstream["ca"].push_back(Absolute(file));
+  json["upstream"] = upstream;
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+void NestedRuns::Finish(Session& session) {
+  session.lifeline.Reset();
+  if (session.child > 0) {
+    // Its own end takes its control groups away; one that does not come to it is killed.
+    pollfd ended{session.pidfd.get(), POLLIN, 0};
+    (void)::poll(&ended, 1, kEndMs);
+    ::kill(session.child, SIGKILL);  // not reaped yet, so the number is still its own; its sandbox dies with it
+    while (::waitpid(session.child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    session.child = 0;
+    (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
+  }
+  std::error_code ignored;
+  if (!session.folder.empty()) std::filesystem::remove_all(session.folder, ignored);
+}
+
+bool InSandbox() {
+  const auto name = ReadFile("/proc/1/comm", 64);
+  return name && *name == "sluice-init\n";
+}
+
+namespace {
+
+// The policy as one text, which is all that is asked for.
+Result<std::string> PolicyText(const RunOptions& options) {
+  if (!options.presets.empty()) return Fail(Code::kInvalid, "--preset is not for a run in a sandbox: name it in a policy file");
+  if (!options.policy.empty()) {
+    if (!options.allows.empty()) return Fail(Code::kInvalid, "in a sandbox give --policy or --allow, not both");
+    return ReadFile(options.policy, kMaxNestedPolicy);
+  }
+  if (options.allows.empty()) return Fail(Code::kInvalid, "no policy; give --policy FILE, or at least one --allow RULE");
+  std::string text = "version: 1\nrules:\n";
+  for (const std::string& rule : options.allows)
+    text += fmt::format("  - allow: {}\n", Json(rule).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return text;
+}
+
+Result<std::string> LaunchRequest(const RunOptions& options) {
+  const bool more = !options.workspace.empty() || !options.read_write.empty() || !options.read_only.empty() ||
+                    !options.audit.empty() || !options.labels.empty() || !options.publish.empty() ||
+                    !options.transcript.empty() || !options.result.empty() || options.lifeline || !options.memory.empty() ||
+                    !options.output_limit.empty() || options.processes || options.open_files || options.kill_on_deny ||
+                    !options.via.url.empty() || !options.ca_cert.empty();
+  if (more)
+    return Fail(
+        Code::kInvalid,
+        "in a sandbox, `sluice run` takes a policy, a command, --cwd, --env, --name, --timeout and --fail-on-deny: the rest "
+        "is the outer run's");
+  const Trust trust = FindTrust();
+  supervisor::Variables inherited;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view variable(*entry);
+    const size_t equals = variable.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    const std::string_view name = variable.substr(0, equals);
+    if (name == kNestedVariable || std::ranges::any_of(trust.environment, [name](const auto& set) { return set.first == name; }))
+      continue;
+    inherited.emplace_back(name, variable.substr(equals + 1));
+  }
+  supervisor::EnvironmentWishes wishes{.additions = options.environment, .unsafe = options.unsafe_environment};
+  if (options.environment_inherit == "none") wishes.inherit = supervisor::Inherit::kNone;
+  auto chosen = supervisor::ChooseEnvironment(inherited, wishes);
+  if (!chosen) return std::unexpected(chosen.error());
+  Json json;
+  json["version"] = 1;
+  json["command"] = options.command;
+  std::error_code error;
+  json["cwd"] = std::filesystem::absolute(options.cwd.empty() ? "." : options.cwd, error).lexically_normal().string();
+  json["environment"]["unsafe-pass"] = Json::array();
+  for (const auto& [name, value] : chosen->variables) json["environment"]["unsafe-pass"].push_back(name + "=" + value);
+  if (!options.name.empty()) json["name"] = options.name;
+  if (!options.timeout.empty()) json["limits"]["wall-time"] = options.timeout;
+  json["quiet"] = options.quiet;
+  json["fail-on-deny"] = options.fail_on_deny;
+  try {
+    return json.dump();
+  } catch (const Json::exception&) {
+    return Fail(Code::kInvalid, "the command, its folder and its variables must be UTF-8 in a sandbox");
+  }
+}
+
+Result<int> Ask(const RunOptions& options, const std::string& path) {
+  auto launch = LaunchRequest(options);
+  if (!launch) return std::unexpected(launch.error());
+  auto text = PolicyText(options);
+  if (!text) return std::unexpected(text.error());
+  auto launch_file = WriteMemory("launch", *launch);
+  auto policy_file = WriteMemory("policy", *text);
+  if (!launch_file || !policy_file) return std::unexpected((launch_file ? policy_file : launch_file).error());
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = AddressOf(path);
+  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return FailErrno("cannot reach the outer run", errno);
+  supervisor::SignalPipe signals;
+  if (auto opened = signals.Open(kForwarded); !opened) return std::unexpected(opened.error());
+  if (auto sent = supervisor::Send(socket.get(), Step::kContent, 0, {launch_file->get(), policy_file->get(), 0, 1, 2}); !sent)
+    return std::unexpected(sent.error());
+  while (true) {
+    std::array<pollfd, 2> polls = {{{socket.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}}};
+    if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return FailErrno("poll", errno);
+    for (const int signal : signals.Take()) (void)supervisor::Send(socket.get(), Step::kGo, signal);
+    if (polls[0].revents == 0) continue;
+    auto message = supervisor::Receive(socket.get(), 0);
+    if (!message) return std::unexpected(message.error());
+    if (message->step == Step::kFailed) return std::unexpected(message->error);
+    return static_cast<int>(message->number);
+  }
+}
+
+}  // namespace
+
+int RunInside(const RunOptions& options) {
+  const char* path = ::getenv(kNestedVariable);
+  if (path == nullptr)
+    return Report(Error{
+        Code::kUnsupported,
+        "this already runs in a sandbox of sluice, whose policy holds for all that is started in it, and the kernel lets one "
+        "supervisor alone be asked about a process; nothing was started: run the command as it is, or give the outer run "
+        "--allow-nested"});
+  auto code = Ask(options, path);
+  return code ? *code : Report(code.error());
+}
+
+}  // namespace sluice::app

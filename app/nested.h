@@ -1,0 +1,85 @@
+#pragma once
+
+// `sluice run` in a sandbox. The kernel lets one supervisor be asked about a process, so that the inner one cannot supervise: it
+// asks the outer one, over a socket in its view, which starts another sandbox beside the first. That gets the outer's grants,
+// limits and labels, and the inner's policy, which must be proved to let out nothing that the outer one does not: it can only
+// narrow. It is killed when its asker goes, when the outer run ends, and when a reload of the outer policy leaves it wider.
+//
+// What comes over the socket is the workload's: a launch file and a policy's text, both bounded. It chooses no file, no
+// credential and no upstream of the host's.
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "app/launch_file.h"
+#include "app/run.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "policy/event.h"
+#include "supervisor/io/pinned_closer.h"
+#include "supervisor/launch_spec.h"
+
+namespace sluice::app {
+
+/// Sandboxes beside the first at a time; and octets of an inner policy.
+inline constexpr size_t kMaxNestedRuns = 8;
+inline constexpr size_t kMaxNestedPolicy = size_t{1} << 20;
+/// Where the workload finds the socket.
+inline constexpr const char* kNestedVariable = "SLUICE_NESTED";
+
+class NestedRuns {
+ public:
+  /// Makes the socket, before the launch binds it into the view: in a folder of this user's alone.
+  [[nodiscard]] static Result<std::unique_ptr<NestedRuns>> Prepare();
+  /// Kills what still runs, and takes the folder away.
+  ~NestedRuns();
+  NestedRuns(const NestedRuns&) = delete;
+  NestedRuns& operator=(const NestedRuns&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Answers from now on, on a thread of its own. `options` and `spec` are the outer run's; `policy` outlives this. kInvalid: a
+  /// grant lies in another that is writable, so that its place could be given to something else.
+  [[nodiscard]] Result<void> Serve(const RunOptions& options, const supervisor::LaunchSpec& spec,
+                                   const policy::CurrentPolicy& policy);
+  /// After CurrentPolicy::Set; any thread.
+  void PolicyChanged();
+
+ private:
+  struct Session;
+  NestedRuns() = default;
+  void Loop();
+  void Accept();
+  void Serve(Session& session);
+  [[nodiscard]] Result<void> Start(Session& session);
+  [[nodiscard]] Result<void> Narrower(const policy::Snapshot& inner) const;
+  [[nodiscard]] std::string LaunchText(const Session& session, const LaunchFile& wanted) const;
+  void Finish(Session& session);
+  void Drop(std::vector<UniqueFd> fds);
+
+  std::string folder_;
+  std::string path_;
+  UniqueFd listener_;
+  UniqueFd wake_;  // an eventfd
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::optional<supervisor::PinnedCloser> closer_;  // of what the workload sent: its last close may wait
+  RunOptions options_;
+  supervisor::LaunchSpec spec_;
+  const policy::CurrentPolicy* policy_ = nullptr;
+  uint64_t judged_ = 0;  // the generation that all sessions were judged by
+  uint64_t count_ = 0;
+  bool stopping_ = false;  // set before the last wake, read after it
+  std::mutex mutex_;       // of stopping_
+  std::thread thread_;
+};
+
+/// Asks the outer run for one, and gives its exit code. In a sandbox whose outer run serves none it says so (exit 4).
+[[nodiscard]] int RunInside(const RunOptions& options);
+
+/// Whether this process is in a sandbox.
+[[nodiscard]] bool InSandbox();
+
+}  // namespace sluice::app

@@ -1,0 +1,112 @@
+#include "supervisor/io/container_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "supervisor/container_text.h"
+#include "supervisor/io/kernel.h"
+#include "supervisor/io/small_file.h"
+#include "supervisor/proc_text.h"
+
+namespace sluice::supervisor {
+namespace {
+
+Result<NamespaceId> IdAt(int folder, const char* name) {
+  struct stat about{};
+  if (::fstatat(folder, name, &about, 0) != 0)
+    return FailErrno(fmt::format("cannot look at {} of a container's process", name), errno);
+  return NamespaceId{about.st_dev, about.st_ino};
+}
+
+Result<void> ReadNamespaces(ContainerProcess* process) {
+  const int proc = process->proc.get();
+  const std::pair<const char*, NamespaceId*> namespaces[] = {
+      {"ns/net", &process->network}, {"ns/pid", &process->pids}, {"ns/mnt", &process->mounts}};
+  for (const auto& [name, id] : namespaces) {
+    auto found = IdAt(proc, name);
+    if (!found) return std::unexpected(found.error());
+    *id = *found;
+  }
+  process->network_namespace.Reset(::openat(proc, "ns/net", O_RDONLY | O_CLOEXEC));
+  if (!process->network_namespace) return FailErrno("cannot open a container's network namespace", errno);
+  const UniqueFd owner(::ioctl(process->network_namespace.get(), NS_GET_USERNS));
+  if (!owner) {
+    // Its user namespace is not below ours.
+    return FailErrno("a container's network namespace is not this user's", errno);
+  }
+  if (::ioctl(owner.get(), NS_GET_OWNER_UID, &process->network_owner) != 0)
+    return FailErrno("cannot tell whose a container's network namespace is", errno);
+  return {};
+}
+
+// That may be killed or frozen as a whole.
+std::string OwnCgroup(const std::string& folder) {
+  const auto text = ReadSmallFile(folder + "/cgroup");
+  const auto mine = ReadSmallFile("/proc/self/cgroup");
+  const auto path = text ? ParseCgroup2Path(*text) : std::nullopt;
+  const auto own = mine ? ParseCgroup2Path(*mine) : std::nullopt;
+  return path && own && IsCgroupOfItsOwn(*path, *own) ? *path : std::string();
+}
+
+}  // namespace
+
+Result<ContainerProcess> ExamineCaller(const SeccompChannel& channel, const seccomp_notif& notification) {
+  ContainerProcess process;
+  if (notification.pid == 0)
+    return Fail(Code::kUnsupported,
+                "the container's processes are in a pid namespace that this agent does not see; run it in the host's");
+  const std::string folder = fmt::format("/proc/{}", notification.pid);
+  process.proc.Reset(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto status = ReadSmallFile(folder + "/status");
+  const auto stat = ReadSmallFile(folder + "/stat");
+  const auto parsed = status ? ParseProcStatus(*status) : std::nullopt;
+  const auto capabilities = status ? ParseCapabilities(*status) : std::nullopt;
+  const auto start = stat ? ParseStartTime(*stat) : std::nullopt;
+  if (!process.proc || !parsed || !capabilities || !start)
+    return channel.IsWaiting(notification.id) ? Fail(Code::kPermission, "the container's process cannot be looked at")
+                                              : Fail(Code::kNotFound, "the container's process is gone");
+  process.pid = parsed->thread_group;
+  process.innermost_pid = parsed->innermost_pid;
+  process.start_time = *start;
+  process.capabilities = *capabilities;
+  process.cgroup = OwnCgroup(folder);
+  process.pidfd.Reset(kernel::PidfdOpen(process.pid, 0));
+  if (!process.pidfd) return Fail(Code::kNotFound, "the container's process is gone");
+  if (auto read = ReadNamespaces(&process); !read) return std::unexpected(read.error());
+  // All of it was this caller's: it stood in its call before and after.
+  if (!channel.IsWaiting(notification.id)) return Fail(Code::kNotFound, "the container's process is gone");
+  return process;
+}
+
+Result<void> CheckContained(const ContainerProcess& process, uid_t peer) {
+  const std::pair<const char*, const NamespaceId*> namespaces[] = {
+      {"net", &process.network}, {"pid", &process.pids}, {"mnt", &process.mounts}};
+  for (const auto& [name, theirs] : namespaces) {
+    const auto ours = IdAt(AT_FDCWD, fmt::format("/proc/self/ns/{}", name).c_str());
+    if (!ours) return std::unexpected(ours.error());
+    if (*ours == *theirs)
+      return Fail(Code::kInvalid, fmt::format("it shares the {} namespace of this agent: give the container one of its own",
+                                              name == std::string_view("net")   ? "network"
+                                              : name == std::string_view("pid") ? "process"
+                                                                                : "mount"));
+  }
+  if (peer != 0 && process.network_owner != peer)
+    return Fail(Code::kInvalid,
+                fmt::format("user {} asked for it, and its network namespace is user {}'s", peer, process.network_owner));
+  if (const std::string leads_out = CapabilitiesThatLeadOut(process.capabilities); !leads_out.empty())
+    return Fail(
+        Code::kInvalid,
+        fmt::format("it has {} in a capability set, its bounding set included: with that a process could undo what captures "
+                    "it; take it from process.capabilities",
+                    leads_out));
+  return {};
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,156 @@
+#include "supervisor/io/container_record.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "supervisor/container_text.h"
+#include "supervisor/io/kernel.h"
+#include "supervisor/io/small_file.h"
+#include "supervisor/proc_text.h"
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr std::string_view kSuffix = ".json";
+constexpr std::chrono::milliseconds kFreezeWait{1000};
+constexpr std::chrono::milliseconds kFreezeLook{5};
+
+// Names no text of the runtime's.
+std::string FileName(const ContainerRecord& record) { return fmt::format("{}-{}{}", record.pid, record.start_time, kSuffix); }
+
+std::string ToText(const ContainerRecord& record, const std::string& boot) {
+  return nlohmann::json{
+             {"boot", boot}, {"id", record.id}, {"pid", record.pid}, {"start_time", record.start_time}, {"cgroup", record.cgroup}}
+             .dump() +
+         "\n";
+}
+
+// Empty `id`: of an earlier boot.
+Result<ContainerRecord> FromText(const std::string& text, const std::string& boot) {
+  const nlohmann::json in = nlohmann::json::parse(text, nullptr, false);
+  const auto has = [&](const char* key, auto is) { return in.contains(key) && (in[key].*is)(); };
+  using Json = nlohmann::json;
+  if (!in.is_object() || !has("boot", &Json::is_string) || !has("id", &Json::is_string) || !has("cgroup", &Json::is_string) ||
+      !has("pid", &Json::is_number_integer) || !has("start_time", &Json::is_number_unsigned) || in["pid"] <= 1 ||
+      in["pid"] > (1 << 22))
+    return Fail(Code::kInvalid, "it is no record of a container");
+  if (in["boot"] != boot) return ContainerRecord{};
+  return ContainerRecord{in["id"], in["pid"], in["start_time"], in["cgroup"]};
+}
+
+// The process of the record, held so that its number cannot become another's.
+UniqueFd Find(const ContainerRecord& record) {
+  UniqueFd pidfd(kernel::PidfdOpen(record.pid, 0));
+  if (!pidfd) return {};
+  const auto stat = ReadSmallFile(fmt::format("/proc/{}/stat", record.pid));
+  const auto start = stat ? ParseStartTime(*stat) : std::nullopt;
+  return start && *start == record.start_time ? std::move(pidfd) : UniqueFd();
+}
+
+// The folder of the record's cgroup while the process is in it; empty otherwise.
+std::string CgroupFolder(const ContainerRecord& record) {
+  if (record.cgroup.empty()) return {};
+  const auto now = ReadSmallFile(fmt::format("/proc/{}/cgroup", record.pid));
+  const auto mine = ReadSmallFile("/proc/self/cgroup");
+  const auto mounts = ReadSmallFile("/proc/self/mountinfo", kMaxMountinfo);
+  if (!now || !mine || !mounts || ParseCgroup2Path(*now) != record.cgroup) return {};
+  const auto own = ParseCgroup2Path(*mine);
+  const std::string mount = FindCgroup2Mount(*mounts);
+  if (!own || mount.empty() || !IsCgroupOfItsOwn(record.cgroup, *own)) return {};
+  return mount + record.cgroup;
+}
+
+bool Freeze(const std::string& folder) {
+  if (folder.empty() || !WriteSmallFile(folder + "/cgroup.freeze", "1")) return false;
+  const auto until = std::chrono::steady_clock::now() + kFreezeWait;
+  do {
+    const auto events = ReadSmallFile(folder + "/cgroup.events");
+    if (events && events->find("frozen 1") != std::string::npos) return true;
+    std::this_thread::sleep_for(kFreezeLook);
+  } while (std::chrono::steady_clock::now() < until);
+  return false;
+}
+
+}  // namespace
+
+Result<ContainerRecords> ContainerRecords::Open(const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return FailErrno(fmt::format("cannot make the state folder {}", folder), errno);
+  UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat about{};
+  if (!directory || ::fstat(directory.get(), &about) != 0)
+    return FailErrno(fmt::format("cannot open the state folder {}", folder), errno);
+  if (about.st_uid != ::geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return Fail(
+        Code::kInvalid,
+        fmt::format("the state folder {} is another user's, or others may write it: chmod 0700 it, or name another", folder));
+  if (::flock(directory.get(), LOCK_EX | LOCK_NB) != 0)
+    return Fail(Code::kInvalid, fmt::format("another agent keeps its records in {}: give each a --state-dir of its own", folder));
+  auto boot = ReadSmallFile("/proc/sys/kernel/random/boot_id");
+  if (!boot) return std::unexpected(boot.error());
+  return ContainerRecords(folder, *std::move(boot), std::move(directory));
+}
+
+Result<void> ContainerRecords::Put(const ContainerRecord& record) {
+  const std::string name = FileName(record);
+  const std::string fresh = name + ".new";
+  const std::string text = ToText(record, boot_);
+  const UniqueFd file(::openat(directory_.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) != 0 ||
+      ::renameat(directory_.get(), fresh.c_str(), directory_.get(), name.c_str()) != 0)
+    return FailErrno(fmt::format("cannot record a container in {}", folder_), errno);
+  return {};
+}
+
+void ContainerRecords::Remove(const ContainerRecord& record) { (void)::unlinkat(directory_.get(), FileName(record).c_str(), 0); }
+
+Result<std::vector<ContainerRecord>> ContainerRecords::Read() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(
+      ::fdopendir(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
+  if (!entries) return FailErrno(fmt::format("cannot read the state folder {}", folder_), errno);
+  std::vector<ContainerRecord> records;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const auto text = name.ends_with(kSuffix) ? ReadSmallFile(folder_ + "/" + name) : Result<std::string>(std::string());
+    auto record = text ? FromText(*text, boot_) : Result<ContainerRecord>(std::unexpected(text.error()));
+    if (record && !record->id.empty()) {
+      records.push_back(*std::move(record));
+      continue;
+    }
+    if (!record) LogWarn("{}/{}: {}; removed", folder_, name, record.error().message);
+    (void)::unlinkat(directory_.get(), name.c_str(), 0);
+  }
+  return records;
+}
+
+bool IsRunning(const ContainerRecord& record) { return Find(record).valid(); }
+
+Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate) {
+  const UniqueFd process = Find(record);
+  if (!process) return Ended::kGone;
+  const std::string folder = CgroupFolder(record);
+  if (fate == Unsupervised::kFreeze && Freeze(folder)) return Ended::kFrozen;
+  // Both: one process of the cgroup may have left it, and the container may have no cgroup that is its own.
+  const bool by_cgroup = !folder.empty() && WriteSmallFile(folder + "/cgroup.kill", "1").has_value();
+  const bool by_process = ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0 || errno == ESRCH;
+  if (!by_cgroup && !by_process) return FailErrno(fmt::format("cannot kill container {}", record.id), errno);
+  return Ended::kKilled;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,103 @@
+#include "supervisor/io/listener_handoff.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+namespace sluice::supervisor {
+namespace {
+
+constexpr size_t kChunk = 16 * 1024;
+constexpr size_t kMostPassed = 253;  // SCM_MAX_FD: what one message can carry
+
+// Takes them all, so that none is left open by mistake.
+void TakeFds(msghdr& header, std::vector<UniqueFd>* fds) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof fd, sizeof fd);
+      fds->emplace_back(fd);
+    }
+  }
+}
+
+struct Received {
+  ssize_t size = 0;
+  bool cut = false;  // descriptors were lost
+};
+
+Result<Received> ReceiveMessage(int socket, iovec data, int flags, std::vector<UniqueFd>* fds) {
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int) * kMostPassed)> control{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  ssize_t size = 0;
+  do {
+    size = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0 && errno == EAGAIN) return Fail(Code::kTimeout, "nothing has come");
+  if (size < 0) return FailErrno("cannot receive", errno);
+  TakeFds(header, fds);
+  return Received{size, (header.msg_flags & MSG_CTRUNC) != 0};
+}
+
+}  // namespace
+
+Result<bool> ReceiveStream(int socket, size_t most_fds, std::string* text, std::vector<UniqueFd>* fds) {
+  std::array<char, kChunk> buffer;
+  const auto received = ReceiveMessage(socket, {buffer.data(), buffer.size()}, MSG_DONTWAIT, fds);
+  if (!received) return std::unexpected(received.error());
+  if (received->cut) return Fail(Code::kExhausted, "some of the descriptors found no room in this process");
+  if (fds->size() > most_fds) return Fail(Code::kExhausted, "too many descriptors");
+  text->append(buffer.data(), static_cast<size_t>(received->size));
+  return received->size != 0;
+}
+
+bool IsNotifyFd(int fd) {
+  std::array<char, 64> link;
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t size = ::readlink(path.c_str(), link.data(), link.size());
+  return size > 0 && std::string_view(link.data(), static_cast<size_t>(size)) == "anon_inode:seccomp notify";
+}
+
+Result<void> SendListener(int socket, int listener, const seccomp_notif& first) {
+  seccomp_notif copy = first;
+  iovec data{&copy, sizeof copy};
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof listener);
+  std::memcpy(CMSG_DATA(rights), &listener, sizeof listener);
+  if (::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof copy))
+    return FailErrno("cannot hand a container's process to its supervisor", errno);
+  return {};
+}
+
+Result<ListenerHandoff> ReceiveListener(int socket) {
+  ListenerHandoff handoff;
+  std::vector<UniqueFd> fds;
+  const auto received = ReceiveMessage(socket, {&handoff.first, sizeof handoff.first}, 0, &fds);
+  if (!received) return std::unexpected(received.error());
+  if (received->size == 0) return Fail(Code::kNotFound, "the agent is gone");
+  if (received->size != static_cast<ssize_t>(sizeof handoff.first) || fds.size() != 1)
+    return Fail(Code::kInternal, "a container's process came without its descriptor");
+  handoff.listener = std::move(fds.front());
+  return handoff;
+}
+
+}  // namespace sluice::supervisor

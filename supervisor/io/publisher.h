@@ -1,0 +1,45 @@
+#pragma once
+
+// Serves published ports: a process of its own between the host's network, where it listens, and the sandbox's, where it dials
+// the workload's loopback. It is begun before the supervisor has read a secret, knows nothing but its sockets, has no capability,
+// and ends with the supervisor. What comes in this way is a connection that somebody outside made: nothing of the workload leaves
+// by it that was not asked for.
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "supervisor/io/capture.h"
+#include "supervisor/published_port.h"
+
+namespace sluice::supervisor {
+
+/// Connections at a time; further ones wait in the kernel's queue.
+inline constexpr size_t kMaxPublishedConnections = 512;
+
+class Publisher {
+ public:
+  /// Listens, and forks: while this process has one thread. An error names the port that cannot be had.
+  [[nodiscard]] static Result<std::unique_ptr<Publisher>> Begin(const std::vector<PublishedPort>& ports);
+  ~Publisher();
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
+
+  /// From now on what was accepted is dialled inside.
+  [[nodiscard]] Result<void> Serve(const Capture& capture);
+  /// As they are listened on, in the order given.
+  [[nodiscard]] const std::vector<PublishedPort>& ports() const { return ports_; }
+
+ private:
+  Publisher() = default;
+
+  std::vector<PublishedPort> ports_;
+  UniqueFd handshake_;
+  pid_t child_ = 0;
+};
+
+}  // namespace sluice::supervisor

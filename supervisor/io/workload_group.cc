@@ -1,0 +1,190 @@
+#include "supervisor/io/workload_group.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "supervisor/cgroup_place.h"
+#include "supervisor/io/small_file.h"
+
+namespace sluice::supervisor {
+namespace {
+
+// Every run of a process has a folder of its own.
+Result<std::string> MakeFolder(const std::string& parent) {
+  constexpr int kTries = 64;
+  for (int i = 0; i < kTries; ++i) {
+    std::string folder = fmt::format("{}/sluice-{}-{}", parent, ::getpid(), i);
+    if (::mkdir(folder.c_str(), 0755) == 0) return folder;
+    if (errno != EEXIST) return FailErrno(fmt::format("{}", parent), errno);
+  }
+  return Fail(Code::kExhausted, fmt::format("{} holds {} groups of this process already", parent, kTries));
+}
+
+void RemoveFolder(const std::string& folder) {
+  // What was killed a moment ago may still count as there.
+  for (int i = 0; i < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+bool HoldsOnlyThisProcess(const std::string& folder) {
+  const auto processes = ReadSmallFile(folder + "/cgroup.procs");
+  return processes && *processes == fmt::format("{}\n", ::getpid());
+}
+
+std::string WithSign(char sign, const std::vector<std::string>& controllers) {
+  std::string text;
+  for (const std::string& controller : controllers) text += fmt::format("{}{}{}", text.empty() ? "" : " ", sign, controller);
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<WorkloadGroup> WorkloadGroup::Make(const Limits& wanted, LimitsInForce* limits) {
+  std::unique_ptr<WorkloadGroup> group(new WorkloadGroup);
+  // A controller that version 1 has is not to be had in version 2.
+  if (wanted.memory) group->MakeOld("memory", "memory.limit_in_bytes", *wanted.memory, &limits->memory);
+  if (wanted.processes) group->MakeOld("pids", "pids.max", *wanted.processes, &limits->processes);
+  (void)group->MakeUnified(wanted, limits);
+  const bool lacks = (wanted.memory && !limits->memory) || (wanted.processes && !limits->processes);
+  if (lacks || group->folders_.empty()) limits->no_cgroup = group->reason_;
+  if (group->folders_.empty()) return nullptr;
+  return group;
+}
+
+bool WorkloadGroup::MakeUnified(const Limits& wanted, LimitsInForce* limits) {
+  const auto own = ReadSmallFile("/proc/self/cgroup");
+  const auto mounts = ReadSmallFile("/proc/self/mountinfo");
+  const auto place = own && mounts ? FindCgroup2(*own, *mounts) : std::nullopt;
+  if (!place) {
+    reason_ = "no cgroup 2 is mounted that shows this process's group";
+    return false;
+  }
+  std::vector<std::string> controllers;
+  if (wanted.memory && !limits->memory) controllers.emplace_back("memory");
+  if (wanted.processes && !limits->processes) controllers.emplace_back("pids");
+  std::vector<std::string> parents = {place->folder};
+  if (place->folder != place->mount) parents.push_back(place->folder.substr(0, place->folder.rfind('/')));
+  for (const bool complete : {true, false}) {
+    for (const std::string& parent : parents) {
+      if (complete && !TurnOn(parent, controllers, parent == place->folder)) continue;
+      auto folder = MakeFolder(parent);
+      if (!folder) {
+        reason_ = folder.error().message;
+        continue;
+      }
+      UniqueFd entrance(::open((*folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+      if (!entrance) {
+        RemoveFolder(*folder);
+        continue;
+      }
+      unified_ = *folder;
+      folders_.push_back(*std::move(folder));
+      entrances_.push_back(std::move(entrance));
+      if (wanted.memory && !limits->memory && WriteSmallFile(unified_ + "/memory.max", fmt::format("{}", *wanted.memory))) {
+        limits->memory = LimitInForce{*wanted.memory, LimitBy::kCgroup2};
+        memory_events_ = unified_ + "/memory.events";
+        (void)WriteSmallFile(unified_ + "/memory.swap.max", "0");   // absent without swap accounting
+        (void)WriteSmallFile(unified_ + "/memory.oom.group", "1");  // a run that lost a process at random is of no use
+      }
+      if (wanted.processes && !limits->processes && WriteSmallFile(unified_ + "/pids.max", fmt::format("{}", *wanted.processes)))
+        limits->processes = LimitInForce{*wanted.processes, LimitBy::kCgroup2};
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether groups below `parent` have the controllers, turned on where that is allowed.
+bool WorkloadGroup::TurnOn(const std::string& parent, const std::vector<std::string>& controllers, bool own) {
+  const auto on = ReadSmallFile(parent + "/cgroup.subtree_control");
+  const auto there = ReadSmallFile(parent + "/cgroup.controllers");
+  if (!on || !there) {
+    reason_ = (on ? there : on).error().message;
+    return false;
+  }
+  std::vector<std::string> missing;
+  for (const std::string& controller : controllers) {
+    if (NamesController(*on, controller)) continue;
+    if (!NamesController(*there, controller)) {
+      reason_ = fmt::format("{} has no {} controller", parent, controller);
+      return false;
+    }
+    missing.push_back(controller);
+  }
+  if (missing.empty()) return true;
+  const std::string control = parent + "/cgroup.subtree_control";
+  auto turned = WriteSmallFile(control, WithSign('+', missing));
+  if (turned) return true;
+  reason_ = turned.error().message;
+  // "No internal processes": this one, if it is alone, steps into a leaf.
+  if (turned.error().sys_errno != EBUSY || !own || moved_ || !HoldsOnlyThisProcess(parent)) return false;
+  auto leaf = MakeFolder(parent);
+  if (!leaf) return false;
+  const std::string self = fmt::format("{}", ::getpid());
+  if (!WriteSmallFile(*leaf + "/cgroup.procs", self)) {
+    RemoveFolder(*leaf);
+    return false;
+  }
+  turned = WriteSmallFile(control, WithSign('+', missing));
+  if (!turned) {
+    reason_ = turned.error().message;
+    (void)WriteSmallFile(parent + "/cgroup.procs", self);
+    RemoveFolder(*leaf);
+    return false;
+  }
+  moved_ = Moved{parent, *std::move(leaf), std::move(missing)};
+  return true;
+}
+
+void WorkloadGroup::MakeOld(const char* controller, const char* file, uint64_t value, std::optional<LimitInForce>* in_force) {
+  const auto own = ReadSmallFile("/proc/self/cgroup");
+  const auto mounts = ReadSmallFile("/proc/self/mountinfo");
+  const auto place = own && mounts ? FindCgroup1(controller, *own, *mounts) : std::nullopt;
+  if (!place) return;
+  auto folder = MakeFolder(place->folder);
+  if (!folder) return;
+  UniqueFd entrance(::open((*folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  if (!entrance || !WriteSmallFile(fmt::format("{}/{}", *folder, file), fmt::format("{}", value))) {
+    RemoveFolder(*folder);
+    return;
+  }
+  *in_force = LimitInForce{value, LimitBy::kCgroup1};
+  if (std::strcmp(controller, "memory") == 0) memory_events_ = *folder + "/memory.oom_control";
+  folders_.push_back(*std::move(folder));
+  entrances_.push_back(std::move(entrance));
+}
+
+WorkloadGroup::~WorkloadGroup() {
+  entrances_.clear();
+  for (const std::string& folder : folders_) RemoveFolder(folder);
+  if (!moved_) return;
+  (void)WriteSmallFile(moved_->from + "/cgroup.subtree_control", WithSign('-', moved_->controllers));
+  (void)WriteSmallFile(moved_->from + "/cgroup.procs", fmt::format("{}", ::getpid()));
+  RemoveFolder(moved_->to);
+}
+
+std::vector<int> WorkloadGroup::entrances() const {
+  std::vector<int> fds;
+  fds.reserve(entrances_.size());
+  for (const UniqueFd& entrance : entrances_) fds.push_back(entrance.get());
+  return fds;
+}
+
+Result<void> WorkloadGroup::SetFrozen(bool frozen) const {
+  return WriteSmallFile(unified_ + "/cgroup.freeze", frozen ? "1" : "0");
+}
+
+bool WorkloadGroup::MemoryRanOut() const {
+  if (memory_events_.empty()) return false;
+  const auto events = ReadSmallFile(memory_events_);
+  return events && KeyedNumber(*events, "oom_kill").value_or(0) > 0;
+}
+
+}  // namespace sluice::supervisor

@@ -1,0 +1,137 @@
+// A running sidecar whose kernel does not always take the rules.
+
+#include "app/sidecar_server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "audit/audit.h"
+#include "base/socket_seal.h"
+#include "policy/io/load.h"
+#include "tests/nft/in_namespace.h"
+
+namespace sluice::app {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The kernel's fence, but for rules that it is told not to take.
+class UnwillingFence final : public supervisor::Fence {
+ public:
+  explicit UnwillingFence(std::unique_ptr<supervisor::Fence> fence) : fence_(std::move(fence)) {}
+
+  Result<void> Replace(const supervisor::FencePlan& plan, const StillAllowed& still) override {
+    if (plan.proxy_port != 0 && refusals_ > 0) {
+      --refusals_;
+      return Fail(Code::kIo, "no buffer space");
+    }
+    return fence_->Replace(plan, still);
+  }
+  Result<void> Publish(std::span<const supervisor::FenceElement> elements, std::chrono::seconds lifetime) override {
+    return fence_->Publish(elements, lifetime);
+  }
+  Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>& gone) override {
+    return fence_->Withdraw(gone);
+  }
+  Result<void> Check() override { return fence_->Check(); }
+  Result<void> Watch(std::function<void(const supervisor::FenceChange&)> on_change) override {
+    return fence_->Watch(std::move(on_change));
+  }
+  Result<std::vector<supervisor::FenceCounter>> Counters() override { return fence_->Counters(); }
+  Result<std::vector<Held>> Elements() override { return fence_->Elements(); }
+  [[nodiscard]] supervisor::FenceHold hold() const override { return fence_->hold(); }
+  [[nodiscard]] std::vector<std::string> Weaknesses() const override { return fence_->Weaknesses(); }
+  void Release() override { fence_->Release(); }
+
+  void RefuseNext(int times) { refusals_ = times; }
+
+ private:
+  std::unique_ptr<supervisor::Fence> fence_;
+  std::atomic<int> refusals_{0};
+};
+
+policy::SnapshotPtr PolicyOf(const std::string& rule) {
+  auto snapshot = policy::LoadText("version: 1\nrules:\n  - allow: " + rule + "\n", "p.yaml", {});
+  return snapshot ? *snapshot : nullptr;
+}
+
+std::string FenceFault(const SidecarServer& server) {
+  for (const ReadinessCheck& check : server.Readiness())
+    if (check.name == "fence") return check.detail;
+  return "no such check";
+}
+
+constexpr const char* kRules = "/usr/sbin/nft list table inet sluice";
+bool IsOpen() { return nft::Command(kRules).find("redirect to") != std::string::npos; }
+
+// What went wrong; empty where all is as it should be.
+std::string TryUnwilling() {
+  if (const std::string made =
+          nft::Command("PATH=/usr/sbin:$PATH; exec 2>&1; ip link set lo up && ip link add eth0 type veth peer name out0 && ip "
+                       "link set out0 up && "
+                       "ip link set eth0 up && ip addr add 10.77.0.2/24 dev eth0 && ip route add default via 10.77.0.1");
+      !made.empty())
+    return made;
+  auto canary = CanaryProbe::Begin();
+  if (!canary) return canary.error().message;
+  SidecarPlan plan;
+  plan.engine.lookups.servers = {*dns::ParseUpstreamServer("127.0.0.1")};
+  plan.fence.seal = plan.engine.seal = plan.engine.lookups.seal = DrawSeal();
+  plan.fence.passage = DrawSeal();
+  auto kernel = supervisor::Fence::Install(supervisor::ClosedPlan(plan.fence));
+  if (!kernel) return kernel.error().message;
+  auto owned = std::make_unique<UnwillingFence>(*std::move(kernel));
+  UnwillingFence& fence = *owned;
+  auto sockets = supervisor::OpenRedirectSockets(0, 0);
+  if (!sockets) return sockets.error().message;
+  plan.sockets = *std::move(sockets);
+  audit::Options quiet;
+  quiet.console = false;
+  auto writer = audit::Writer::Start(quiet);
+  if (!writer) return writer.error().message;
+  policy::CurrentPolicy policy(PolicyOf("tcp 203.0.113.0/24:443"));
+  const auto first = policy.Get();
+  auto server = SidecarServer::Start(std::move(plan), std::move(owned), *std::move(canary), policy, "first", **writer);
+  if (!server) return server.error().message;
+  if (auto proved = (*server)->Prove(); !proved) return proved.error().message;
+  if (!IsOpen()) return "not open at first";
+
+  const supervisor::FenceElement leased{*IpAddress::Parse("198.51.100.7"), nft::Protocol::kTcp, 443};
+  if (auto published = fence.Publish(std::vector{leased}, 300s); !published) return published.error().message;
+  fence.RefuseNext(2);  // of the new policy, and of the one before
+  const PolicyOutcome outcome = (*server)->SetPolicy(PolicyOf("tcp 203.0.113.0/24:80"), "second", std::nullopt);
+  if (outcome.kind != PolicyOutcome::Kind::kFailed) return "it was said to be set";
+  if (outcome.error.message.find("no buffer space") == std::string::npos) return "no reason: " + outcome.error.message;
+  if (policy.Get() != first || (*server)->Policy().source != "first") return "the old policy did not stay";
+  if (FenceFault(**server).empty()) return "ready, though shut";
+  if (IsOpen()) return "open under rules that nobody knows";
+  if (const auto left = fence.Elements(); !left || !left->empty()) return "the kernel goes on with leases";
+  const auto until = std::chrono::steady_clock::now() + 15s;
+  while (!IsOpen() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(50ms);
+  if (!IsOpen() || !FenceFault(**server).empty()) return "not put right: " + FenceFault(**server);
+  if (nft::Command(kRules).find("203.0.113.0/24 . tcp . 443") == std::string::npos) return "not the old policy's rules";
+
+  fence.RefuseNext(1);
+  policy.Set(PolicyOf("tcp 203.0.113.0/24:80"));  // as the watcher of the file does
+  if ((*server)->PolicyChanged("file")) return "a reload was said to be done";
+  if (policy.Get() != first) return "the old policy did not stay after a reload";
+  const PolicyOutcome good = (*server)->SetPolicy(PolicyOf("tcp 203.0.113.0/24:80"), "third", std::nullopt);
+  if (good.kind != PolicyOutcome::Kind::kSet || (*server)->Policy().source != "third") return "a good one was not set";
+  if (fence.Publish(std::vector{leased}, 300s); fence.Elements()->size() != 1) return "nothing is published any more";
+  server->reset();
+  const std::string shut = nft::Command(kRules);
+  if (shut.find("redirect to") != std::string::npos || shut.find("198.51.100.7") != std::string::npos)
+    return "not shut at the end: " + shut;
+  return "";
+}
+
+TEST(SidecarServer, KeepsTheOldPolicyAndShutsWhereTheKernelDoesNotTakeTheNewOne) {
+  EXPECT_EQ(nft::InNewNamespace(TryUnwilling), "");
+}
+
+}  // namespace
+}  // namespace sluice::app

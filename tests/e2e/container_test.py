@@ -1,0 +1,387 @@
+#!/usr/bin/python3
+"""`sluice agent` under a real container runtime.
+
+Usage: container_test.py runc|crun|rootless
+
+rootless: runc, the agent and the lab as an ordinary user, in a user namespace of that user's.
+"""
+import json
+import os
+import pathlib
+import signal
+import socket
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import containers
+import harness
+import lab as lab_module
+
+DIAL = """
+import errno, socket, sys
+for spelling in sys.argv[1:]:
+    host, port = spelling.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), 10)
+        said = "connected"
+    except socket.gaierror:
+        said = "unknown-name"
+    except OSError as e:
+        said = errno.errorcode.get(e.errno, str(e))
+    print(spelling, said)
+"""
+# What the profile answers by itself, and what it leaves alone.
+CALLS = """
+import ctypes, errno, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def sock(*arguments):
+    try:
+        socket.socket(*arguments).close()
+        return "ok"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+def call(number, *arguments):
+    ctypes.set_errno(0)
+    return "ok" if libc.syscall(number, *arguments) >= 0 else errno.errorcode[ctypes.get_errno()]
+print("tcp", sock(socket.AF_INET, socket.SOCK_STREAM, 0), "udp6", sock(socket.AF_INET6, socket.SOCK_DGRAM, 17))
+print("mptcp", sock(socket.AF_INET, socket.SOCK_STREAM, 262), "raw", sock(socket.AF_INET, socket.SOCK_RAW, 1), "packet", sock(17, 3, 0))
+print("vsock", sock(40, 1, 0), "route", sock(16, 3, 0), "netfilter", sock(16, 3, 12), "wide", call(41, (1 << 32) | 5, 1, 0))
+print("io_uring", call(425, 8, 0), "setns", call(308, 0, 0), "unshare", call(272, 0x10000000), "keyctl", call(250, 0, 0), "clone3", call(435, 0, 0))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def option(level, name):
+    try:
+        u.setsockopt(level, name, b"\\0" * 16)
+        return "ok"
+    except OSError as e:
+        return errno.errorcode[e.errno]
+t = socket.socket()
+try:
+    t.sendto(b"x", 0x20000000, ("151.101.1.10", 443))
+    fast = "sent"
+except OSError as e:
+    fast = "EOPNOTSUPP" if e.errno == errno.EOPNOTSUPP else errno.errorcode[e.errno]
+print("filter", option(1, 26), "rthdr", option(41, 57), "device", option(1, 25), "fastopen", fast)
+try:
+    u.sendto(b"x", ("151.101.1.50", 7007))
+    sent = "sent"
+except OSError as e:
+    sent = errno.errorcode[e.errno]
+u.connect(("127.0.0.1", 9))
+print("datagram", sent)
+"""
+# A server and a client of the container's own.
+OWN = """
+import socket, threading
+s = socket.create_server(("127.0.0.1", 8080))
+def serve():
+    c, _ = s.accept()
+    c.sendall(c.recv(10).upper())
+threading.Thread(target=serve, daemon=True).start()
+c = socket.create_connection(("127.0.0.1", 8080), 5)
+c.sendall(b"own")
+print(c.recv(10).decode())
+p = "/tmp/own.sock"
+u = socket.socket(socket.AF_UNIX); u.bind(p); u.listen()
+d = socket.socket(socket.AF_UNIX); d.connect(p)
+print("unix")
+"""
+# Starts no program once it is up: that would be another notified call.
+# A connection that nobody was asked about.
+UNASKED = """
+import socket, sys
+for spelling in sys.argv[1:]:
+    host, port = spelling.rsplit(":", 1)
+    try:
+        s = socket.create_connection((host, int(port)), 10)
+        s.sendall(b"unasked\\n")
+        print(spelling, "answered" if s.recv(100) else "closed")
+    except OSError as e:
+        print(spelling, type(e).__name__)
+"""
+WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
+
+
+class Reach(containers.ContainerTest):
+    def test_real_programs_reach_what_the_policy_allows_and_nothing_else(self):
+        rules = ["allow GET a.test/repos/**", "allow git fetch-pack github.com/octo/*", "allow tcp db.test:5432"]
+        with self.agent(rules) as agent:
+            result = self.shell("""
+                curl -sS https://a.test/repos/octo/hello; echo "get $?"
+                curl -sS -i -d '{}' https://a.test/repos/octo/hello; echo "post $?"
+                curl -sS -m 5 https://151.101.1.20/; echo "address $?"
+                git clone -q https://github.com/octo/hello.git /tmp/hello && wc -l < /tmp/hello/README
+                git -C /tmp/hello push -q https://github.com/octo/hello.git HEAD:refs/heads/x; echo "push $?"
+            """, annotations={"dev.sluice.name": "builder"})
+            self.assertExit(result, 0)
+            self.assertIn("get 0", result.out)
+            self.assertIn("stand-in API", result.out)
+            self.assertIn("403", result.out)
+            self.assertIn("address 7", result.out)
+            self.assertIn("\n3\n", result.out)
+            self.assertNotIn("push 0", result.out)
+            result = self.contain(harness.PYTHON, "-c", DIAL, "db.test:5432", "db.test:5433", "140.82.121.4:22", "secret.b.test:443")
+            self.assertEqual(result.out.split(), ["db.test:5432", "connected", "db.test:5433", "EACCES", "140.82.121.4:22", "EACCES",
+                                                  "secret.b.test:443", "unknown-name"], str(result))
+            self.assertNotIn("secret.b.test", self.asked())
+            denied = [r for r in result.audit if r.get("verdict") == "deny"]
+            self.assertTrue(denied)
+            builder = [r for r in denied if r["sandbox"] == "builder"]
+            self.assertEqual({r["labels"]["container.name"] for r in builder}, {"builder"})
+            self.assertTrue(all(r["labels"]["container.id"].startswith("c") for r in denied))
+            curl = next(r for r in builder if r["target"].get("method") == "POST")
+            self.assertTrue(curl["process"]["exe"].endswith("/curl"), curl)
+            self.assertRegex(agent.errors(), r"sluice: builder: denied  POST https://a\.test/repos/octo/hello")
+            self.assertRegex(agent.errors(), r"container builder: supervised  policy")
+            self.assertEventually(lambda: "container builder: ended" in agent.errors(), "the end of its container")
+            self.assertEventually(lambda: not list(agent.state.iterdir()), "its record to go")
+
+    def test_a_static_program_of_another_c_library_and_the_containers_own_loopback(self):
+        with self.agent(["allow GET http://b.test/repos/**"]):
+            result = self.shell("wget -q -O - http://b.test/repos/x/y; echo; wget -q -O - http://a.test/ || echo refused", root=self.busybox_root)
+            self.assertIn("stand-in API", result.out, str(result))
+            self.assertIn("refused", result.out)
+            result = self.contain(harness.PYTHON, "-c", OWN)
+            self.assertEqual(result.out.split(), ["OWN", "unix"], str(result))
+
+    def test_the_profile_refuses_what_the_filter_of_run_refuses(self):
+        with self.agent(["allow GET a.test"]):
+            result = self.contain(harness.PYTHON, "-c", CALLS)
+            self.assertExit(result, 0)
+            said = dict(zip(result.out.split()[::2], result.out.split()[1::2]))
+            self.assertEqual(said, {
+                "tcp": "ok", "udp6": "ok", "mptcp": "EPROTONOSUPPORT", "raw": "EPERM", "packet": "EAFNOSUPPORT", "vsock": "EAFNOSUPPORT", "route": "ok",
+                "netfilter": "EPROTONOSUPPORT", "wide": "EAFNOSUPPORT", "io_uring": "EPERM", "setns": "EPERM", "unshare": "EPERM", "keyctl": "EPERM",
+                "clone3": "ENOSYS", "filter": "EPERM", "rthdr": "EPERM", "device": "EPERM", "fastopen": "EOPNOTSUPP", "datagram": "EACCES"}, str(result))
+
+
+class Several(containers.ContainerTest):
+    def test_a_process_that_enters_is_held_by_the_same_policy(self):
+        with self.agent(["allow tcp db.test:5432"]) as agent, self.contained(*WAIT) as (name, process):
+            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+            for _ in range(3):
+                entered = self.enter(name, harness.PYTHON, "-c", DIAL, "db.test:5432", "db.test:22", "140.82.121.4:22")
+                self.assertEqual(entered.out.split()[1::2], ["connected", "EACCES", "EACCES"], f"{entered}\n{agent.errors()}")
+            denied = [r for r in entered.audit if r.get("verdict") == "deny"]
+            self.assertEqual({r["labels"]["container.id"] for r in denied}, {name})
+            # Whoever started it stands outside, and is no ancestor that a rule could name.
+            self.assertTrue(all("runc" not in a and "crun" not in a for r in denied for a in r["process"].get("ancestors", [])), denied[0])
+            self.assertEqual(len(agent.supervisors()), 1)
+            descriptors = len(os.listdir(f"/proc/{agent.supervisors()[0]}/fd"))
+            for _ in range(3):
+                self.assertExit(self.enter(name, "/bin/true"), 0)
+            self.assertEventually(lambda: len(os.listdir(f"/proc/{agent.supervisors()[0]}/fd")) <= descriptors, "its filters to be let go of")
+
+    def test_each_container_has_the_policy_that_is_for_it(self):
+        policies = self.folder / "policies"
+        policies.mkdir()
+        for name, port in (("one", 5432), ("two", 9443), ("rest", 80)):
+            (policies / f"{name}.yaml").write_text(harness.policy_text([f"allow tcp db.test:{port}"]))
+        (policies / "select").write_text("# who gets what\nlabel team=tw*  two.yaml\nannotation\nany * rest.yaml\n")
+        ports = ("db.test:5432", "db.test:9443", "db.test:80")
+        cases = [({"dev.sluice.policy": "one"}, 0), ({"dev.sluice.policy": "one", "team": "two"}, 1), ({}, 2)]
+        with self.agent(None, "--policy-dir", policies) as agent:
+            with self.contained(*WAIT, annotations={"dev.sluice.policy": "one"}) as (_, process):
+                self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+                for annotations, allowed in cases:
+                    result = self.contain(harness.PYTHON, "-c", DIAL, *ports, annotations=annotations)
+                    self.assertEqual([said == "connected" for said in result.out.split()[1::2]], [i == allowed for i in range(3)], f"{annotations} {result}")
+                result = self.contain("/bin/true", annotations={"dev.sluice.policy": "../one"})
+                self.assertNotEqual(result.code, 0)
+                self.assertIn("names no policy file", agent.errors())
+
+    def test_twenty_start_at_once(self):
+        with self.agent(["allow GET http://a.test/repos/**"]) as agent:
+            script = "wget -q -O - http://a.test/repos/x/y"
+            started = [self.lab.popen([*self.tool(), "run", "-b", self.bundle(("/bin/sh", "-c", script), root=self.busybox_root), self.name()],
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(20)]
+            said = [process.communicate(timeout=120 * harness.SLOW)[0] for process in started]
+            self.assertEqual([i for i, text in enumerate(said) if "stand-in API" not in text], [], f"{said}\n{agent.errors()}")
+            self.assertEventually(lambda: not agent.supervisors(), "their supervisors to end", 20)
+
+
+class Refused(containers.ContainerTest):
+    def test_what_could_not_be_held_does_not_start(self):
+        def admin(config):
+            config["process"]["capabilities"]["bounding"] = [*containers.CAPABILITIES, "CAP_NET_ADMIN"]
+
+        def shared_network(config):
+            config["linux"]["namespaces"] = [n for n in config["linux"]["namespaces"] if n["type"] != "network"]
+
+        def shared_pids(config):
+            config["linux"]["namespaces"] = [n for n in config["linux"]["namespaces"] if n["type"] != "pid"]
+
+        listening = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listening.close)
+        listening.bind(str(self.folder / "service.sock"))
+
+        def host_socket(config):
+            config["mounts"].append(containers.bind(self.folder / "service.sock", "/tmp/service.sock"))
+
+        cases = [(admin, "CAP_NET_ADMIN"), (shared_network, "network namespace of this agent"), (shared_pids, "process namespace of this agent"),
+                 (host_socket, "allow: unix /tmp/service.sock")]
+        with self.agent(["allow GET a.test"]) as agent:
+            for change, word in cases:
+                result = self.contain("/bin/sh", "-c", "echo it ran", change=change)
+                self.assertNotEqual(result.code, 0, word)
+                self.assertNotIn("it ran", result.out, word)
+                self.assertIn(word, agent.errors())
+            self.assertExit(self.contain("/bin/true"), 0)
+
+    def test_an_interface_that_leads_out_is_refused(self):
+        space = f"/run/netns-{os.getpid()}-{self.runtime}"
+        self.lab.run(["sh", "-ec", f"touch {space}; unshare --net={space} sh -c 'ip link set lo up; ip link add leak type veth peer name inner; ip link set leak up'"])
+
+        def joined(config):
+            for namespace in config["linux"]["namespaces"]:
+                if namespace["type"] == "network":
+                    namespace["path"] = space
+
+        try:
+            with self.agent(["allow GET a.test"]) as agent:
+                result = self.contain("/bin/sh", "-c", "echo it ran", change=joined)
+                self.assertNotIn("it ran", result.out)
+                self.assertRegex(agent.errors(), "interface (leak|inner)")
+                # The same namespace again and again, once nothing leads out of it.
+                self.lab.run(["nsenter", f"--net={space}", "ip", "link", "del", "leak"])
+                for _ in range(2):
+                    result = self.contain(harness.PYTHON, "-c", DIAL, "140.82.121.4:22", change=joined)
+                    self.assertIn("EACCES", result.out, f"{result}\n{agent.errors()}")
+        finally:
+            self.lab.run(["sh", "-c", f"umount -l {space}; rm -f {space}"])
+
+    def test_another_profile_lets_nothing_more_out(self):
+        def notifying(*names):
+            def change(config):
+                config["linux"]["seccomp"]["syscalls"] = [{"names": list(names), "action": "SCMP_ACT_NOTIFY"}]
+            return change
+
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
+            spellings = ("151.101.1.50:5432", "8.8.8.8:853")
+            # The first call is a connect: the container is looked at then, and the call is judged.
+            result = self.contain(harness.PYTHON, "-c", DIAL, *spellings, change=notifying("connect"))
+            self.assertEqual(result.out.split()[1::2], ["connected", "EACCES"], f"{result}\n{agent.errors()}")
+            # Connects that are not notified end at the listener, allowed or not.
+            result = self.contain(harness.PYTHON, "-c", UNASKED, spellings[0], change=notifying("execve"))
+            self.assertNotIn("answered", result.out, str(result))
+            self.assertEqual(len(result.out.splitlines()), 1, str(result))
+            self.assertTrue(any("no notification approved" in json.dumps(r) for r in result.audit), agent.errors())
+
+    def test_who_is_no_runtime_gets_nothing(self):
+        with self.agent(["allow GET a.test"]) as agent:
+            for text in (b"[]", b"{}", b'{"fds":["seccompFd"],"pid":1,"state":{"id":"x"}}', b'{"a":'):
+                with socket.socket(socket.AF_UNIX) as peer:
+                    peer.connect(str(agent.socket))
+                    peer.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, b"\1\0\0\0")])
+                    peer.shutdown(socket.SHUT_WR)
+                    self.assertEqual(peer.recv(1), b"")
+            agent.socket.chmod(0o666)
+            self.folder.chmod(0o755)
+            script = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({str(agent.socket)!r}); print(s.recv(1))"
+            stranger = self.lab.run([harness.PYTHON, "-c", script], uid=1000)
+            self.assertIn("b''", stranger.stdout, stranger.stderr)
+            self.assertIn("user 1000 is not served", agent.errors())
+            self.assertIn("no notification descriptor", agent.errors())
+            self.assertExit(self.contain("/bin/true"), 0)
+
+
+class Failure(containers.ContainerTest):
+    def gone(self, name):
+        pid = self.first_process(name)
+        return pid == 0 or not pathlib.Path(f"/proc/{pid}").exists()
+
+    def test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds(self):
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*WAIT) as (name, process):
+            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+            self.assertIn("connected", self.enter(name, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
+            supervisors = agent.supervisors()
+            agent.stop(signal.SIGKILL)
+            self.assertEventually(lambda: not set(supervisors) & set(lab_module.descendants()), "its supervisors to end with it")
+            self.assertFalse(self.gone(name))
+            # Nobody answers: no agent to enter by, and no program starts in there.
+            self.assertNotIn("connected", self.enter(name, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
+            agent.start()
+            self.assertIn(f"container {name} had lost its supervisor: killed", agent.errors())
+            self.assertEventually(lambda: self.gone(name), "it to be killed")
+            self.assertExit(self.contain("/bin/true"), 0)
+
+    def test_on_restart_freeze_freezes(self):
+        with self.agent(["allow tcp 151.101.1.50:5432"], "--on-restart", "freeze") as agent, self.contained(*WAIT) as (name, process):
+            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+            agent.stop(signal.SIGKILL)
+            pid = self.first_process(name)
+            cgroup = next(line[3:] for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line.startswith("0::"))
+            agent.start()
+            self.assertIn(f"container {name} has lost its supervisor: frozen", agent.errors())
+            events = self.lab.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.events"]).stdout
+            self.assertIn("frozen 1", events)
+            self.lab.run(["sh", "-c", f"echo 0 > /sys/fs/cgroup{cgroup}/cgroup.freeze"])
+
+    def test_a_container_whose_supervisor_dies_is_killed_and_no_other(self):
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*WAIT) as (one, first), self.contained(*WAIT) as (two, second):
+            for process in (first, second):
+                self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+            record = next(r for r in map(lambda f: json.loads(f.read_text()), agent.state.glob("*.json")) if r["id"] == one)
+            # The supervisor of `one` is the agent's child that holds its network namespace.
+            home = os.stat(f"/proc/{record['pid']}/ns/net").st_ino
+
+            def holds(pid):
+                for link in os.listdir(f"/proc/{pid}/fd"):
+                    try:
+                        if os.readlink(f"/proc/{pid}/fd/{link}") == f"net:[{home}]":
+                            return True
+                    except OSError:
+                        pass
+                return False
+
+            os.kill(next(pid for pid in agent.supervisors() if holds(pid)), signal.SIGKILL)
+            self.assertEventually(lambda: self.gone(one), "the first to be killed")
+            self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
+            self.assertIn("connected", self.enter(two, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
+            self.assertEqual(agent.stop(), 0)
+            self.assertEventually(lambda: self.gone(two), "the second to end with the agent")
+            self.assertFalse(agent.socket.exists())
+
+    def test_a_runtime_without_its_agent_starts_nothing(self):
+        with self.agent(["allow GET a.test"]) as agent:
+            agent.stop()
+            result = self.contain("/bin/sh", "-c", "echo it ran")
+            self.assertNotEqual(result.code, 0)
+            self.assertNotIn("it ran", result.out)
+
+
+# What has no cgroup to be frozen in, and no second user.
+ROOTLESS = ["Reach", "Several.test_a_process_that_enters_is_held_by_the_same_policy", "Several.test_each_container_has_the_policy_that_is_for_it",
+            "Failure.test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds"]
+
+
+def as_ordinary_user():
+    """This test again, from a copy that the user may read."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-containers-", dir="/var/tmp"))
+    try:
+        shutil.copytree(pathlib.Path(__file__).parent, folder / "e2e")
+        shutil.copy(lab_module.sluice_binary(), folder / "sluice")
+        subprocess.run(["chown", "-R", f"{lab_module.UNPRIVILEGED}:{lab_module.UNPRIVILEGED}", folder], check=True)
+        user = ["setpriv", "--reuid", str(lab_module.UNPRIVILEGED), "--regid", str(lab_module.UNPRIVILEGED), "--clear-groups"]
+        environment = {**os.environ, "SLUICE_BINARY": str(folder / "sluice"), "HOME": str(folder)}
+        return subprocess.run([*user, harness.PYTHON, folder / "e2e/container_test.py", *sys.argv[1:]], env=environment).returncode
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    # Kept in the environment, since an ordinary user's lab starts this file once more.
+    runtime = os.environ.setdefault("CONTAINER_RUNTIME", sys.argv[1])
+    if runtime == "rootless" and os.geteuid() == 0 and "SLUICE_CONTAINERS_HOME" not in os.environ:
+        os.environ["SLUICE_CONTAINERS_HOME"] = "1"
+        sys.exit(as_ordinary_user())
+    sys.argv[:] = [word for word in sys.argv if word != runtime]
+    containers.ContainerTest.runtime = "runc" if runtime == "rootless" else runtime
+    containers.ContainerTest.rootless = runtime == "rootless"
+    if runtime == "rootless" and len(sys.argv) <= 2:
+        sys.argv += ROOTLESS
+    harness.main()
+
+
+main()

@@ -1,0 +1,185 @@
+"""Containers of a real runtime (runc, crun) under `sluice agent`, in the lab's host namespace."""
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+import harness
+import lab as lab_module
+
+NUMBERS = itertools.count(1)
+# What Docker gives a container, without the rights over the network's own rules.
+CAPABILITIES = [f"CAP_{name}" for name in ("CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETPCAP", "NET_RAW",
+                                           "NET_BIND_SERVICE", "KILL", "SYS_CHROOT")]
+NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+TRUST = [f"{name}={BUNDLE}" for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE")]
+
+
+def bind(source, destination, *options):
+    return {"destination": destination, "type": "bind", "source": str(source), "options": ["rbind", "ro", *options]}
+
+
+class Agent:
+    """A running `sluice agent`, and how its runtimes are told of it."""
+
+    def __init__(self, test, *flags):
+        self.test, self.folder = test, test.folder
+        self.socket, self.bundle = self.folder / "agent.sock", self.folder / "bundle.pem"
+        self.state, self.log = self.folder / "state", self.folder / "agent.log"
+        self.flags, self.process = flags, None
+
+    def start(self):
+        offset = len(self.errors())
+        command = [lab_module.binary_for_anyone(self.test.lab.folder), "agent", "--listen", self.socket, "--state-dir", self.state, "--audit",
+                   self.test.audit, "--upstream-ca", self.test.lab.ca, "--ca-out", self.folder / "ca.pem", "--bundle-out", self.bundle, *self.flags]
+        with open(self.log, "a") as log:
+            self.process = self.test.lab.popen(command, cwd=self.test.work, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.test.assertEventually(lambda: "ready  agent" in self.errors()[offset:] or self.process.poll() is not None, "the agent to be ready", 20)
+        self.test.assertIsNone(self.process.poll(), self.errors())
+        return self
+
+    def errors(self):
+        return self.log.read_text() if self.log.exists() else ""
+
+    def profile(self, *flags):
+        done = self.test.lab.run([lab_module.binary_for_anyone(self.test.lab.folder), "oci-seccomp", "--agent", self.socket, *flags])
+        self.test.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def supervisors(self):
+        """The processes that supervise a container each."""
+        return [int(pid) for pid in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()]
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(20 * harness.SLOW)
+
+
+class ContainerTest(harness.SluiceTest):
+    runtime = None  # "runc" or "crun"
+    rootless = False
+
+    @classmethod
+    def setUpClass(cls):
+        if cls.rootless:
+            return
+        # Some hosts mount both hierarchies, on which crun does not start. In the lab's own mount namespace.
+        done = harness.THE_LAB.run(["sh", "-ec", "umount -R -l /sys/fs/cgroup 2>/dev/null || true; mount -t cgroup2 cgroup2 /sys/fs/cgroup"])
+        assert done.returncode == 0, done.stderr
+
+    def setUp(self):
+        super().setUp()
+        self.profile_json = None
+        self.running_ids = []
+
+    def tearDown(self):
+        for name in self.running_ids:
+            self.lab.run([*self.tool(), "delete", "-f", name])
+
+    def tool(self):
+        return [self.runtime, "--root", self.folder / "runtime"]
+
+    @contextlib.contextmanager
+    def agent(self, rules, *flags):
+        if rules is not None:
+            self.policy.write_text(rules if isinstance(rules, str) else harness.policy_text(rules))
+            flags = ("--policy", self.policy, *flags)
+        agent = Agent(self, *flags).start()
+        self.profile_json = agent.profile()
+        self.bundle_file = agent.bundle
+        try:
+            yield agent
+        finally:
+            if agent.process.poll() is None:
+                agent.process.kill()
+            agent.process.wait()
+
+    # -- root file systems, as they are: the host's programs, read-only, or busybox alone
+
+    def host_root(self):
+        root = self.folder / "root-host"
+        if not root.exists():
+            for name in ("usr", "etc/ssl", "proc", "dev", "tmp", "work", "sys", "run"):
+                (root / name).mkdir(parents=True)
+            for name in ("bin", "sbin", "lib", "lib64"):
+                (root / name).symlink_to(f"usr/{name}")
+            (root / "etc/passwd").write_text("root:x:0:0:root:/work:/bin/sh\n")
+            (root / "etc/group").write_text("root:x:0:\n")
+            (root / "etc/resolv.conf").write_text("nameserver 192.0.2.53\n")
+        return root, [bind("/usr", "/usr"), bind("/etc/ssl", "/etc/ssl"), bind(self.bundle_file, BUNDLE)]
+
+    def busybox_root(self):
+        root = self.folder / "root-busybox"
+        if not root.exists():
+            for name in ("bin", "proc", "dev", "tmp", "etc"):
+                (root / name).mkdir(parents=True)
+            shutil.copy("/bin/busybox", root / "bin/busybox")
+            (root / "bin/sh").symlink_to("busybox")
+            (root / "etc/resolv.conf").write_text("nameserver 192.0.2.53\n")
+        return root, []
+
+    def bundle(self, command, root=None, annotations=None, change=None):
+        """A bundle's folder; `change` may edit its configuration."""
+        rootfs, mounts = root() if root else self.host_root()
+        capabilities = {kind: CAPABILITIES for kind in ("bounding", "effective", "permitted")}
+        config = {
+            "ociVersion": "1.0.2", "hostname": "box", "root": {"path": str(rootfs), "readonly": False},
+            "process": {"terminal": False, "user": {"uid": 0, "gid": 0}, "cwd": "/", "args": [str(a) for a in command], "noNewPrivileges": True,
+                        "env": ["PATH=/usr/bin:/bin", "HOME=/work", "LANG=C.UTF-8", *TRUST], "capabilities": capabilities},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"},
+                       {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+                       {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"}, *mounts],
+            "annotations": annotations or {},
+            "linux": {"namespaces": [{"type": kind} for kind in NAMESPACES], "seccomp": json.loads(json.dumps(self.profile_json))},
+        }
+        number = next(NUMBERS)
+        if not self.rootless:
+            config["linux"]["cgroupsPath"] = f"/sluice-test-{os.getpid()}-{self.runtime}-{number}"
+        if change:
+            change(config)
+        folder = self.folder / f"bundle-{number}"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    # -- running
+
+    def name(self):
+        name = f"c{next(NUMBERS)}"
+        self.running_ids.append(name)
+        return name
+
+    def contain(self, *command, timeout=60, **more):
+        """A container until it ends."""
+        done = self.lab.run([*self.tool(), "run", "-b", self.bundle(command, **more), self.name()], timeout=timeout * harness.SLOW)
+        return harness.Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    def shell(self, script, **more):
+        return self.contain("/bin/sh", "-c", script, **more)
+
+    @contextlib.contextmanager
+    def contained(self, *command, **more):
+        """A container in the background: its id and its Popen."""
+        name = self.name()
+        process = self.lab.popen([*self.tool(), "run", "-b", self.bundle(command, **more), name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, bufsize=1)
+        try:
+            yield name, process
+        finally:
+            self.lab.run([*self.tool(), "kill", name, "KILL"])
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def enter(self, name, *command):
+        done = self.lab.run([*self.tool(), "exec", name, *command])
+        return harness.Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    def first_process(self, name):
+        done = self.lab.run([*self.tool(), "state", name])
+        return json.loads(done.stdout)["pid"] if done.returncode == 0 else 0

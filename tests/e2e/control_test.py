@@ -1,0 +1,212 @@
+#!/usr/bin/python3
+"""`sluice run --control`: a run's policy, decisions and end over a UNIX socket, who may come in, and that the command never can."""
+import os
+import signal
+import stat
+import time
+
+import control
+import harness
+import reload_test
+
+ECHO = ["allow GET a.test/pub", "allow tcp db.test:5432"]
+NARROW = ["allow GET a.test/pub"]
+WAIT = ["/bin/sh", "-c", "echo up; exec sleep 600"]
+
+
+class ControlTest(harness.SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.socket = self.folder / "control.sock"
+
+    def controlled(self, rules, *command, flags=()):
+        return self.running(rules, *command, flags=["--control", self.socket, *flags])
+
+    def ask(self, method, target, body=None, **headers):
+        return control.ask(self.socket, method, target, body, **headers)
+
+    def opened(self):
+        self.assertEventually(self.socket.exists, "the socket", 20)
+
+
+class Policy(ControlTest):
+    def test_a_narrowing_put_cuts_open_flows_within_100_ms(self):
+        with self.controlled(ECHO, harness.PYTHON, "-c", reload_test.HOLD, "tcp:") as process:
+            self.assertEqual(process.stdout.readline().strip(), "open")
+            code, text, tag = self.ask("GET", "/v1/policy")
+            self.assertEqual((code, text, tag), (200, self.policy.read_text(), '"1"'))
+            status = self.ask("GET", "/v1/status")[1]
+            self.assertEqual((status["run"]["state"], status["open_connections"]), ("running", 1))
+            self.assertNotIn("fence", status)
+            begin = time.time()
+            code, answer, _ = self.ask("PUT", "/v1/policy", harness.policy_text(NARROW), If_Match='"1"')
+            self.assertEqual((code, answer["applied"], answer["revision"]), (200, True, 2), answer)
+            line = process.stdout.readline()
+            line = process.stdout.readline() if line.startswith("cut by") else line
+            self.assertLess(float(line.split()[1]) - begin, 0.1 * harness.SLOW)
+
+    def test_a_change_is_of_the_revision_it_names_and_proved_where_asked(self):
+        with self.controlled(ECHO, *WAIT) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            code, answer, _ = self.ask("PUT", "/v1/policy", harness.policy_text(NARROW), If_Match='"9"')
+            self.assertEqual((code, answer["code"]), (412, "another_revision"))
+            code, answer, _ = self.ask("PUT", "/v1/policy?prove=1", harness.policy_text(NARROW))
+            self.assertEqual((code, answer["proof"]["verdict"], answer["applied"]), (200, "narrowed", False))
+            code, answer, _ = self.ask("PUT", "/v1/policy?prove=1&apply=1", harness.policy_text(ECHO + ["allow GET b.test"]))
+            self.assertEqual((code, answer["code"]), (409, "widens"))
+            code, answer, _ = self.ask("PUT", "/v1/policy", harness.policy_text(["allow udp a.test:7007"]))
+            self.assertEqual((code, answer["code"]), (422, "refused_policy"), "a run carries no UDP")
+            code, answer, _ = self.ask("PATCH", "/v1/policy", {"add": [{"deny": "GET a.test/pub", "id": "no"}]})
+            self.assertEqual((code, answer["revision"]), (200, 2), answer)
+            code, answer, _ = self.ask("POST", "/v1/explain", {"question": "GET https://a.test/pub"})
+            self.assertEqual((code, answer["allowed"]), (200, False))
+            self.assertEqual(self.ask("GET", "/v1/sets")[0], 404)
+            self.assertEqual(self.ask("GET", "/readyz")[0], 200)
+            # The operator's own file speaks again.
+            os.utime(self.policy)
+            self.policy.write_text(harness.policy_text(NARROW))
+            self.assertEventually(lambda: self.ask("GET", "/v1/status")[1]["policy"]["source"] == str(self.policy), "the file's policy")
+
+
+class Decisions(ControlTest):
+    def test_every_decision_of_a_held_run_is_streamed_and_the_last_line_says_how_it_ended(self):
+        script = "input()\nimport socket\nfor i in range(9):\n  try: socket.create_connection(('192.0.2.%d' % (i+1), 80), 5)\n  except OSError: pass"
+        with self.controlled(NARROW, harness.PYTHON, "-c", script, flags=["--await-hold"]) as process:
+            self.opened()
+            decisions = control.Lines(self.socket, "/v1/decisions")
+            self.assertEqual(self.ask("GET", "/v1/status")[1]["run"]["state"], "waiting")
+            hold = control.Lines(self.socket, "/v1/hold")
+            self.assertIsNotNone(hold.until(lambda line: line["state"] == "running"))
+            self.assertEqual(control.Lines(self.socket, "/v1/hold").answer.status, 409)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            self.assertTrue(hold.join() and decisions.join(), "both streams end with the run")
+            self.assertEqual([d["target"]["address"] for d in decisions.all], [f"192.0.2.{i}" for i in range(1, 10)])
+            self.assertEqual([line["state"] for line in hold.all], ["waiting", "running", "ended"])
+            last = hold.all[-1]
+            self.assertEqual((last["exit_code"], last["denied"], last["command_exit"]["signal"]), (0, 9, 0))
+            process.wait(10 * harness.SLOW)
+            self.assertFalse(self.socket.exists())
+
+    def test_a_run_that_nobody_reads_ends_all_the_same(self):
+        with self.controlled(NARROW, "/bin/sh", "-c", "echo up; read line; exit 5") as process:
+            process.stdout.readline()
+            idle = control.Connection(self.socket)
+            idle.request("GET", "/v1/decisions")
+            process.stdin.write("\n")
+            process.stdin.flush()
+            self.assertEqual(process.wait(10 * harness.SLOW), 5)
+            idle.close()
+
+
+class Ending(ControlTest):
+    def test_stop_is_polite_and_then_is_not(self):
+        for trap, code in (("exit 3", 3), ("", 128 + signal.SIGKILL)):
+            with self.controlled(NARROW, "/bin/sh", "-c", f"trap '{trap}' TERM; echo up; while :; do sleep 0.05; done") as process:
+                process.stdout.readline()
+                answer = self.ask("POST", f"/v1/stop?grace_ms={20000 if code == 3 else 50}")
+                self.assertEqual(answer[0], 202, answer)
+                self.assertEqual(process.wait(10 * harness.SLOW), code)
+        with self.controlled(NARROW, *WAIT) as process:
+            process.stdout.readline()
+            self.assertEqual(self.ask("POST", "/v1/stop?grace_ms=soon")[0], 400)
+            self.assertEqual(self.ask("GET", "/v1/stop")[0], 405)
+
+    def test_a_run_whose_holder_is_lost_dies(self):
+        with self.controlled(NARROW, *WAIT) as process:
+            process.stdout.readline()
+            hold = control.Lines(self.socket, "/v1/hold")
+            self.assertIsNotNone(hold.until(lambda line: line["state"] == "running"))
+            begin = time.monotonic()
+            hold.drop()
+            self.assertEqual(process.wait(10 * harness.SLOW), 128 + signal.SIGKILL)
+            self.assertLess(time.monotonic() - begin, 5 * harness.SLOW)
+
+    def test_a_run_that_nobody_held_outlives_its_callers(self):
+        with self.controlled(NARROW, *WAIT) as process:
+            process.stdout.readline()
+            self.ask("GET", "/v1/status")
+            control.Lines(self.socket, "/v1/decisions").drop()
+            time.sleep(0.2)
+            self.assertIsNone(process.poll())
+
+    def test_why_a_command_did_not_start(self):
+        with self.controlled(NARROW, "no-such-command", flags=["--await-hold"]) as process:
+            self.opened()
+            hold = control.Lines(self.socket, "/v1/hold")
+            failed = hold.until(lambda line: line["state"] == "failed")
+            self.assertIsNotNone(failed, hold.all)
+            self.assertIn("no-such-command", failed["error"])
+            self.assertEqual((failed["exit_code"], process.wait(10)), (127, 127))
+
+
+# Tries each path and abstract name of its arguments, as itself and as a child whose parent is gone by the time it speaks.
+KNOCK = r"""
+import os, socket, sys, time
+def knock(address, orphan):
+    s = socket.socket(socket.AF_UNIX); s.settimeout(10)
+    try:
+        s.connect(address)
+    except OSError:
+        return "no way"
+    try:
+        if orphan and os.fork() != 0:
+            os._exit(0)
+        if orphan: time.sleep(0.05)
+        s.sendall(b"PUT /v1/policy HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nversion: 1")
+        return "answered" if s.recv(100) else "turned away"
+    except TimeoutError:
+        return "hangs"
+    except OSError:
+        return "turned away"
+for address in sys.argv[1:]:
+    for orphan in (False, True):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            if not orphan or os.fork() == 0:
+                os.write(write, knock(address.replace("@", "\0", 1) if address.startswith("@") else address, orphan).encode())
+            os._exit(0)
+        os.close(write)
+        print("said", os.read(read, 1000).decode(), flush=True)
+"""
+
+
+class Attack(ControlTest):
+    def test_the_command_finds_no_way_in(self):
+        # The path itself, the same socket under a name in its own work directory, and the name as an abstract one.
+        inside = self.work / "link.sock"
+        with self.controlled(NARROW, "/bin/sh", "-c", 'echo up; read line; exec "$@"', "sh", harness.PYTHON, "-c", KNOCK,
+                             str(self.socket), str(inside), f"@{self.socket}", "@sluice", "@control.sock") as process:
+            process.stdout.readline()
+            os.link(self.socket, inside)
+            self.assertEqual(self.ask("GET", "/v1/status")[0], 200, "the operator gets in")
+            self.assertEqual(control.ask(inside, "GET", "/v1/status")[0], 200, "by that name as well")
+            out, err = process.communicate("go\n", timeout=60)
+        lines = [line for line in out.splitlines() if line.startswith("said")]
+        # It reaches the socket by the link alone, and is turned away by what it is.
+        self.assertEqual(lines, ["said no way"] * 2 + ["said turned away"] * 2 + ["said no way"] * 6, out + err)
+
+    def test_its_socket_is_its_users_and_lies_where_the_command_sees_nothing(self):
+        with self.controlled(NARROW, *WAIT) as process:
+            process.stdout.readline()
+            about = os.stat(self.socket)
+            self.assertEqual((stat.S_IMODE(about.st_mode), about.st_uid), (0o600, self.lab.uid or 0))
+            os.chmod(self.socket, 0o777)
+            os.chmod(self.folder, 0o755)
+            stranger = self.lab.run(["curl", "-sS", "-m", "10", "--unix-socket", self.socket, "http://x/v1/status"], uid=12345)
+            self.assertNotEqual(stranger.returncode, 0, stranger.stdout)
+        shown = self.folder / "shown"
+        shown.mkdir()
+        if self.lab.uid:
+            os.chown(shown, self.lab.uid, self.lab.uid)
+        for path, flags in ((self.work / "c.sock", []), (shown / "c.sock", ["--rw", shown]), (shown / "c.sock", ["--ro", shown])):
+            result = self.sluice(NARROW, "/bin/true", flags=["--control", path, *flags])
+            self.assertExit(result, 2)
+            self.assertIn("would find the socket", result.err)
+        for wrong in ("@abstract", "unix:@abstract", "127.0.0.1:9090", "fd:0", "fd:99", "fd:x", "relative.sock", "/nowhere/at/all.sock"):
+            self.assertExit(self.sluice(NARROW, "/bin/true", flags=["--control", wrong]), 2)
+        self.assertExit(self.sluice(NARROW, "/bin/true", flags=["--await-hold"]), 2)
+
+
+if __name__ == "__main__":
+    harness.main()

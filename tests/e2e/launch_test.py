@@ -1,0 +1,310 @@
+#!/usr/bin/python3
+"""The launch contract: a launch as a file, limits, transcript and result, and a run whose launcher is gone."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import jsonschema
+
+import harness
+import lab
+
+READ = ["allow GET a.test/pub/**"]
+NOTHING = ["allow GET nothing.test"]
+SCHEMA = json.loads((lab.ROOT / "packaging/schema/launch.schema.json").read_text())
+
+
+def processes_named(mark):
+    """Live processes with `mark` among their arguments."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (path / "cmdline").read_bytes().split(b"\0") and "State:\tZ" not in (path / "status").read_text():
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
+class Launch(harness.SluiceTest):
+    def setUp(self):
+        super().setUp()
+        # What the supervisor writes lies outside of what the command may write.
+        self.outside = self.folder / "outside"
+        self.outside.mkdir()
+        self.policy.write_text(harness.policy_text(READ))
+        for path in (self.outside, self.policy):
+            os.chown(path, self.lab.uid or 0, self.lab.uid or 0)
+        self.result_path = self.outside / "result.json"
+
+    def launch(self, spec, *flags, **more):
+        path = self.folder / "launch.json"
+        path.write_text(spec if isinstance(spec, str) else json.dumps(spec))
+        if isinstance(spec, dict):
+            jsonschema.validate(spec, SCHEMA)
+        return self.plain_sluice("run", "--spec", path, *flags, **more)
+
+    def spec(self, *command, **more):
+        return {"version": 1, "command": list(command), "workspace": str(self.work), "policy": {"file": str(self.policy)},
+                "result": str(self.result_path), "upstream": {"ca": [str(self.lab.ca)]}, **more}
+
+    @property
+    def result(self):
+        return json.loads(self.result_path.read_text())
+
+
+class Specification(Launch):
+    def test_a_file_says_all_of_it_and_the_result_tells_what_came_of_it(self):
+        script = "pwd; echo $MODE $CI $OTHER; echo new > made; curl -sS https://a.test/pub/x; curl -sS -d x https://a.test/pub/x; exit 7"
+        done = self.launch(self.spec("sh", "-c", script, environment={"pass": ["CI"], "set": {"MODE": "test"}}, name="job 7", labels={"job": "7"},
+                                     transcript="outside/out.txt", limits={"wall-time": "1m", "open-files": 256, "output": "1MiB"}),
+                           env={"CI": "yes", "OTHER": "no"})
+        self.assertExit(done, 7)
+        self.assertEqual(done.out.splitlines()[:2], [str(self.work), "test yes"], str(done))
+        self.assertTrue((self.work / "made").exists())
+        result = self.result
+        self.assertEqual((result["version"], result["name"], result["labels"], result["exit_code"], result["command_exit"], result["command_signal"],
+                          result["ended_by"], result["timed_out"], result["killed_by_policy"]), (1, "job 7", {"job": "7"}, 7, 7, None, "command", False, False))
+        self.assertEqual(result["denied"], 1)
+        self.assertEqual([(d["target"]["method"], d["target"]["host"], d["verdict"]) for d in result["denials"]], [("POST", "a.test", "deny")])
+        self.assertEqual(result["denials"][0]["sandbox"], "job 7")
+        self.assertGreater(result["bytes_down"], 0)
+        self.assertRegex(result["policy_digest"], r"^[0-9a-f]{64}$")
+        self.assertEqual(result["limits"]["open_files"], {"value": 256, "by": "each process"})
+        self.assertEqual(result["limits"]["wall_time_ms"], {"value": 60000, "by": "supervisor"})
+        self.assertGreater(result["duration_ms"], 0)
+        # What it printed, in its order, is in the transcript as it was passed on.
+        self.assertEqual((self.outside / "out.txt").read_text(), done.out)
+        self.assertEqual(result["output_octets"], len(done.out))
+        self.assertTrue(result["transcript_complete"])
+        self.assertRegex(done.err, r"sluice: limits: wall time 60 s by the supervisor; 256 open files each process, by its resource limit; output 1 MiB by the supervisor")
+
+    def test_flags_win_and_lists_grow(self):
+        done = self.launch(self.spec("false", name="from-file", labels={"a": "1"}), "--name", "from-flag", "--label", "b=2", "--", "true")
+        self.assertExit(done, 0)
+        self.assertEqual((self.result["name"], self.result["labels"], self.result["command"]), ("from-flag", {"a": "1", "b": "2"}, ["true"]))
+
+    def test_standard_input_is_a_file_too(self):
+        done = self.lab.run([lab.binary_for_anyone(self.lab.folder), "run", "--spec", "-"], cwd=self.work, stdin=None,
+                            input=json.dumps(self.spec("echo", "through")))
+        self.assertEqual(done.stdout, "through\n", done.stderr)
+
+    def test_a_mistake_is_told_with_its_place_and_the_nearest_name(self):
+        for text, place, words in (('{"version": 1,\n "comand": ["true"]}', "launch.json:2:2", "did you mean `command`"),
+                                   ('{"version": 1,\n "limits": {"memory": "lots"}, "command": ["true"], "policy": {"allow": ["GET a.test"]}}', "", "--max-memory lots"),
+                                   ('{"version": 1, "command": ["true"],}', "launch.json:1:36", ""),
+                                   ('{"version": 1, "quiet": 1}', "launch.json:1:25", "true or false")):
+            done = self.launch(text)
+            self.assertExit(done, 2)
+            self.assertIn(place, done.err)
+            self.assertIn(words, done.err)
+
+    def test_the_schema_refuses_what_sluice_refuses(self):
+        for wrong in ({"comand": ["x"]}, {"limits": {"memry": 1}}, {"command": "ls"}, {"version": 2}, {"name": ""}, {"on-disconnect": "stop"},
+                      {"pid-namespace": False}, {"limits": {"processes": -1}}, {"environment": {"set": {"A=B": "x"}}}, {"quiet": "yes"}):
+            spec = {"version": 1, **wrong}
+            with self.assertRaises(jsonschema.ValidationError, msg=spec):
+                jsonschema.validate(spec, SCHEMA)
+            done = self.launch(json.dumps(spec))
+            self.assertExit(done, 2)
+            self.assertIn("launch.json:1:", done.err, spec)
+
+    def test_a_variable_that_looks_like_a_credential_is_refused_by_name(self):
+        for environment in ({"pass": ["GITHUB_TOKEN"]}, {"set": {"API_KEY": "k"}}, {"set": {"DB": "postgres://me:hunter2@db/x"}}):
+            done = self.launch(self.spec("env", environment=environment), env={"GITHUB_TOKEN": "ghp_1"})
+            self.assertExit(done, 2)
+            self.assertRegex(done.err, r"--env (GITHUB_TOKEN|API_KEY|DB): it looks like a credential.*--unsafe-env")
+            self.assertNotRegex(done.err, "ghp_1|hunter2")
+            self.assertIn("looks like a credential", self.result["error"])
+        done = self.launch(self.spec("env", environment={"inherit": "none", "unsafe-pass": ["GITHUB_TOKEN"]}), env={"GITHUB_TOKEN": "ghp_1"})
+        self.assertIn("GITHUB_TOKEN=ghp_1", done.out.splitlines())
+        self.assertNotIn("HOME=", done.out)
+
+    def test_what_it_writes_is_out_of_the_commands_reach(self):
+        done = self.launch(self.spec("sh", "-c", "(echo x >> out.txt; rm -f out.txt result.json; mv result.json y) 2>/dev/null; echo said",
+                                     transcript="work/out.txt", result="work/result.json"))
+        self.assertExit(done, 0)
+        self.assertEqual((self.work / "out.txt").read_text(), "said\n")
+        self.assertEqual(json.loads((self.work / "result.json").read_text())["exit_code"], 0)
+        (self.work / "link").symlink_to(self.outside / "other")
+        done = self.launch(self.spec("true", result="work/link"))
+        self.assertExit(done, 2)
+        self.assertIn("--result", done.err)
+
+    def test_a_result_can_go_to_a_descriptor(self):
+        reader, writer = os.pipe()
+        done = self.launch(self.spec("sh", "-c", "ls /proc/self/fd", result=f"fd:{writer}"), pass_fds=[writer])
+        os.close(writer)
+        with open(reader) as result:
+            self.assertEqual(json.load(result)["exit_code"], 0)
+        self.assertEqual(sorted(done.out.split()), ["0", "1", "2", "3"], str(done))
+
+    def test_a_start_that_fails_has_a_result_too(self):
+        self.assertExit(self.launch(self.spec("no-such-command")), 127)
+        self.assertIn("command not found", self.result["error"])
+        self.assertEqual(self.result["exit_code"], 127)
+        self.assertNotIn("ended_by", self.result)
+
+
+class Limits(Launch):
+    def test_a_timeout_ends_everything_that_was_started(self):
+        mark = f"left-{os.getpid()}-{id(self)}"
+        script = ("import os, signal, sys, time\n"
+                  "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                  "if os.fork() == 0:\n"
+                  "    os.setsid()\n"
+                  "    if os.fork() == 0: time.sleep(1000)\n"
+                  "    os._exit(0)\n"
+                  "time.sleep(1000)\n")
+        done = self.launch(self.spec(harness.PYTHON, "-c", script, mark, limits={"wall-time": "500ms"}))
+        self.assertExit(done, 128 + signal.SIGKILL)
+        self.assertEqual((self.result["timed_out"], self.result["ended_by"]), (True, "timeout"))
+        self.assertEqual(processes_named(mark), [])
+
+    def test_memory_runs_out_and_it_is_said_what_holds_it(self):
+        script = "data = []\nwhile True: data.append(bytearray(16 << 20))"
+        done = self.launch(self.spec(harness.PYTHON, "-c", script, limits={"memory": "96MiB", "wall-time": "30s"}))
+        limit = self.result["limits"]["memory"]
+        self.assertEqual(limit["value"], 96 << 20)
+        if limit["by"].startswith("cgroup"):
+            self.assertExit(done, 128 + signal.SIGKILL)
+            self.assertEqual(self.result["ended_by"], "memory")
+            self.assertIn(f"memory 96 MiB by {limit['by']}", done.err)
+        else:
+            self.assertEqual(limit["by"], "each process")
+            self.assertIn("MemoryError", done.err)
+            self.assertRegex(done.err, r"no control group holds the limits.*\n(.*\n)*.*memory 96 MiB each process")
+
+    def test_processes_run_out(self):
+        script = ("import os, signal, time\n"
+                  "count = 0\n"
+                  "try:\n"
+                  "    while count < 500:\n"
+                  "        if os.fork() == 0: time.sleep(60); os._exit(0)\n"
+                  "        count += 1\n"
+                  "except OSError as error: print(count, error.errno)\n")
+        done = self.launch(self.spec(harness.PYTHON, "-c", script, limits={"processes": 24}))
+        if done.code == 4:  # root is exempt from the resource limit, so that without a group there is no run
+            self.assertIn("cannot hold root without a control group", done.err)
+            return
+        self.assertExit(done, 0)
+        count, error = map(int, done.out.split())
+        self.assertEqual(error, 11, str(done))
+        self.assertLessEqual(count, 23)
+        self.assertIn(self.result["limits"]["processes"]["by"], ("cgroup 2", "cgroup 1", "user"))
+
+    def test_open_files_run_out(self):
+        script = "import os\nn = 0\ntry:\n    while True: os.dup(0); n += 1\nexcept OSError as error: print(n, error.errno)\n"
+        done = self.launch(self.spec(harness.PYTHON, "-c", script, limits={"open-files": 64}))
+        self.assertEqual(done.out.split(), ["61", "24"], str(done))
+
+    def test_output_is_bounded_and_the_transcript_has_what_passed(self):
+        done = self.launch(self.spec("yes", limits={"output": 100000}, transcript="outside/out.txt"))
+        self.assertExit(done, 128 + signal.SIGKILL)
+        self.assertEqual((self.result["ended_by"], self.result["output_octets"]), ("output", 100000))
+        self.assertEqual(len(done.out), 100000)
+        self.assertEqual((self.outside / "out.txt").read_text(), done.out)
+        self.assertIn("--max-output", done.err)
+
+    def test_both_streams_keep_their_order_where_they_are_one_file(self):
+        script = "i=0; while [ $i -lt 200 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
+        done = self.launch(self.spec("sh", "-c", script, transcript="outside/out.txt"), "-q", stderr=subprocess.STDOUT, capture_output=False, stdout=subprocess.PIPE)
+        wanted = "".join(f"out {i}\nerr {i}\n" for i in range(200))
+        self.assertEqual(done.out, wanted)
+        self.assertEqual((self.outside / "out.txt").read_text(), wanted)
+
+    def test_a_limit_that_means_nothing_is_refused(self):
+        for limits in ({"memory": "1KiB"}, {"processes": 1}, {"open-files": 3}, {"memory": "0"}, {"wall-time": "0"}, {"output": "1GB"}):
+            self.assertExit(self.launch(self.spec("true", limits=limits)), 2)
+
+    def test_no_control_group_is_left(self):
+        groups = [p for p in pathlib.Path("/sys/fs/cgroup").rglob("sluice-*")] if os.path.isdir("/sys/fs/cgroup") else []
+        before = set(groups)
+        self.launch(self.spec("true", limits={"memory": "64MiB"}))
+        self.assertLessEqual(set(pathlib.Path("/sys/fs/cgroup").rglob("sluice-*")), before)
+
+
+class Ended(Launch):
+    def test_the_first_denial_ends_it_where_that_is_asked_for(self):
+        done = self.launch(self.spec("sh", "-c", "curl -sS https://b.test/; sleep 60", **{"kill-on-deny": True}))
+        self.assertExit(done, 128 + signal.SIGKILL)
+        self.assertEqual((self.result["ended_by"], self.result["killed_by_policy"]), ("policy", True))
+        self.assertIn("--kill-on-deny", done.err)
+
+    def test_denials_are_quoted_up_to_a_bound(self):
+        script = "import socket\nfor i in range(150):\n    try: socket.getaddrinfo(f'n{i}.no.test', 443, type=socket.SOCK_STREAM)\n    except OSError: pass"
+        done = self.launch(self.spec(harness.PYTHON, "-c", script, "x"))
+        self.assertExit(done, 0)
+        self.assertEqual(len(self.result["denials"]), 100)
+        quoted = sum(d.get("count", 1) for d in self.result["denials"])
+        self.assertEqual(quoted + self.result["denials_omitted"], self.result["denied"])
+
+    def started(self, how, *command):
+        """A run with a lifeline, and the end that keeps it alive."""
+        keep, give = os.pipe()
+        path = self.folder / "launch.json"
+        path.write_text(json.dumps(self.spec(*command, lifeline=keep, **{"on-disconnect": how})))
+        process = self.lab.popen([lab.binary_for_anyone(self.lab.folder), "run", "--spec", path], cwd=self.work, pass_fds=[keep],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        os.close(keep)
+        self.addCleanup(lambda: (process.kill(), process.communicate()) if process.poll() is None else None)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process, give
+
+    def test_a_launcher_that_is_gone_takes_the_run_with_it(self):
+        process, give = self.started("kill", "sh", "-c", "echo ready; sleep 1000")
+        os.write(give, b"still here")
+        time.sleep(0.1)
+        self.assertIsNone(process.poll())
+        os.close(give)
+        _, err = process.communicate(timeout=20 * harness.SLOW)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL, err)
+        self.assertEqual(self.result["ended_by"], "disconnect")
+        self.assertIn("the launcher is gone", err)
+
+    COUNTING = "echo ready; (setsid sh -c 'while :; do echo x >> ticks; sleep 0.01; done' &) ; while :; do sleep 0.01; done"
+
+    def ticks(self):
+        return (self.work / "ticks").stat().st_size if (self.work / "ticks").exists() else 0
+
+    def test_or_leaves_it_frozen_until_it_goes_on_or_is_ended(self):
+        process, give = self.started("freeze", "sh", "-c", self.COUNTING)
+        self.assertEventually(lambda: self.ticks() > 4, "ticks")
+        os.close(give)
+
+        def still():
+            before = self.ticks()
+            time.sleep(0.15)
+            return self.ticks() == before
+
+        self.assertEventually(still, "the ticks end")
+        self.assertIsNone(process.poll())
+        before = self.ticks()
+        process.send_signal(signal.SIGCONT)
+        self.assertEventually(lambda: self.ticks() > before, "ticks again")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20 * harness.SLOW)
+        self.assertIn("frozen", err)
+
+    def test_a_frozen_run_can_be_ended(self):
+        process, give = self.started("freeze", "sh", "-c", self.COUNTING)
+        os.close(give)
+        self.assertTrue(any("frozen" in line for line in iter(process.stderr.readline, "")))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20 * harness.SLOW)
+        self.assertEqual(self.result["ended_by"], "disconnect")
+
+    def test_a_lifeline_that_is_none_is_refused(self):
+        for lifeline in (2, 99):
+            self.assertExit(self.launch(self.spec("true", lifeline=lifeline)), 2)
+        with open("/etc/hostname") as file:
+            done = self.launch(self.spec("true", lifeline=file.fileno()), pass_fds=[file.fileno()])
+        self.assertIn("no pipe and no socket", done.err)
+
+
+if __name__ == "__main__":
+    harness.main()

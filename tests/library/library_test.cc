@@ -1,0 +1,421 @@
+// libsluice through its public headers alone: policies and questions without a privilege, runs with the real supervisor.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sluice/sluice.h"
+#include "sluice/sluice.hpp"
+
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+constexpr const char* kPolicy = "version: 1\nrules:\n  - allow: GET a.test/pub/**\n    id: pub\n";
+constexpr const char* kProgram = SLUICE_BINARY_DIR "/sluice";
+
+sluice::Policy MustLoad(const std::string& text = kPolicy) {
+  auto policy = sluice::Policy::FromText(text);
+  EXPECT_TRUE(policy) << policy.error().message;
+  return *std::move(policy);
+}
+
+// A file as a standard stream, without a name.
+class Capture {
+ public:
+  Capture() {
+    std::string name = std::filesystem::temp_directory_path() / "library-out-XXXXXX";
+    fd_ = mkostemp(name.data(), O_CLOEXEC);
+    unlink(name.c_str());
+  }
+  ~Capture() { close(fd_); }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] std::string text() const {
+    std::string out(1 << 20, '\0');
+    const ssize_t n = pread(fd_, out.data(), out.size(), 0);
+    out.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return out;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+sluice::Options MakeOptions(const std::vector<std::string>& command, const std::string& policy = kPolicy) {
+  static const std::string folder = [] {
+    std::string name = std::filesystem::temp_directory_path() / "library-test-XXXXXX";
+    const std::string made = mkdtemp(name.data());
+    static const struct Remover {
+      std::string path;
+      ~Remover() { std::filesystem::remove_all(path); }
+    } remover{made};
+    return made;
+  }();
+  sluice::Options options;
+  options.Command(command).UsePolicy(MustLoad(policy)).Set(SLUICE_PROGRAM, kProgram).Set(SLUICE_WORK_DIRECTORY, folder);
+  return options;
+}
+
+TEST(Library, IsTheVersionThatItsHeaderSays) {
+  EXPECT_EQ(sluice_abi_version(), SLUICE_ABI_VERSION);
+  EXPECT_STREQ(sluice_version(), SLUICE_VERSION);
+}
+
+TEST(Library, TellsWhereAPolicyIsWrongToPeopleAndPrograms) {
+  const auto policy = sluice::Policy::FromText("version: 1\nrules:\n  - allow: gti fetch-pack a.test/r\n", "mine.yaml");
+  ASSERT_FALSE(policy);
+  EXPECT_EQ(policy.error().code, SLUICE_INVALID);
+  EXPECT_THAT(policy.error().message, HasSubstr("mine.yaml:3"));
+  EXPECT_THAT(policy.error().message, HasSubstr("git"));
+  const json error = json::parse(policy.error().json);
+  EXPECT_EQ(error["code"], "invalid");
+  EXPECT_EQ(error["file"], "mine.yaml");
+  EXPECT_EQ(error["line"], 3);
+  EXPECT_FALSE(sluice::Policy::FromFile("/nowhere/policy.yaml"));
+}
+
+TEST(Library, AnswersAQuestionWithoutAnyProcess) {
+  const sluice::Policy policy = MustLoad();
+  EXPECT_EQ(policy.rules(), 1u);
+  EXPECT_EQ(policy.digest().size(), 64u);
+  const auto allowed = policy.Decide({"GET https://a.test/pub/x"});
+  ASSERT_TRUE(allowed);
+  EXPECT_TRUE(allowed->allowed);
+  EXPECT_EQ(allowed->rule, "pub");
+  const auto denied = policy.Decide({"POST https://a.test/pub/x", "", "", "2027-01-01"});
+  ASSERT_TRUE(denied);
+  EXPECT_FALSE(denied->allowed);
+  EXPECT_EQ(json::parse(denied->json)["allowed"], false);
+  EXPECT_EQ(policy.Decide({"tcp a.test"}).error().code, SLUICE_INVALID);
+  EXPECT_EQ(policy.Decide({"GET https://a.test/", "", "not-an-address"}).error().code, SLUICE_INVALID);
+}
+
+TEST(Library, ProvesWhatAChangeLetsOut) {
+  const sluice::Policy base = MustLoad();
+  const sluice::Policy wider = MustLoad("version: 1\nrules:\n  - allow: GET a.test/**\n");
+  EXPECT_EQ(base.Prove(base)->verdict, SLUICE_EQUAL);
+  EXPECT_EQ(wider.Prove(base)->verdict, SLUICE_NARROWED);
+  const auto proof = base.Prove(wider);
+  ASSERT_TRUE(proof);
+  EXPECT_EQ(proof->verdict, SLUICE_WIDENED);
+  EXPECT_FALSE(json::parse(proof->json)["gains"].empty());
+}
+
+TEST(Library, TakesStructsOfOtherVersionsAndNoNonsense) {
+  const sluice::Policy policy = MustLoad();
+  struct {
+    sluice_question known;
+    char later[32];
+  } newer{{}, {}};
+  newer.known.question = "GET https://a.test/pub/x";
+  newer.known.size = sizeof newer;
+  sluice_decision* decision = nullptr;
+  EXPECT_EQ(sluice_decide(policy.get(), &newer.known, &decision, nullptr), SLUICE_OK);
+  sluice_decision_free(decision);
+  newer.known.size = 3;
+  EXPECT_EQ(sluice_decide(policy.get(), &newer.known, &decision, nullptr), SLUICE_INVALID);
+  EXPECT_EQ(sluice_decide(nullptr, nullptr, nullptr, nullptr), SLUICE_INVALID);
+  EXPECT_EQ(sluice_options_set(nullptr, SLUICE_NAME, "x", nullptr), SLUICE_INVALID);
+  sluice_error* error = nullptr;
+  sluice_options* options = sluice_options_new();
+  EXPECT_EQ(sluice_options_set(options, 9999, "x", &error), SLUICE_INVALID);
+  EXPECT_THAT(sluice_error_message(error), HasSubstr("9999"));
+  sluice_error_free(error);
+  EXPECT_EQ(sluice_start(options, nullptr, nullptr), SLUICE_INVALID);
+  sluice_run* run = nullptr;
+  EXPECT_EQ(sluice_start(options, &run, nullptr), SLUICE_INVALID);
+  sluice_options_free(options);
+  sluice_run_free(nullptr);
+  sluice_policy_free(nullptr);
+  EXPECT_EQ(sluice_run_stop(nullptr, 0, nullptr), SLUICE_INVALID);
+}
+
+TEST(LibraryRun, RunsACommandAndTellsHowItEnded) {
+  const Capture out;
+  auto options = MakeOptions({"/bin/sh", "-c", "echo hello; exit 7"});
+  options.Streams(-1, out.fd(), -1);
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_TRUE(run->running());
+  const auto result = run->Wait();
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->exit_code, 7);
+  EXPECT_EQ(result->complete, 1);
+  EXPECT_EQ(result->signal, 0);
+  EXPECT_EQ(out.text(), "hello\n");
+  EXPECT_FALSE(run->running());
+  EXPECT_EQ(run->Status().error().code, SLUICE_ENDED);
+}
+
+TEST(LibraryRun, StreamsEachDecisionFromTheFirstToTheLast) {
+  std::vector<json> records;
+  std::vector<std::string> lines;
+  int ended = 0;
+  auto options =
+      MakeOptions({"/usr/bin/python3", "-c",
+                   "import socket\nfor i in range(20):\n  try: socket.create_connection(('192.0.2.%d' % (i+1), 80), 5)\n"
+                   "  except OSError: pass"});
+  options.Set(SLUICE_NAME, "embedded").Set(SLUICE_LABEL, "k=v");
+  options.OnRecord([&](std::string_view line) { records.push_back(json::parse(line)); });
+  options.OnLog([&](std::string_view line) { lines.emplace_back(line); });
+  options.OnEnded([&] { ++ended; });
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_TRUE(records.empty()) << "no callback during start";
+  // The caller's loop.
+  while (run->running()) {
+    pollfd ready{run->fd(), POLLIN, 0};
+    ASSERT_GT(poll(&ready, 1, 30'000), 0);
+    ASSERT_TRUE(run->Dispatch());
+  }
+  pollfd quiet{run->fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&quiet, 1, 0), 0) << "nothing to dispatch after the end";
+  EXPECT_EQ(ended, 1);
+  ASSERT_EQ(records.size(), 20u);
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i]["target"]["address"], "192.0.2." + std::to_string(i + 1));
+    EXPECT_EQ(records[i]["sandbox"], "embedded");
+    EXPECT_EQ(records[i]["labels"]["k"], "v");
+  }
+  EXPECT_EQ(run->Wait()->denied, 20u);
+  EXPECT_THAT(lines, ::testing::Contains(HasSubstr("192.0.2.1")));
+}
+
+TEST(LibraryRun, DispatchesOnAThreadOfItsOwn) {
+  std::atomic<int> ended = 0;
+  std::atomic<bool> elsewhere = false;
+  auto options = MakeOptions({"/bin/true"});
+  options.Loop(SLUICE_LOOP_OWN).OnEnded([&, here = std::this_thread::get_id()] {
+    elsewhere = std::this_thread::get_id() != here;
+    ++ended;
+  });
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_EQ(run->fd(), -1);
+  EXPECT_EQ(run->Dispatch().error().code, SLUICE_INVALID);
+  EXPECT_EQ(run->Wait()->exit_code, 0);
+  EXPECT_EQ(ended, 1);
+  EXPECT_TRUE(elsewhere);
+}
+
+TEST(LibraryRun, SaysInTheSupervisorsWordsWhyACommandDoesNotStart) {
+  auto missing = MakeOptions({"no-such-command-anywhere"});
+  const auto run = sluice::Run::Start(missing);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, SLUICE_NOT_FOUND);
+  EXPECT_THAT(run.error().message, HasSubstr("no-such-command-anywhere"));
+  EXPECT_THAT(run.error().message, Not(HasSubstr("sluice: error")));
+  auto wrong = MakeOptions({"/bin/true"});
+  wrong.Set(SLUICE_TIME_LIMIT, "soon");
+  const auto refused = sluice::Run::Start(wrong);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, SLUICE_INVALID);
+  EXPECT_THAT(refused.error().message, HasSubstr("soon"));
+  auto nothing = MakeOptions({"/bin/true"});
+  nothing.Set(SLUICE_PROGRAM, "/nowhere/sluice");
+  EXPECT_EQ(sluice::Run::Start(nothing).error().code, SLUICE_NOT_FOUND);
+  auto other = MakeOptions({"/bin/true"});
+  other.Set(SLUICE_PROGRAM, "/bin/true");
+  EXPECT_FALSE(sluice::Run::Start(other));
+}
+
+TEST(LibraryRun, StopsKillsAndTimesOut) {
+  // Each says when its trap is set.
+  const auto await = [](const Capture& out) {
+    for (int i = 0; i < 2000 && out.text().empty(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    return out.text() == "set\n";
+  };
+  const Capture polite_out;
+  auto options = MakeOptions({"/bin/sh", "-c", "trap 'exit 3' TERM; echo set; while :; do sleep 0.05; done"});
+  options.Streams(-1, polite_out.fd(), -1);
+  auto polite = sluice::Run::Start(options);
+  ASSERT_TRUE(polite) << polite.error().message;
+  ASSERT_TRUE(await(polite_out));
+  EXPECT_EQ(polite->Wait(milliseconds(100)).error().code, SLUICE_TIMEOUT);
+  ASSERT_TRUE(polite->Stop(milliseconds(20'000)));
+  EXPECT_EQ(polite->Wait()->exit_code, 3);
+
+  const Capture deaf_out;
+  auto deaf = MakeOptions({"/bin/sh", "-c", "trap '' TERM; echo set; while :; do sleep 0.05; done"});
+  deaf.Streams(-1, deaf_out.fd(), -1);
+  auto stubborn = sluice::Run::Start(deaf);
+  ASSERT_TRUE(stubborn);
+  ASSERT_TRUE(await(deaf_out));
+  ASSERT_TRUE(stubborn->Stop(milliseconds(50)));
+  const auto result = stubborn->Wait();
+  EXPECT_EQ(result->signal, SIGKILL);
+  EXPECT_EQ(result->exit_code, 128 + SIGKILL);
+
+  auto slow = MakeOptions({"/bin/sleep", "600"});
+  slow.Set(SLUICE_TIME_LIMIT, "100ms");
+  auto late = sluice::Run::Start(slow);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->Wait()->timed_out, 1);
+}
+
+TEST(LibraryRun, PutsAnotherPolicyInForceAndProvesItFirst) {
+  auto options = MakeOptions({"/bin/sleep", "600"});
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run) << run.error().message;
+  const auto status = run->Status();
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(json::parse(*status)["run"]["state"], "running");
+  EXPECT_EQ(json::parse(*status)["policy"]["revision"], 1);
+  EXPECT_EQ(run->SetPolicy("version: 1\nrules:\n  - allow: GET a.test/**\n", SLUICE_APPLY_NARROW).error().code, SLUICE_WIDENS);
+  EXPECT_EQ(run->SetPolicy("version: 1\n", 0, 7).error().code, SLUICE_CONFLICT);
+  EXPECT_EQ(run->SetPolicy("nonsense: [").error().code, SLUICE_INVALID);
+  const auto seen = run->SetPolicy("version: 1\n", SLUICE_PROVE);
+  ASSERT_TRUE(seen) << seen.error().message;
+  EXPECT_EQ(seen->revision, 1u);
+  const auto changed = run->SetPolicy("version: 1\n", SLUICE_APPLY_NARROW, 1);
+  ASSERT_TRUE(changed) << changed.error().message;
+  EXPECT_EQ(changed->revision, 2u);
+  EXPECT_EQ(json::parse(changed->json)["proof"]["verdict"], "narrowed");
+  const auto explained = run->Request("POST", "/v1/explain", R"({"question": "GET https://a.test/pub/x"})");
+  ASSERT_TRUE(explained);
+  EXPECT_EQ(explained->status, 200);
+  EXPECT_EQ(json::parse(explained->body)["allowed"], false);
+  EXPECT_EQ(run->Request("GET", "/v1/sets")->status, 404);
+  EXPECT_EQ(run->Request("GET", "/v1/policy\r\nX: y").error().code, SLUICE_INVALID);
+  EXPECT_EQ(run->Request("GET", "/v1/hold").error().code, SLUICE_INVALID);
+}
+
+// Whether a process of that command line is there.
+bool IsAlive(const std::string& word) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline");
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    if (text.starts_with("/bin/sleep") && text.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool Within(milliseconds longest, const auto& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + longest;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+TEST(LibraryRun, DiesWithItsHandleAndWithItsProcess) {
+  const std::string mark = "600." + std::to_string(getpid());
+  auto options = MakeOptions({"/bin/sleep", mark});
+  {
+    auto run = sluice::Run::Start(options);
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_TRUE(Within(milliseconds(5000), [&] { return IsAlive(mark); }));
+  }
+  EXPECT_TRUE(Within(milliseconds(5000), [&] { return !IsAlive(mark); }));
+  const pid_t child = fork();
+  if (child == 0) {
+    auto run = sluice::Run::Start(options);
+    raise(run ? SIGKILL : SIGTERM);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_TRUE(Within(milliseconds(5000), [&] { return !IsAlive(mark); })) << "the run outlived who started it";
+}
+
+TEST(LibraryRun, IsNobodysInAForkedChild) {
+  auto options = MakeOptions({"/bin/sleep", "600"});
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = run->Stop(milliseconds(0)).error().code == SLUICE_FORKED && run->Status().error().code == SLUICE_FORKED;
+    {
+      const sluice::Run gone = *std::move(run);
+    }
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  ASSERT_TRUE(run->Status()) << "the child's free ended the run";
+  EXPECT_EQ(run->Wait(milliseconds(0)).error().code, SLUICE_TIMEOUT);
+}
+
+TEST(LibraryRun, LeavesTheProcessAsItWas) {
+  const auto signals = [] {
+    std::string all;
+    for (int number = 1; number < NSIG; ++number) {
+      struct sigaction action{};
+      if (sigaction(number, nullptr, &action) == 0)
+        all += action.sa_handler == SIG_DFL ? 'd' : action.sa_handler == SIG_IGN ? 'i' : 'h';
+    }
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    for (int number = 1; number < NSIG; ++number) all += sigismember(&blocked, number) == 1 ? 'b' : '.';
+    return all;
+  };
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  // What is not closed on exec is not for the command, nor its supervisor.
+  const int secret = dup(STDERR_FILENO);
+  const int leaked = fcntl(secret, F_DUPFD, 200);
+  const auto before = descriptors();
+  const std::string handlers = signals();
+  const Capture out;
+  {
+    auto options = MakeOptions({"/bin/sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"});
+    options.Streams(-1, out.fd(), -1).Loop(SLUICE_LOOP_OWN);
+    auto run = sluice::Run::Start(options);
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_EQ(run->Wait()->exit_code, 0);
+    EXPECT_EQ(signals(), handlers);
+  }
+  EXPECT_THAT(out.text(), MatchesRegex("0 1 2 3 ?"));  // 3: the folder that ls reads
+  EXPECT_EQ(descriptors(), before + 1) << "the capture's own is one more";
+  close(leaked);
+  close(secret);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child was left to the caller";
+}
+
+TEST(LibraryRun, GoesOnWhereTheCallerReapsEveryChild) {
+  signal(SIGCHLD, SIG_IGN);
+  auto options = MakeOptions({"/bin/sh", "-c", "exit 4"});
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_EQ(run->Wait()->exit_code, 4);
+  signal(SIGCHLD, SIG_DFL);
+}
+
+TEST(LibraryRun, ManyAtOnceFromManyThreads) {
+  std::vector<std::thread> threads;
+  std::atomic<int> good = 0;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&, i] {
+      auto options = MakeOptions({"/bin/sh", "-c", "exit " + std::to_string(10 + i)});
+      auto run = sluice::Run::Start(options);
+      if (run && run->Wait()->exit_code == 10 + i) ++good;
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(good, 4);
+}
+
+}  // namespace
