@@ -106,17 +106,6 @@ json EntryJson(const dns::CachedEntry& entry) {
   return out;
 }
 
-Result<size_t> ReadLimit(const AdminRequest& request, size_t usual, size_t most) {
-  const std::string* text = request.Parameter("limit");
-  if (text == nullptr) return usual;
-  size_t limit = 0;
-  const char* end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, limit);
-  if (error != std::errc{} || stop != end || limit > most)
-    return Fail(Code::kInvalid, fmt::format("`limit` is a number up to {}", most));
-  return limit;
-}
-
 // A text of the given keys from a JSON object; others are refused.
 Result<std::vector<std::pair<std::string, std::string>>> TextFields(std::string_view body,
                                                                     const std::set<std::string_view>& keys) {
@@ -514,13 +503,14 @@ AdminResponse AdminApi::Explain(const AdminRequest& request) const {
 }
 
 AdminResponse AdminApi::Sets(const AdminRequest& request) const {
-  const auto limit = ReadLimit(request, kShownElements, kMaxShownElements);
+  const auto limit = NumberOf(request, "limit", kMaxShownElements);
   if (!limit) return BadRequest(limit.error());
   if (control_.fence() == nullptr) return NothingFenced();
   const auto held = control_.fence()->Elements();
   if (!held) return Problem(500, "internal", held.error().message);
   json elements = json::array();
-  for (size_t i = 0; i < std::min(*limit, held->size()); ++i) elements.push_back(ElementJson((*held)[i]));
+  for (size_t i = 0; i < std::min<size_t>(limit->value_or(kShownElements), held->size()); ++i)
+    elements.push_back(ElementJson((*held)[i]));
   return Json({{"count", held->size()}, {"elements", std::move(elements)}});
 }
 
@@ -532,10 +522,10 @@ AdminResponse AdminApi::NamesOf(std::string_view address) const {
 
 AdminResponse AdminApi::Names(const AdminRequest& request) const {
   if (control_.fence() == nullptr) return Json({{"told_addresses", control_.ToldAddresses()}});
-  const auto limit = ReadLimit(request, kShownEntries, kMaxShownEntries);
+  const auto limit = NumberOf(request, "limit", kMaxShownEntries);
   if (!limit) return BadRequest(limit.error());
   const std::string* after = request.Parameter("after");
-  const auto cached = control_.ResolverCache(after != nullptr ? *after : std::string(), *limit);
+  const auto cached = control_.ResolverCache(after != nullptr ? *after : std::string(), limit->value_or(kShownEntries));
   if (!cached) return Problem(503, "busy", cached.error().message);
   json entries = json::array();
   for (const dns::CachedEntry& entry : cached->entries) entries.push_back(EntryJson(entry));
