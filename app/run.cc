@@ -21,6 +21,7 @@
 #include "app/held_files.h"
 #include "app/host.h"
 #include "app/host_sockets.h"
+#include "app/late_libraries.h"
 #include "app/nested.h"
 #include "app/own_authority.h"
 #include "app/own_policy_text.h"
@@ -41,6 +42,7 @@
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
 #include "supervisor/io/launch.h"
+#include "supervisor/io/prepared_launch.h"
 #include "supervisor/io/publisher.h"
 #include "supervisor/mount_plan.h"
 #include "supervisor/published_port.h"
@@ -530,13 +532,19 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   result->labels = plan->labels;
   result->wall_time = plan->spec.timeout;
   plan->sandbox.engine.descriptors = {room->limit, room->ceiling};
-  auto capture = begun->Finish();
-  if (!capture) return failed(capture.error());
   // Before the launch locks them: a file that is replaced meanwhile is not the one that was read.
   const HeldFiles held(plan->snapshot->files(), plan->spec);
-  auto workload = supervisor::BeginLaunch(plan->spec, *capture);
+  auto prepared = supervisor::PrepareLaunch(plan->spec);
+  // While the capture is being built. The sandbox waits for an authority, whose key is made once it is begun.
+  if (auto loaded = LoadLateLibrary("libcrypto.so"); !loaded) return failed(loaded.error());
+  auto capture = begun->Finish();
+  if (!capture) return failed(capture.error());
+  if (!prepared) return failed(prepared.error(), LaunchExitCode);
+  auto workload = supervisor::BeginLaunch(*std::move(prepared), *capture);
   if (!workload) return failed(workload.error(), LaunchExitCode);
+  // From here on the supervisor works while the sandbox is being built.
   if (auto made = ProvideAuthority(options, **workload, &*plan); !made) return failed(made.error(), LaunchExitCode);
+  if (auto loaded = LoadLateLibraries(); !loaded) return failed(loaded.error());
   begun->End();
   if (publisher)
     if (auto serving = publisher->Serve(*capture); !serving) return failed(serving.error());

@@ -20,6 +20,7 @@
 #include "supervisor/io/launch_relay.h"
 #include "supervisor/io/light_process.h"
 #include "supervisor/io/output_meter.h"
+#include "supervisor/io/prepared_launch.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/running_tree.h"
 #include "supervisor/io/small_file.h"
@@ -264,11 +265,11 @@ class Sandbox final : public Workload {
 
 }  // namespace
 
-Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, const Capture& capture,
-                                                      std::span<const sock_filter> filter) {
+Result<PreparedLaunch> PrepareLaunch(const LaunchSpec& spec) {
   ReserveStandardDescriptors();
-  const int abi = LandlockAbi();
-  if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
+  PreparedLaunch prepared;
+  prepared.landlock_abi = LandlockAbi();
+  if (auto enough = HandledBy(prepared.landlock_abi); !enough) return std::unexpected(enough.error());
   auto resolved = ResolvePaths(spec);
   if (!resolved) return std::unexpected(resolved.error());
   AddHosts(*resolved);
@@ -277,10 +278,24 @@ Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, co
   if (!facts) return std::unexpected(facts.error());
   auto mounts = PlanMounts(*resolved, *facts);
   if (!mounts) return std::unexpected(mounts.error());
+  prepared.spec = *std::move(resolved);
+  prepared.mounts = *std::move(mounts);
+  return prepared;
+}
+
+Result<std::unique_ptr<Workload>> BeginFilteredLaunch(PreparedLaunch prepared, const Capture& capture,
+                                                      std::span<const sock_filter> filter) {
   auto sandbox = std::make_unique<Sandbox>();
-  if (auto started = sandbox->Start(*std::move(resolved), *mounts, capture, filter, abi); !started)
+  if (auto started = sandbox->Start(std::move(prepared.spec), prepared.mounts, capture, filter, prepared.landlock_abi); !started)
     return std::unexpected(started.error());
   return sandbox;
+}
+
+Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, const Capture& capture,
+                                                      std::span<const sock_filter> filter) {
+  auto prepared = PrepareLaunch(spec);
+  if (!prepared) return std::unexpected(prepared.error());
+  return BeginFilteredLaunch(*std::move(prepared), capture, filter);
 }
 
 Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,

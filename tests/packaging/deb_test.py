@@ -50,6 +50,11 @@ class Package(unittest.TestCase):
     def field(self, name, package=None):
         return run("dpkg-deb", "--field", package or self.package, name).strip()
 
+    def test_needs_what_it_loads_late(self):
+        depends = self.field("Depends")
+        for package in ("libc6", "libssl3", "libnghttp2-14", "zlib1g", "libidn2-0", "libpsl5", "libmnl0"):
+            self.assertRegex(depends, rf"(^|, ){package}\b")
+
     def test_is_the_same_file_each_time(self):
         for package in (self.package, *self.libraries):
             self.assertTrue(filecmp.cmp(package, package.parent.parent / "two" / package.name, shallow=False), package.name)
