@@ -124,7 +124,8 @@ Result<void> AddLimits(const RunOptions& options, supervisor::LaunchSpec* spec) 
     if (!lifeline) return std::unexpected(lifeline.error());
     spec->lifeline = *lifeline;
   }
-  if (options.allow_user_namespaces) spec->own_namespaces = supervisor::OwnNamespaces::kAllowed;
+  if (options.allow_user_namespaces)
+    spec->own_namespaces = ::geteuid() == 0 ? supervisor::OwnNamespaces::kAllowed : supervisor::OwnNamespaces::kMapped;
   return {};
 }
 

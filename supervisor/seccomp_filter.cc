@@ -213,8 +213,8 @@ constexpr Handler kHandlers[] = {
     {__NR_unshare, [](BpfAssembler& out) { EmitNamespaceCheck(out, kCloneNew | kCloneNewTime); }},
 };
 void EmitHandler(BpfAssembler& out, const Handler& handler, OwnNamespaces own) {
-  if (own == OwnNamespaces::kAllowed && handler.number == __NR_clone) return EmitNamespaceCheck(out, kCloneNew & ~kCloneOwn);
-  if (own == OwnNamespaces::kAllowed && handler.number == __NR_unshare)
+  if (own != OwnNamespaces::kRefused && handler.number == __NR_clone) return EmitNamespaceCheck(out, kCloneNew & ~kCloneOwn);
+  if (own != OwnNamespaces::kRefused && handler.number == __NR_unshare)
     return EmitNamespaceCheck(out, (kCloneNew | kCloneNewTime) & ~kCloneOwn);
   handler.emit(out);
 }

@@ -26,6 +26,7 @@ using Kind = MountStep::Kind;
 
 constexpr uint64_t kTreeAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 constexpr uint64_t kScratchAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+constexpr uint64_t kProcAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 constexpr uint64_t kSealedAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 // Bounds of what a workload can put in memory through its scratch trees: each tmpfs takes half of memory at most.
 constexpr const char* kScratchSize = "50%";
@@ -89,7 +90,7 @@ class ViewBuilder {
         break;
       }
       case Kind::kProc:
-        made = NewFileSystem("proc", {}, kSealedAttributes);
+        made = NewFileSystem("proc", {}, step.access == Access::kReadOnly ? kSealedAttributes : kProcAttributes);
         break;
       case Kind::kTerminals:
         made = NewFileSystem("devpts", {{"mode", "0620"}, {"ptmxmode", "0666"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
@@ -134,9 +135,11 @@ class ViewBuilder {
       case Kind::kBind:
       case Kind::kDevice:
       case Kind::kScratch:
-      case Kind::kProc:
       case Kind::kTerminals:
         return PlaceSource(step, source.get());
+      case Kind::kProc:
+        if (auto placed = PlaceSource(step, source.get()); !placed || step.access == Access::kReadOnly) return placed;
+        return SealKernelFiles(step.target);
       case Kind::kShield:
         return PlaceShield(step, source.get());
       case Kind::kLink:

@@ -35,8 +35,65 @@ class OwnNamespaces(harness.SluiceTest):
     def test_they_are_made_with_leave_alone(self):
         self.assertEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true", flags=["--allow-user-namespaces"]).code, 0)
         self.assertNotEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true").code, 0)
-        # Nobody inside can give one a map of ids: /proc is read-only.
-        self.assertNotEqual(self.sluice(NOTHING, "unshare", "--map-root-user", "true", flags=["--allow-user-namespaces"]).code, 0)
+        # An ordinary user's may map its own id. Root's not: the files in /proc that nothing but their owner guards are its.
+        mapped = self.sluice(NOTHING, "unshare", "--map-root-user", "id", "-u", flags=["--allow-user-namespaces"])
+        self.assertEqual((mapped.code == 0, mapped.out.strip()), (True, "0") if harness.MODE == "rootless" else (False, ""), str(mapped))
+        self.assertNotEqual(self.sluice(NOTHING, "unshare", "--map-root-user", "true").code, 0)
+
+    def test_in_proc_nothing_but_processes_files_can_be_written(self):
+        """Whoever maps its ids has every capability in its namespace, and no other id, mount, setting or process than before."""
+        script = r"""
+import ctypes, errno, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+uid, gid = os.getuid(), os.getgid()
+def said(attempt):
+    try: attempt(); return "DONE"
+    except OSError as error: return errno.errorcode[error.errno]
+def put(path, text):
+    fd = os.open(path, os.O_WRONLY)
+    try: os.write(fd, text)
+    finally: os.close(fd)
+def kernel_files():
+    for name in sorted(os.listdir("/proc")):
+        path = "/proc/" + name
+        if name.isdigit() or os.path.islink(path): continue
+        yield path
+        if os.path.isdir(path):
+            for folder, folders, files in os.walk(path):
+                for file in files: yield os.path.join(folder, file)
+def writable():
+    for path in kernel_files():
+        try: about = os.lstat(path)
+        except OSError: continue
+        if stat.S_ISREG(about.st_mode) and said(lambda: os.close(os.open(path, os.O_WRONLY))) == "DONE": yield path
+        if said(lambda: os.chmod(path, 0o777)) == "DONE": yield "chmod " + path
+print("files", list(writable()))
+print("init", said(lambda: put("/proc/1/oom_score_adj", b"1000")), said(lambda: put("/proc/1/mem", b"x")), said(lambda: put("/proc/1/uid_map", b"0 0 1")))
+print("adjust", said(lambda: put("/proc/self/oom_score_adj", b"-1000")))
+NEWUSER, NEWNET, NEWPID, NEWNS = 0x10000000, 0x40000000, 0x20000000, 0x00020000
+print("own", libc.unshare(NEWUSER | NEWNET))
+put("/proc/self/setgroups", b"deny")
+print("others", said(lambda: put("/proc/self/uid_map", b"0 0 1")), said(lambda: put("/proc/self/uid_map", b"0 %d 2" % uid)))
+put("/proc/self/uid_map", b"0 %d 1" % uid)
+put("/proc/self/gid_map", b"0 %d 1" % gid)
+print("root", os.getuid(), said(lambda: os.setuid(0)), said(lambda: os.setuid(1)))
+print("files", list(writable()))
+print("mounts", libc.unshare(NEWNS), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None), libc.mount(b"proc", b"/proc", b"proc", 0, None))
+print("joins", [said(lambda: os.open(f"/proc/1/ns/{kind}", os.O_RDONLY)) for kind in ("user", "net", "mnt")], libc.setns(os.open("/proc/self/ns/net", os.O_RDONLY), 0))
+print("net", said(lambda: put("/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")), said(lambda: put("/proc/self/net/dev", b"0")))
+os.chroot("/proc/self/fdinfo"); os.chdir("/")
+print("chroot", os.listdir("/"))
+"""
+        result = self.python(NOTHING, script, flags=["--allow-user-namespaces"])
+        lines = result.out.splitlines()
+        self.assertEqual(lines[0], "files []", str(result))
+        self.assertNotIn("DONE", lines[1])
+        if harness.MODE != "rootless":
+            return self.assertIn("EROFS", lines[1])
+        self.assertEqual(lines[2:7], ["adjust EACCES", "own 0", "others EPERM EPERM", "root 0 DONE EINVAL", "files []"], str(result))
+        self.assertEqual(lines[7], "mounts -1 -1 -1")
+        self.assertNotIn("DONE", lines[8] + lines[9])
+        self.assertTrue(lines[10].startswith("chroot "))
 
     def test_namespaces_of_its_own_lead_nowhere(self):
         script = """
