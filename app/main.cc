@@ -249,7 +249,8 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
            if (auto sent = sluice::SendLinesTo(fd); !sent) throw CLI::ValidationError("--log-fd", sent.error().message);
          },
          "Write Sluice's own lines to this descriptor instead of standard error")
-      ->type_name("N");
+      ->type_name("N")
+      ->trigger_on_parse();
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
   sub->add_flag("--kill-on-deny", run->kill_on_deny, "Kill the run at its first denial");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");

@@ -387,7 +387,7 @@ Result<void> ProvideAuthority(const RunOptions& options, supervisor::Workload& w
 // Null where nobody asked for one.
 Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan* plan, const HeldFiles& held,
                                                  policy::CurrentPolicy& policy, Sandbox& sandbox, audit::Writer& writer,
-                                                 DecisionStream& stream) {
+                                                 DecisionStream& stream, std::vector<supervisor::PublishedPort> published) {
   if (!plan->control.wanted()) return nullptr;
   RunControlParts parts;
   parts.compile = [&options](const PolicyText& text) { return CompileText(options, text); };
@@ -398,6 +398,7 @@ Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan
   parts.own = policy.Get();
   parts.own_source = options.policy_text ? kPolicyTextName : options.policy.empty() ? "the command line" : options.policy;
   parts.command = options.command.front();
+  parts.published = std::move(published);
   parts.on_disconnect = plan->spec.on_disconnect;
   parts.policy_changed = [nested = plan->nested.get()] {
     if (nested != nullptr) nested->PolicyChanged();
@@ -565,7 +566,7 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   kill_switch->Arm(&(*sandbox)->workload());
   if (plan->nested)
     if (auto serving = plan->nested->Serve(options, plan->spec, policy); !serving) return failed(serving.error());
-  const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream);
+  const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream, result->published);
   if (!control) return failed(control.error());
   const auto status =
       Supervise(options, plan->spec, held, *secrets, **sandbox, policy, {plan->nested.get(), control->get()}, result);

@@ -85,6 +85,7 @@ RunControl::RunControl(RunControlParts parts, policy::CurrentPolicy& policy, San
       writer_(&writer),
       source_(parts_.own_source) {
   status_.command = parts_.command;
+  status_.published = parts_.published;
 }
 
 Result<std::unique_ptr<RunControl>> RunControl::Start(ControlPlan plan, RunControlParts parts, policy::CurrentPolicy& policy,

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
+#include "app/served_control.h"
 
 namespace sluice::app {
 namespace {
@@ -21,26 +22,6 @@ using Json = nlohmann::ordered_json;
 using supervisor::EndedBy;
 using supervisor::LimitBy;
 using supervisor::LimitInForce;
-
-std::string_view EndedText(EndedBy ended_by) {
-  switch (ended_by) {
-    case EndedBy::kCommand:
-      return "command";
-    case EndedBy::kTimeout:
-      return "timeout";
-    case EndedBy::kOutput:
-      return "output";
-    case EndedBy::kMemory:
-      return "memory";
-    case EndedBy::kPolicy:
-      return "policy";
-    case EndedBy::kDisconnect:
-      return "disconnect";
-    case EndedBy::kStopped:
-      return "stopped";
-  }
-  return "";
-}
 
 std::string_view LimitText(LimitBy by) {
   switch (by) {

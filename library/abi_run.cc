@@ -23,10 +23,43 @@ constexpr uint32_t kMaxGraceMs = 60'000;
 constexpr size_t kMaxWords = 65'536;
 
 // Which flag of `sluice run` an option is.
-constexpr std::array kFlags{"",          "--cwd",    "--rw",    "--ro",       "--env",         "--timeout",
-                            "--name",    "--label",  "--audit", "--resolver", "--stub-domain", "--upstream-ca",
-                            "--ca-cert", "--ca-key", "--via",   "--control"};
-static_assert(kFlags.size() == SLUICE_PROGRAM);
+constexpr std::array kFlags{"",
+                            "--cwd",
+                            "--rw",
+                            "--ro",
+                            "--env",
+                            "--timeout",
+                            "--name",
+                            "--label",
+                            "--audit",
+                            "--resolver",
+                            "--stub-domain",
+                            "--upstream-ca",
+                            "--ca-cert",
+                            "--ca-key",
+                            "--via",
+                            "--control",
+                            "",
+                            "--workspace",
+                            "--env-inherit",
+                            "--unsafe-env",
+                            "--max-memory",
+                            "--max-processes",
+                            "--max-open-files",
+                            "--max-output",
+                            "--transcript",
+                            "--result",
+                            "--publish",
+                            "--on-disconnect",
+                            "--via-auth",
+                            "--via-ca",
+                            "--via-except",
+                            "--fail-on-deny",
+                            "--kill-on-deny",
+                            "--allow-nested",
+                            "--allow-user-namespaces",
+                            "--quiet"};
+static_assert(kFlags.size() == SLUICE_QUIET + 1);
 
 Result<void> NotNull(const void* handle, const char* function) {
   if (handle != nullptr) return {};
@@ -172,7 +205,7 @@ sluice_code sluice_options_set(sluice_options* options, sluice_option option, co
       options->program = value;
       return {};
     }
-    if (option < SLUICE_WORK_DIRECTORY || option > SLUICE_PROGRAM)
+    if (option < SLUICE_WORK_DIRECTORY || option > SLUICE_QUIET)
       return Fail(Code::kInvalid, fmt::format("there is no option {} in this version of the library", option));
     options->arguments.push_back(fmt::format("{}={}", kFlags[static_cast<size_t>(option)], value));
     return {};
@@ -260,6 +293,7 @@ sluice_code sluice_run_wait(sluice_run* run, int64_t timeout_ms, sluice_result* 
     out.allowed = end.allowed;
     out.denied = end.denied;
     out.lost_records = end.lost_records;
+    out.ended_by = end.ended_by;
     std::copy_n(reinterpret_cast<const char*>(&out), std::min(result->size, sizeof out), reinterpret_cast<char*>(result));
     return {};
   });

@@ -57,6 +57,14 @@ std::string Text(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// In the order of SLUICE_BY_COMMAND and so on.
+int EndedBy(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kTexts = {"command", "timeout",    "output", "memory",
+                                                      "policy",  "disconnect", "stopped"};
+  const auto found = std::ranges::find(kTexts, text);
+  return found == kTexts.end() ? -1 : static_cast<int>(found - kTexts.begin());
+}
+
 bool IsOver(int pidfd) {
   pollfd over{pidfd, POLLIN, 0};
   return ::poll(&over, 1, 0) > 0;
@@ -269,6 +277,7 @@ void RunSession::TakeState(const std::string& line) {
   const auto command = state.find("command_exit");
   if (command == state.end() || !command->is_object()) return;
   end_.signal = Number<int>(*command, "signal");
+  end_.ended_by = EndedBy(Text(*command, "ended_by"));
   const auto timed_out = command->find("timed_out");
   end_.timed_out = timed_out != command->end() && *timed_out == true;
 }

@@ -38,6 +38,7 @@ struct RunEnd {
   uint64_t allowed = 0;
   uint64_t denied = 0;
   uint64_t lost_records = 0;
+  int ended_by = -1;  ///< SLUICE_BY_COMMAND and so on
 };
 
 inline constexpr std::chrono::seconds kStartDeadline{60};

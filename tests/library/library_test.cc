@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "sluice/sluice.h"
@@ -270,6 +271,133 @@ TEST(LibraryRun, StopsKillsAndTimesOut) {
   auto late = sluice::Run::Start(slow);
   ASSERT_TRUE(late);
   EXPECT_EQ(late->Wait()->timed_out, 1);
+}
+
+// What the run came to, and what was said of it.
+struct Launched {
+  sluice_result result{};
+  std::string log;
+};
+Launched Launch(sluice::Options& options) {
+  Launched launched;
+  options.OnLog([&launched](std::string_view line) { launched.log.append(line).append("\n"); });
+  auto run = sluice::Run::Start(options);
+  EXPECT_TRUE(run) << run.error().message;
+  if (!run) return launched;
+  const auto end = run->Wait(milliseconds(30'000));
+  EXPECT_TRUE(end) << end.error().message;
+  if (end) launched.result = *end;
+  return launched;
+}
+
+std::string ReadWhole(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(LibraryRun, HoldsALaunchToItsLimitsAndSaysWhichOneEndedIt) {
+  const Capture output;
+  sluice::Options chatty = MakeOptions({"sh", "-c", "ulimit -n; while :; do echo more; done"});
+  chatty.Streams(-1, output.fd(), -1).Set(SLUICE_OUTPUT_LIMIT, "64KiB").Set(SLUICE_OPEN_FILE_LIMIT, "77");
+  const Launched loud = Launch(chatty);
+  EXPECT_EQ(loud.result.ended_by, SLUICE_BY_OUTPUT);
+  EXPECT_THAT(loud.log, HasSubstr("limits: "));
+  EXPECT_EQ(output.text().substr(0, 3), "77\n");
+  EXPECT_LE(output.text().size(), 65536u);
+
+  sluice::Options slow = MakeOptions({"sleep", "60"});
+  EXPECT_EQ(Launch(slow.Set(SLUICE_TIME_LIMIT, "100ms")).result.ended_by, SLUICE_BY_TIME);
+  sluice::Options hungry = MakeOptions({"sh", "-c", "x=x; while :; do x=$x$x; done"});
+  const Launched fed = Launch(hungry.Set(SLUICE_MEMORY_LIMIT, "64MiB").Set(SLUICE_TIME_LIMIT, "30s"));
+  EXPECT_NE(fed.result.exit_code, 0);
+  EXPECT_NE(fed.result.ended_by, SLUICE_BY_TIME);
+  sluice::Options fine = MakeOptions({"true"});
+  EXPECT_EQ(Launch(fine).result.ended_by, SLUICE_BY_COMMAND);
+}
+
+TEST(LibraryRun, WritesDownWhatALaunchPrintsAndComesTo) {
+  std::string name = std::filesystem::temp_directory_path() / "library-launch-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  std::filesystem::create_directory(folder / "workspace");
+  const Capture output;
+  sluice::Options options;
+  options.Command({"sh", "-c", "pwd; echo $SEEN.$HIDDEN; echo kept > made; exit 7"})
+      .UsePolicy(MustLoad())
+      .Set(SLUICE_PROGRAM, kProgram)
+      .Streams(-1, output.fd(), -1)
+      .Set(SLUICE_WORKSPACE, folder / "workspace")
+      .Set(SLUICE_ENVIRONMENT_INHERIT, "none")
+      .Set(SLUICE_UNSAFE_ENVIRONMENT, "SEEN=seen")
+      .Set(SLUICE_TRANSCRIPT, folder / "transcript")
+      .Set(SLUICE_RESULT_FILE, folder / "result")
+      .Set(SLUICE_LABEL, "run=17")
+      .Set(SLUICE_QUIET, "true");
+  setenv("HIDDEN", "hidden", 1);
+  const Launched launched = Launch(options);
+  EXPECT_EQ(launched.result.exit_code, 7);
+  EXPECT_EQ(launched.log, "");
+  EXPECT_EQ(output.text(), (folder / "workspace").string() + "\nseen.\n");
+  EXPECT_EQ(ReadWhole(folder / "transcript"), output.text());
+  EXPECT_EQ(ReadWhole(folder / "workspace/made"), "kept\n");
+  const json result = json::parse(ReadWhole(folder / "result"));
+  EXPECT_EQ(result["exit_code"], 7);
+  EXPECT_EQ(result["labels"]["run"], "17");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LibraryRun, PublishesAPortAndTellsWhichOne) {
+  sluice::Options options = MakeOptions({"sleep", "60"});
+  auto run = sluice::Run::Start(options.Set(SLUICE_PUBLISH, "127.0.0.1:0:8080"));
+  ASSERT_TRUE(run) << run.error().message;
+  const auto status = run->Status();
+  ASSERT_TRUE(status);
+  const json ports = json::parse(*status)["run"]["published"];
+  ASSERT_EQ(ports.size(), 1u) << *status;
+  EXPECT_EQ(ports[0]["inside"], 8080);
+  EXPECT_THAT(ports[0]["outside"].get<std::string>(), MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+}
+
+TEST(LibraryRun, ADenialFailsOrEndsALaunchWhereThatIsAskedFor) {
+  const auto connect = [](const char* then) {
+    return MakeOptions({"bash", "-c", std::string("(echo > /dev/tcp/151.101.1.1/81) 2>/dev/null; ") + then});
+  };
+  sluice::Options failing = connect("true");
+  EXPECT_EQ(Launch(failing.Set(SLUICE_FAIL_ON_DENY, "true")).result.exit_code, 3);
+  sluice::Options not_failing = connect("true");
+  EXPECT_EQ(Launch(not_failing.Set(SLUICE_FAIL_ON_DENY, "false")).result.exit_code, 0);
+  sluice::Options killed = connect("sleep 60");
+  EXPECT_EQ(Launch(killed.Set(SLUICE_KILL_ON_DENY, "true")).result.ended_by, SLUICE_BY_POLICY);
+}
+
+TEST(LibraryRun, TakesEachOptionThatItsHeaderNamesAndTellsAWrongValueInTheCommandLinesWords) {
+  const std::initializer_list<std::tuple<sluice_option, const char*, const char*>> wrong = {
+      {SLUICE_WORKSPACE, "/nowhere", "--workspace /nowhere"},
+      {SLUICE_ENVIRONMENT_INHERIT, "all", "--env-inherit"},
+      {SLUICE_UNSAFE_ENVIRONMENT, "=x", "--unsafe-env"},
+      {SLUICE_MEMORY_LIMIT, "much", "--max-memory much"},
+      {SLUICE_PROCESS_LIMIT, "1", "--max-processes 1"},
+      {SLUICE_OPEN_FILE_LIMIT, "1", "--max-open-files 1"},
+      {SLUICE_OUTPUT_LIMIT, "-1", "--max-output"},
+      {SLUICE_TRANSCRIPT, "/nowhere/x", "--transcript"},
+      {SLUICE_RESULT_FILE, "/nowhere/x", "--result"},
+      {SLUICE_PUBLISH, "udp", "udp"},
+      {SLUICE_ON_DISCONNECT, "wait", "--on-disconnect"},
+      {SLUICE_VIA_AUTHORIZATION, "x", "--via-auth"},
+      {SLUICE_VIA_CA, "x", "--via-ca"},
+      {SLUICE_VIA_EXCEPT, "x", "--via-except"},
+      {SLUICE_FAIL_ON_DENY, "perhaps", "perhaps"},
+      {SLUICE_KILL_ON_DENY, "perhaps", "perhaps"},
+      {SLUICE_ALLOW_NESTED, "perhaps", "perhaps"},
+      {SLUICE_ALLOW_USER_NAMESPACES, "perhaps", "perhaps"},
+      {SLUICE_QUIET, "perhaps", "perhaps"}};
+  for (const auto& [option, value, words] : wrong) {
+    sluice::Options options = MakeOptions({"true"});
+    const auto run = sluice::Run::Start(options.Set(option, value));
+    EXPECT_EQ(run.error().code, SLUICE_INVALID) << option << ": " << run.error().message;
+    EXPECT_THAT(run.error().message, HasSubstr(words)) << option;
+  }
+  sluice::Options options = MakeOptions({"true"});
+  EXPECT_EQ(sluice::Run::Start(options.Set(SLUICE_QUIET + 1, "x")).error().code, SLUICE_INVALID);
 }
 
 TEST(LibraryRun, PutsAnotherPolicyInForceAndProvesItFirst) {
