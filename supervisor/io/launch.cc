@@ -116,7 +116,24 @@ class Sandbox final : public Workload {
   int pid() const override { return command_; }
   const std::vector<std::string>& writable_trees() const override { return writable_trees_; }
 
+  // The command must not run beside a process 1 that still knows what the supervisor knew, or that has not taken away what the
+  // view was built from.
+  Result<void> AwaitSeal() {
+    if (sealed_) return {};
+    pollfd ready{.fd = status_.get(), .events = POLLIN, .revents = 0};
+    int polled = 0;
+    do {
+      polled = ::poll(&ready, 1, kStartTimeoutMs);
+    } while (polled < 0 && errno == EINTR);
+    CommandStatus first;
+    sealed_ = polled > 0 && ::read(status_.get(), &first, sizeof first) == sizeof first && first.status == kInitSealed;
+    if (sealed_) return {};
+    if (const auto why = Receive(handshake_.get(), 0); why && why->step == Step::kFailed) return std::unexpected(why->error);
+    return Fail(Code::kInternal, "the sandbox's first process did not give up what it held");
+  }
+
   Result<void> Release() override {
+    if (auto sealed = AwaitSeal(); !sealed) return sealed;
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();
@@ -208,19 +225,6 @@ class Sandbox final : public Workload {
         return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
       return FailErrno("cannot take the notification descriptor", error);
     }
-    return AwaitSeal();
-  }
-
-  // The command must not run beside a process 1 that still knows what the supervisor knew.
-  Result<void> AwaitSeal() {
-    pollfd ready{.fd = status_.get(), .events = POLLIN, .revents = 0};
-    int polled = 0;
-    do {
-      polled = ::poll(&ready, 1, kStartTimeoutMs);
-    } while (polled < 0 && errno == EINTR);
-    CommandStatus first;
-    if (polled <= 0 || ::read(status_.get(), &first, sizeof first) != sizeof first || first.status != kInitSealed)
-      return Fail(Code::kInternal, "the sandbox's first process did not give up what it held");
     return {};
   }
 
@@ -258,6 +262,7 @@ class Sandbox final : public Workload {
   std::optional<LaunchRelay> relay_;
   std::vector<std::string> writable_trees_;
   std::optional<SteadyTime> deadline_;
+  bool sealed_ = false;  // waited for
   pid_t entry_ = 0;
   pid_t init_ = 0;
   pid_t command_ = 0;
@@ -303,6 +308,7 @@ Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const C
   auto workload = BeginFilteredLaunch(spec, capture, filter);
   if (!workload) return workload;
   if (auto waiting = (*workload)->AwaitGate(); !waiting) return std::unexpected(waiting.error());
+  if (auto sealed = static_cast<Sandbox&>(**workload).AwaitSeal(); !sealed) return std::unexpected(sealed.error());
   return workload;
 }
 
