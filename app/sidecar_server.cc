@@ -55,6 +55,9 @@ Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight p
     return RefuseRule(snapshot, allows.impossible.front(),
                       "UDP is passed by the kernel, which sees addresses and ports alone: a rule with `by` or `ip`, a deny that "
                       "meets it, or a prefix that is special in part cannot be kept");
+  supervisor::FencePlan plan;
+  plan.allow = allows.allow;
+  if (auto fits = supervisor::CheckedFenceRuleset(plan); !fits) return std::unexpected(fits.error());
   for (const policy::RuleRef ref : snapshot.UdpRules())
     if (const std::string why = dns::WhyUnleasable(snapshot, ref); !why.empty()) return RefuseRule(snapshot, ref, why);
   for (const std::string& path : snapshot.UnixPaths())

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <optional>
 
 #include "supervisor/bpf_assembler.h"
@@ -246,7 +247,9 @@ std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own) {
     out.Bind(labels[i]);
     EmitHandler(out, kHandlers[i], own);
   }
-  return out.Finish();
+  std::vector<sock_filter> program = out.Finish();
+  if (program.size() > kMaxSeccompInstructions) std::abort();
+  return program;
 }
 
 std::vector<RefusedCall> SeccompRefusedCalls() {
