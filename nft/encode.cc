@@ -189,8 +189,12 @@ void BatchBuilder::AddElements(const Table& table, const Set& set, std::span<con
                   [](Attributes& attributes, const TimedElement& element) {
                     const size_t at = attributes.Open(NFTA_LIST_ELEM | NLA_F_NESTED);
                     attributes.PutKey(NFTA_SET_ELEM_KEY, element.key);
-                    if (element.timeout.count() > 0)
+                    if (element.timeout.count() > 0) {
                       attributes.PutNetworkOrder(NFTA_SET_ELEM_TIMEOUT, static_cast<uint64_t>(element.timeout.count()));
+                      // Without it a second add of the same timeout changes nothing, and the element ends when the first
+                      // would have (Linux 6.18).
+                      attributes.PutNetworkOrder(NFTA_SET_ELEM_EXPIRATION, static_cast<uint64_t>(element.timeout.count()));
+                    }
                     attributes.Close(at);
                   });
 }

@@ -171,6 +171,20 @@ TEST_F(FenceLife, PublishingNeverShortensALife) {
   EXPECT_TRUE(fence_->Elements()->empty());
 }
 
+// The kernel leaves an element as it is whose second timeout equals its first, unless it is told when that ends.
+TEST_F(FenceLife, PublishingAgainForTheSameTimeBeginsItAnew) {
+  Install();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 1), At(kWorldV6, 1)}, 2s).has_value());
+    const auto held = fence_->Elements();
+    ASSERT_TRUE(held.has_value());
+    ASSERT_EQ(held->size(), 2U) << i;
+    for (const Fence::Held& one : *held) EXPECT_GT(one.left, 1500ms) << i;
+    std::this_thread::sleep_for(800ms);
+  }
+  EXPECT_EQ(fence_->Elements()->size(), 2U);
+}
+
 TEST_F(FenceLife, ManyThreadsPublishAtOnce) {
   Install();
   std::atomic<int> failures = 0;
