@@ -31,7 +31,8 @@ class UnwillingFence final : public supervisor::Fence {
     }
     return fence_->Replace(plan, still);
   }
-  Result<void> Publish(std::span<const supervisor::FenceElement> elements, std::chrono::seconds lifetime) override {
+  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement> elements,
+                                                      std::chrono::seconds lifetime) override {
     return fence_->Publish(elements, lifetime);
   }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>& gone) override {
@@ -127,6 +128,26 @@ std::string TryUnwilling() {
   if (shut.find("redirect to") != std::string::npos || shut.find("198.51.100.7") != std::string::npos)
     return "not shut at the end: " + shut;
   return "";
+}
+
+TEST(SidecarPolicy, MoreRulesByAddressThanASetHoldsAreAnErrorAtLoad) {
+  // Every second port, so that none can be joined: 1,024 entries each.
+  std::string ports;
+  for (int port = 1; port < 2048; port += 2) ports += (ports.empty() ? "" : ",") + std::to_string(port);
+  const auto policy_of = [&](size_t addresses) {
+    std::string text = "version: 1\nrules:\n";
+    for (size_t i = 0; i < addresses; ++i) text += "  - allow: tcp 203.0.113." + std::to_string(2 * i) + ":" + ports + "\n";
+    return policy::LoadText(text, "p.yaml", {});
+  };
+  const auto fitting = policy_of(supervisor::kFenceStaticElements / 1024);
+  ASSERT_TRUE(fitting) << fitting.error().message;
+  EXPECT_TRUE(CheckSidecarPolicy(**fitting, ProcessSight::kUnseen));
+  const auto over = policy_of(supervisor::kFenceStaticElements / 1024 + 1);
+  ASSERT_TRUE(over);
+  const auto refused = CheckSidecarPolicy(**over, ProcessSight::kUnseen);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_NE(refused.error().message.find("more than 65536 entries"), std::string::npos) << refused.error().message;
 }
 
 TEST(SidecarServer, KeepsTheOldPolicyAndShutsWhereTheKernelDoesNotTakeTheNewOne) {
