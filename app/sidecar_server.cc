@@ -255,6 +255,8 @@ Result<void> SidecarServer::PolicyChanged(std::string source) {
   Result<void> refenced;
   {
     const std::lock_guard lock(acts_);
+    // Somebody else's came after the caller's, and is in force already.
+    if (!shut_ && policy_.Get() == fenced_) return {};
     refenced = FenceCurrent(std::move(source));
   }
   wake_.notify_all();

@@ -122,6 +122,12 @@ std::string TryUnwilling() {
   if (policy.Get() != first) return "the old policy did not stay after a reload";
   const PolicyOutcome good = (*server)->SetPolicy(PolicyOf("tcp 203.0.113.0/24:80"), "third", std::nullopt);
   if (good.kind != PolicyOutcome::Kind::kSet || (*server)->Policy().source != "third") return "a good one was not set";
+  // A file's policy that another one overtook, before its rules were made.
+  policy.Set(PolicyOf("tcp 203.0.113.0/24:81"));
+  if ((*server)->SetPolicy(PolicyOf("tcp 203.0.113.0/24:82"), "fourth", std::nullopt).kind != PolicyOutcome::Kind::kSet)
+    return "the one that overtakes was not set";
+  if (auto late = (*server)->PolicyChanged("file"); !late) return late.error().message;
+  if ((*server)->Policy().source != "fourth") return "it is said to be the file's";
   if (fence.Publish(std::vector{leased}, 300s); fence.Elements()->size() != 1) return "nothing is published any more";
   server->reset();
   const std::string shut = nft::Command(kRules);
