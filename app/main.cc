@@ -160,6 +160,8 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   CLI::Option* ca_key = sub->add_option("--ca-key", served->ca_key, "Its key (PEM, no password)")->type_name("FILE");
   ca_cert->needs(ca_key);
   ca_key->needs(ca_cert);
+  sub->add_flag("--mirror-certificates", served->mirror_certificates,
+                "Show clients the subject and the covering names of the upstream's certificate, which is met first");
   AddVia(sub, &served->via);
   sub->add_option("--name", served->name, fmt::format("Sandbox name in records (default: {})", default_name))->type_name("NAME");
   sub->add_option("-l,--label", served->labels, "Label in every record; repeatable")

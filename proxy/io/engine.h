@@ -60,6 +60,7 @@ struct EngineOptions {
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
+  bool mirror_certificates = false;  ///< certificates for clients have the subject and names of the upstream's, met first
   uint64_t max_body_bytes = kMaxBodyBytes;                  ///< of one message: over it 413, or 502 for a response
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
