@@ -44,7 +44,10 @@ void H2Stream::OnData(std::string_view bytes) {
   Poke();
 }
 
-void H2Stream::OnTrailers(const H2Section& section) { request_.trailer_lines = ReadTrailerSection(section); }
+void H2Stream::OnTrailers(const H2Section& section) {
+  request_.trailer_lines = ReadTrailerSection(section);
+  judge_.DropJudgedTrailers(&request_.trailer_lines);
+}
 
 void H2Stream::OnEnd() {
   request_.ended = true;
