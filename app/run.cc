@@ -41,6 +41,7 @@
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
 #include "supervisor/io/launch.h"
+#include "supervisor/io/launch_facts.h"
 #include "supervisor/io/publisher.h"
 #include "supervisor/mount_plan.h"
 #include "supervisor/published_port.h"
@@ -191,6 +192,29 @@ Result<std::shared_ptr<proxy::SecretStore>> ReadSecrets(const policy::Snapshot& 
   auto secrets = std::make_shared<proxy::SecretStore>(std::move(options));
   if (auto loaded = secrets->Load(snapshot.credentials(), snapshot.proxies()); !loaded) return std::unexpected(loaded.error());
   return secrets;
+}
+
+// A folder that the command may write may come from somebody else, or have had another command in it: no link in there leads the
+// supervisor's own files elsewhere. Before the first of them is opened.
+Result<void> CheckOutputs(const RunOptions& options) {
+  std::vector<std::string> named = options.read_write;
+  if (!options.workspace.empty()) named.push_back(options.workspace);
+  if (!options.cwd.empty() || options.workspace.empty()) named.push_back(options.cwd.empty() ? "." : options.cwd);
+  std::vector<std::string> trees;
+  for (const std::string& path : named) {
+    std::error_code error;  // one that is not there is told later
+    const std::string real = std::filesystem::canonical(path, error).string();
+    if (!error) trees.push_back(real);
+  }
+  const std::pair<const char*, const std::string*> outputs[] = {
+      {"--result", &options.result}, {"--transcript", &options.transcript}, {"--audit", &options.audit}};
+  for (const auto& [flag, path] : outputs) {
+    if (path->empty() || path->starts_with("fd:")) continue;
+    const std::string folder = std::filesystem::path(Absolute(*path)).parent_path().string();
+    if (auto fine = supervisor::RefuseLinksInTrees(folder, trees); !fine)
+      return Fail(Code::kInvalid, fmt::format("{}: {}", flag, fine.error().message));
+  }
+  return {};
 }
 
 // The workload has stand-ins, and nothing that holds a secret.
@@ -584,6 +608,7 @@ int Run(const RunOptions& given) {
   sigaddset(&blocked, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  if (auto checked = CheckOutputs(options); !checked) return Report(checked.error());
   std::optional<ResultFile> result_file;
   if (!options.result.empty()) {
     auto opened = ResultFile::Open(options.result);

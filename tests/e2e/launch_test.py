@@ -136,6 +136,19 @@ class Specification(Launch):
         self.assertExit(done, 2)
         self.assertIn("--result", done.err)
 
+    def test_no_link_in_its_folder_leads_what_the_supervisor_writes_elsewhere(self):
+        (self.outside / "out.txt").write_text("kept")
+        (self.work / "logs").symlink_to(self.outside)
+        (self.work / "far").symlink_to("logs")
+        for member, path in (("transcript", "work/logs/out.txt"), ("transcript", "work/far/out.txt"), ("audit", "work/logs/audit.jsonl"),
+                             ("result", "work/logs/out.txt")):
+            done = self.launch({**self.spec("true"), member: path})
+            self.assertExit(done, 2)
+            self.assertIn(f"--{member}: {self.work}/", done.err)
+            self.assertIn("is a link in a tree the workload may write", done.err)
+            self.assertEqual((self.outside / "out.txt").read_text(), "kept")
+            self.assertFalse((self.outside / "audit.jsonl").exists())
+
     def test_a_result_can_go_to_a_descriptor(self):
         reader, writer = os.pipe()
         done = self.launch(self.spec("sh", "-c", "ls /proc/self/fd", result=f"fd:{writer}"), pass_fds=[writer])
