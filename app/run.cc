@@ -426,6 +426,37 @@ Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan
   return RunControl::Start(std::move(plan->control), std::move(parts), policy, sandbox, writer, stream);
 }
 
+std::string_view EndText(supervisor::PublishedConnection::End end) {
+  using End = supervisor::PublishedConnection::End;
+  switch (end) {
+    case End::kBoth:
+      return "";
+    case End::kBroken:
+      return "one side broke it off";
+    case End::kNobody:
+      return "nobody listens there in the sandbox";
+    case End::kRunEnded:
+      return "the run ended";
+  }
+  return "";
+}
+
+// Nothing was decided about it, and it came in: the record says whence, and what it carried.
+policy::ExchangeEvent RecordOf(const supervisor::PublishedConnection& connection) {
+  policy::ExchangeEvent event;
+  event.time = SystemClock().Wall();
+  event.target.scheme = "tcp";
+  event.target.method = "publish";
+  event.target.address = connection.from.address;
+  event.target.port = connection.from.port;
+  event.target.path = fmt::format("{}:{}", connection.port.outside.ToString(), connection.port.inside);
+  event.bytes_up = connection.octets_out;
+  event.bytes_down = connection.octets_in;
+  event.duration = connection.duration;
+  event.error = EndText(connection.end);
+  return event;
+}
+
 // Who is told how the run goes; either may be null.
 struct Onlookers {
   NestedRuns* nested = nullptr;
@@ -574,6 +605,9 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   audit_options.tap = taps.tap();
   auto writer = audit::Writer::Start(audit_options, std::move(plan->audit_file));
   if (!writer) return failed(writer.error());
+  // Its records end before the writer does, however this is left.
+  const std::unique_ptr<supervisor::Publisher> published = std::move(publisher);
+  if (published) published->Tell([&sink = **writer](const auto& connection) { (void)sink.Record(RecordOf(connection)); });
   const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return failed(sandbox.error());
@@ -588,6 +622,7 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   plan->nested.reset();
   kill_switch->Arm(nullptr);
   sandbox->reset();
+  if (published) published->Finish();
   return status ? Conclude(options, *status, *std::move(writer), control->get(), result) : status.error();
 }
 

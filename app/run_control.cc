@@ -264,7 +264,8 @@ void RunControl::Stop(std::chrono::milliseconds grace) {
   if (sandbox_ == nullptr) return;
   const auto at = std::chrono::steady_clock::now() + grace;
   if (!kill_at_ || at < *kill_at_) kill_at_ = at;
-  if (grace.count() > 0) sandbox_->Signal(SIGTERM);
+  // Here, not by the other thread alone: a command that is about to start must not run until that comes to it.
+  sandbox_->Signal(grace.count() > 0 ? SIGTERM : SIGKILL);
   if (!killer_.joinable()) killer_ = std::thread([this] { KillLater(); });
   wake_.notify_all();
 }
