@@ -423,6 +423,9 @@ Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan
   parts.policy_changed = [nested = plan->nested.get()] {
     if (nested != nullptr) nested->PolicyChanged();
   };
+  parts.freezes = [nested = plan->nested.get()] {
+    if (nested != nullptr) nested->EndSessions();
+  };
   return RunControl::Start(std::move(plan->control), std::move(parts), policy, sandbox, writer, stream);
 }
 

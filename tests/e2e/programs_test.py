@@ -1,8 +1,11 @@
 #!/usr/bin/python3
 """Programs that are hard on a supervisor, as they are: debuggers, ssh, daemons, storms of threads, namespaces and sandboxes of their own."""
+import json
 import os
+import re
 import shutil
 import subprocess
+import time
 
 import harness
 import lab
@@ -178,6 +181,65 @@ class Nested(harness.SluiceTest):
             self.assertIn("code 2", result.out, str(result))
             self.assertRegex(result.err, rf"can only narrow the outer one, and `{inner}` would let out .*{word}")
         self.assertEqual(self.served(), [])
+
+    def test_what_has_a_credential_is_not_for_it(self):
+        # The outer run takes a token of the workload's own out of these requests; an inner one could send it.
+        secret = self.folder / "secret"
+        secret.write_text("the-operators-token")
+        secret.chmod(0o600)
+        os.chown(secret, self.lab.uid or 0, self.lab.uid or 0)
+        rules = harness.policy_text([("allow GET a.test/pub/**", {"with": "tok"}), "allow GET a.test/more/**"],
+                                    extra=f"credentials: {{tok: {{from: file {secret}, send: bearer, to: [a.test]}}}}")
+        result = self.nested("./sluice run --allow 'GET a.test/pub/x' -- curl -sS -H 'Authorization: Bearer mine' https://a.test/pub/x; echo code $?; "
+                             "./sluice run --allow 'GET a.test/more/x' -- curl -sS https://a.test/more/x; echo code $?", rules=rules)
+        self.assertEqual(re.findall("code ([0-9]+)", result.out), ["2", "0"], str(result))
+        self.assertIn("would let out GET https://a.test/pub/x", result.err)
+        self.assertIn("with a credential is not for a run in the sandbox", result.err)
+        self.assertFalse([r for r in self.served() if "/pub/x" in json.dumps(r)])
+
+    def test_the_first_denial_ends_it_where_the_outer_run_says_so(self):
+        result = self.nested("./sluice run --allow 'GET a.test/pub/x' -- sh -c 'curl -sS https://a.test/more/x; sleep 60'; echo code $?",
+                             flags=("--allow-nested", "--kill-on-deny"))
+        self.assertIn("code 137", result.out, str(result))
+
+    def test_a_message_that_is_none_holds_nobody_up(self):
+        # Its descriptor's last close would wait for a reader who does not read.
+        script = """
+import array, os, socket, struct, subprocess, sys
+server = socket.create_server(("127.0.0.1", 0)); server.settimeout(5)
+client = socket.create_connection(server.getsockname()); kept = server.accept()[0]
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 40)); client.setblocking(False)
+try:
+    while True: client.send(b"x" * 65536)
+except BlockingIOError: pass
+outer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); outer.connect(os.environ["SLUICE_NESTED"])
+outer.sendmsg([b"no message"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [client.fileno()]))])
+# In flight it is nobody's to wait for: this close is not the last.
+client.close()
+print(subprocess.run(["./sluice", "run", "--allow", "GET a.test/pub/x", "--", "true"], timeout=15).returncode)
+"""
+        (self.work / "linger.py").write_text(script)
+        result = self.nested(f"{harness.PYTHON} linger.py")
+        self.assertEqual(result.out.strip(), "0", str(result))
+
+    def test_it_does_not_go_on_where_the_outer_run_is_frozen(self):
+        keep, give = os.pipe()
+        inner = "while :; do echo x >> ticks; sleep 0.01; done"
+        words = self.command(self.OUTER, ["sh", "-c", f"./sluice run --allow 'GET a.test/more/**' -- sh -c '{inner}'; sleep 1000"],
+                             ["--allow-nested", "--lifeline", str(keep), "--on-disconnect", "freeze"])
+        process = self.lab.popen(words, cwd=self.work, pass_fds=[keep], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        os.close(keep)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        ticks = self.work / "ticks"
+        self.assertEventually(lambda: ticks.exists() and ticks.stat().st_size > 4, "the inner run", 20)
+        os.close(give)
+
+        def still():
+            before = ticks.stat().st_size
+            time.sleep(0.3)
+            return ticks.stat().st_size == before
+
+        self.assertEventually(still, "the inner run to stand still", 10)
 
     def test_it_chooses_nothing_of_the_machines(self):
         (self.work / "p.yaml").write_text("version: 1\ncredentials:\n  k: { from: file /etc/shadow, send: bearer, to: [a.test] }\nrules:\n  - allow: GET a.test/pub/x\n")
