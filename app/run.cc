@@ -28,6 +28,7 @@
 #include "app/run_control.h"
 #include "app/run_result.h"
 #include "app/sandbox.h"
+#include "app/seen_credentials.h"
 #include "app/served_policy.h"
 #include "app/tap_list.h"
 #include "app/trust.h"
@@ -288,7 +289,22 @@ std::string TrustedBy(const supervisor::LaunchSpec& spec) {
                      has("/zz-sluice-authority.json") ? " chromium" : "");
 }
 
+// Nobody who prepares a folder means to give a login away with it.
+void RemarkOnCredentials(const RunOptions& options, const supervisor::LaunchSpec& spec) {
+  if (options.quiet || options.nested) return;
+  std::vector<std::string> found;
+  for (const std::string& tree : SeenTrees(spec))
+    for (std::string& path : FindSeenCredentials(tree)) found.push_back(std::move(path));
+  std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  if (!found.empty())
+    LogWarn(
+        "the command sees files that hold credentials: {} (a `credentials:` entry of the policy sends one without showing it)",
+        fmt::join(found, " "));
+}
+
 void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::Snapshot& snapshot) {
+  RemarkOnCredentials(options, spec);
   if (options.quiet) return;
   LogInfo(
       "enforcing: no interface, seccomp notifications, Landlock; authority trusted by {}; {} rule{}, digest {}{}",

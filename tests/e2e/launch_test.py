@@ -125,6 +125,24 @@ class Specification(Launch):
         self.assertIn("GITHUB_TOKEN=ghp_1", done.out.splitlines())
         self.assertNotIn("HOME=", done.out)
 
+    def test_a_login_in_a_file_that_the_command_sees_is_remarked_on(self):
+        (self.work / ".git").mkdir()
+        config = "[remote \"origin\"]\n\turl = https://%sgithub.com/octo/x\n"
+        (self.work / ".git/config").write_text(config % "")
+        (self.work / ".npmrc").write_text("registry=https://registry.example/\n")
+        (self.work / "_netrc").symlink_to("/etc/hostname")
+        done = self.launch(self.spec("true"))
+        self.assertExit(done, 0)
+        self.assertNotIn("credentials", done.err)
+        (self.work / ".git/config").write_text(config % "x-access-token:hunter2@")
+        (self.work / ".npmrc").write_text("//registry.example/:_authToken=npm_1\n")
+        (self.work / ".netrc").write_text("machine a.test login me password hunter2\n")
+        done = self.launch(self.spec("true"))
+        self.assertExit(done, 0)
+        names = " ".join(f"{self.work}/{name}" for name in (".git/config", ".netrc", ".npmrc"))
+        self.assertIn(f"the command sees files that hold credentials: {names} (", done.err)
+        self.assertNotIn("hunter2", done.err)
+
     def test_what_it_writes_is_out_of_the_commands_reach(self):
         done = self.launch(self.spec("sh", "-c", "(echo x >> out.txt; rm -f out.txt result.json; mv result.json y) 2>/dev/null; echo said",
                                      transcript="work/out.txt", result="work/result.json"))
