@@ -7,11 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -148,6 +152,55 @@ TEST(Library, TakesStructsOfOtherVersionsAndNoNonsense) {
   sluice_policy_free(nullptr);
   EXPECT_EQ(sluice_run_stop(nullptr, 0, nullptr), SLUICE_INVALID);
 }
+
+// A sanitizer has a malloc of its own.
+#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer) && !__has_feature(memory_sanitizer)
+#define SLUICE_FAILING_MALLOC
+// Every allocation of this thread fails from the `fail_at`-th on.
+thread_local size_t fail_at = 0;
+thread_local size_t allocated = 0;
+
+TEST(Library, SaysThatMemoryIsOutAndThrowsNothing) {
+  sluice_policy* const same = [] {
+    sluice_policy* made = nullptr;
+    EXPECT_EQ(sluice_policy_from_text(kPolicy, strlen(kPolicy), nullptr, &made, nullptr), SLUICE_OK);
+    return made;
+  }();
+  const std::array<std::function<sluice_code(sluice_error**)>, 5> calls = {
+      [](sluice_error** error) {
+        sluice_policy* made = nullptr;
+        const sluice_code code = sluice_policy_from_text(kPolicy, strlen(kPolicy), "p", &made, error);
+        sluice_policy_free(made);
+        return code;
+      },
+      [](sluice_error** error) { return sluice_policy_from_file("/nonexistent/policy.yaml", nullptr, error); },
+      [&](sluice_error** error) {
+        sluice_decision* decision = nullptr;
+        sluice_question question{};
+        question.size = sizeof question;
+        question.question = "GET https://a.test/pub/x";
+        const sluice_code code = sluice_decide(same, &question, &decision, error);
+        sluice_decision_free(decision);
+        return code;
+      },
+      [](sluice_error** error) { return sluice_run_status(nullptr, nullptr, error); },
+      [](sluice_error** error) { return sluice_run_set_policy(nullptr, "x", 1, 0, 0, nullptr, nullptr, error); },
+  };
+  for (size_t i = 0; i < calls.size(); ++i) {
+    sluice_error* error = nullptr;
+    allocated = 0;
+    fail_at = 1;
+    const sluice_code code = calls[i](&error);
+    const size_t asked = allocated;
+    fail_at = 0;
+    EXPECT_GE(asked, 1u) << "call " << i << " is to allocate something";
+    EXPECT_TRUE(code == SLUICE_EXHAUSTED || code == SLUICE_INVALID) << "call " << i << " gave " << code;
+    EXPECT_STREQ(sluice_error_message(error), "out of memory");
+    sluice_error_free(error);
+  }
+  sluice_policy_free(same);
+}
+#endif
 
 TEST(LibraryRun, RunsACommandAndTellsHowItEnded) {
   const Capture out;
@@ -396,6 +449,89 @@ TEST(LibraryRun, LeavesTheProcessAsItWas) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child was left to the caller";
 }
 
+TEST(LibraryRun, GivesItsSupervisorNothingBesideWhatItListed) {
+  const std::string file = std::filesystem::temp_directory_path() / ("library-policy-" + std::to_string(getpid()) + ".yaml");
+  std::ofstream(file) << kPolicy;
+  const auto policy = sluice::Policy::FromFile(file);
+  ASSERT_TRUE(policy);
+  auto options = MakeOptions({"/bin/sleep", "600"});
+  options.UsePolicy(*policy);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  // Where it has descriptors of its own, and behind them.
+  std::vector<std::pair<int, int>> kept;
+  for (const int number : {3, 4, 5, 6, 7}) {
+    if (number == ends[0] || number == ends[1]) continue;
+    kept.emplace_back(number, fcntl(number, F_DUPFD_CLOEXEC, 100));
+    ASSERT_EQ(dup2(ends[1], number), number);
+  }
+  auto run = sluice::Run::Start(options);
+  for (const auto& [number, copy] : kept) {
+    copy < 0 ? close(number) : dup3(copy, number, O_CLOEXEC);
+    if (copy >= 0) close(copy);
+  }
+  std::filesystem::remove(file);
+  ASSERT_TRUE(run) << run.error().message;
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "somebody holds the other end";
+  close(ends[0]);
+}
+
+// What a callback of the C interface gets.
+struct Called {
+  std::atomic<sluice_run*> run = nullptr;
+  std::atomic<int> times = 0;
+  std::atomic<sluice_code> dispatched = SLUICE_OK;
+  std::atomic<sluice_code> waited = SLUICE_OK;
+};
+
+void FreeTheRun(void* context, const char* /*json*/, size_t /*size*/) {
+  auto& called = *static_cast<Called*>(context);
+  if (++called.times > 1) return;
+  while (called.run == nullptr) std::this_thread::yield();
+  called.dispatched = sluice_run_dispatch(called.run, nullptr);
+  called.waited = sluice_run_wait(called.run, 0, nullptr, nullptr);
+  sluice_run_free(called.run);
+}
+
+TEST(LibraryRun, MayBeFreedByItsCallback) {
+  for (const int32_t loop : {SLUICE_LOOP_CALLER, SLUICE_LOOP_OWN}) {
+    const std::string mark = "601." + std::to_string(getpid()) + std::to_string(loop);
+    const std::string script =
+        "import socket, os\nfor _ in range(3):\n  try: socket.create_connection(('192.0.2.1', 1), 1)\n"
+        "  except OSError: pass\nos.execv('/bin/sleep', ['/bin/sleep', '" +
+        mark + "'])";
+    sluice_options* options = sluice_options_new();
+    const char* argv[] = {"/usr/bin/python3", "-c", script.c_str(), nullptr};
+    sluice_policy* policy = nullptr;
+    ASSERT_EQ(sluice_policy_from_text(kPolicy, strlen(kPolicy), nullptr, &policy, nullptr), SLUICE_OK);
+    Called called;
+    sluice_callbacks callbacks{};
+    callbacks.size = sizeof callbacks;
+    callbacks.context = &called;
+    callbacks.record = FreeTheRun;
+    sluice_options_set_command(options, argv, nullptr);
+    sluice_options_set_policy(options, policy, nullptr);
+    sluice_options_set(options, SLUICE_PROGRAM, kProgram, nullptr);
+    sluice_options_set(options, SLUICE_WORK_DIRECTORY, std::filesystem::current_path().c_str(), nullptr);
+    sluice_options_set_callbacks(options, &callbacks, nullptr);
+    sluice_options_set_loop(options, loop, nullptr);
+    sluice_run* run = nullptr;
+    sluice_error* error = nullptr;
+    ASSERT_EQ(sluice_start(options, &run, &error), SLUICE_OK) << sluice_error_message(error);
+    called.run = run;
+    if (loop == SLUICE_LOOP_CALLER) EXPECT_EQ(sluice_run_wait(run, 30'000, nullptr, nullptr), SLUICE_ENDED);
+    EXPECT_TRUE(Within(milliseconds(10'000), [&] { return called.waited != SLUICE_OK; }));
+    EXPECT_EQ(called.dispatched, SLUICE_INVALID);
+    EXPECT_EQ(called.waited, SLUICE_INVALID);
+    EXPECT_TRUE(Within(milliseconds(10'000), [&] { return !IsAlive(mark) && waitpid(-1, nullptr, WNOHANG) == -1; }));
+    EXPECT_EQ(called.times, 1) << "a callback came after the run was freed";
+    sluice_options_free(options);
+    sluice_policy_free(policy);
+  }
+}
+
 TEST(LibraryRun, GoesOnWhereTheCallerReapsEveryChild) {
   signal(SIGCHLD, SIG_IGN);
   auto options = MakeOptions({"/bin/sh", "-c", "exit 4"});
@@ -419,3 +555,15 @@ TEST(LibraryRun, ManyAtOnceFromManyThreads) {
 }
 
 }  // namespace
+
+#ifdef SLUICE_FAILING_MALLOC
+// The library's own operator new ends here.
+extern "C" void* __libc_malloc(size_t size);
+extern "C" void* malloc(size_t size) {
+  if (fail_at != 0 && ++allocated >= fail_at) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return __libc_malloc(size);
+}
+#endif
