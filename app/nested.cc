@@ -223,7 +223,7 @@ void NestedRuns::Loop() {
   constexpr size_t kFixed = 3;
   while (true) {
     std::vector<pollfd> polls = {
-        {listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, 0, 0}};
+        {listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, POLLRDHUP, 0}};
     for (const auto& session : sessions_) {
       polls.push_back({session->client.get(), POLLIN, 0});
       polls.push_back({session->pidfd.get(), POLLIN, 0});

@@ -51,9 +51,9 @@ class ContinuedAt {
     event.sigev_signo = SIGCONT;
     if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
     made_ = true;
-    const int left = std::max(MillisecondsUntil(when), 1);
+    const auto left = std::max<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(when - SystemClock().Steady()).count(), 1);
     const itimerspec from{.it_interval = {.tv_sec = 1, .tv_nsec = 0},
-                          .it_value = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1'000'000L}};
+                          .it_value = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1'000'000}};
     set_ = ::timer_settime(timer_, 0, &from, nullptr) == 0;
   }
   ~ContinuedAt() {

@@ -185,8 +185,9 @@ SLUICE_API sluice_code sluice_options_set_streams(sluice_options* options, int i
 /* What happens, as it happens. Called on the thread that dispatches (see sluice_run), one at a time, in order: with the caller's
  * loop never during sluice_start, with the library's own perhaps before that has returned. Texts end with a NUL that does not
  * count and live for the call. A callback may call sluice_run_state, _stop, _status, _set_policy and _request. It must not
- * dispatch or wait (SLUICE_INVALID); where it frees the run, no callback comes after it, the run is killed and freed when it returns,
- * and the dispatch or wait that it was called from says SLUICE_ENDED. It must not throw. Set size to sizeof(sluice_callbacks). */
+ * dispatch or wait (SLUICE_INVALID); where it frees the run, no callback comes after it, the run is killed and freed when it
+ * returns, and the dispatch or wait that it was called from says SLUICE_ENDED. It must not throw. Set size to
+ * sizeof(sluice_callbacks). */
 typedef struct sluice_callbacks {
   size_t size;
   void* context;                                                /* handed to each */
