@@ -156,13 +156,39 @@ std::string_view StateText(RunStatus::State state) {
 
 }  // namespace
 
+std::string_view EndedText(supervisor::EndedBy ended_by) {
+  using supervisor::EndedBy;
+  switch (ended_by) {
+    case EndedBy::kCommand:
+      return "command";
+    case EndedBy::kTimeout:
+      return "timeout";
+    case EndedBy::kOutput:
+      return "output";
+    case EndedBy::kMemory:
+      return "memory";
+    case EndedBy::kPolicy:
+      return "policy";
+    case EndedBy::kDisconnect:
+      return "disconnect";
+    case EndedBy::kStopped:
+      return "stopped";
+  }
+  return "";
+}
+
 json RunJson(const RunStatus& status) {
   json out{
       {"state", StateText(status.state)}, {"command", status.command}, {"allowed", status.allowed}, {"denied", status.denied}};
   if (status.pid != 0) out["pid"] = status.pid;
   if (status.state == RunStatus::State::kEnded || status.state == RunStatus::State::kFailed) out["exit_code"] = status.exit_code;
   if (status.state == RunStatus::State::kEnded)
-    out["command_exit"] = {{"code", status.end.code}, {"signal", status.end.signal}, {"timed_out", status.end.timed_out}};
+    out["command_exit"] = {{"code", status.end.code},
+                           {"signal", status.end.signal},
+                           {"timed_out", status.end.timed_out},
+                           {"ended_by", EndedText(status.end.ended_by)}};
+  for (const auto& port : status.published)
+    out["published"].push_back({{"outside", port.outside.ToString()}, {"inside", port.inside}});
   if (!status.error.empty()) out["error"] = status.error;
   return out;
 }

@@ -247,12 +247,21 @@ class Serving final : public AdminServer {
     for (unsigned served = 0; served < kMostRequests; ++served) {
       http::request_parser<http::string_body> parser;
       parser.header_limit(kMaxAdminHead);
-      parser.body_limit(kMaxAdminBody);
+      parser.body_limit(door == Door::kHealth ? kMaxStrangerBody : kMaxAdminBody);
       stream.expires_after(door == Door::kHealth ? kHealthReadDeadline : kAdminReadDeadline);
       error_code error;
       const Waiting waiting(house, stream);
-      co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+      co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+      // Who has no token gets no room for a long body.
+      std::optional<AdminResponse> stranger;
+      if (!error && door == Door::kAdminTcp && MayBeLong(parser)) stranger = CheckToken(parser.get());
+      if (!error && !stranger)
+        co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       waiting.End();
+      if (stranger) {
+        co_await Send(stream, *std::move(stranger), parser.get().version(), false, false);
+        break;
+      }
       if (error == http::error::end_of_stream || (error && !parser.got_some())) break;
       const unsigned version = parser.is_header_done() ? parser.get().version() : 11;
       if (error) {
@@ -296,9 +305,30 @@ class Serving final : public AdminServer {
   };
 
   static AdminResponse RefuseMessage(const error_code& error) {
-    if (error == http::error::body_limit) return Problem(413, "too_long", "the body is longer than 1 MiB");
+    if (error == http::error::body_limit) return Problem(413, "too_long", "the body is longer than is taken here");
     if (error == http::error::header_limit) return Problem(431, "too_long", "the head is longer than 16 KiB");
     return Problem(400, "bad_request", "the request is not HTTP/1.1");
+  }
+
+  static bool MayBeLong(const http::request_parser<http::string_body>& parser) {
+    return parser.chunked() || parser.content_length().value_or(0) > kMaxStrangerBody;
+  }
+
+  // Nothing: it has the token.
+  std::optional<AdminResponse> CheckToken(const http::request<http::string_body>& message) const {
+    AdminRequest head;
+    if (!TakeFields(message, &head)) return Problem(400, "bad_request", "a header field comes twice");
+    return CheckToken(head);
+  }
+  std::optional<AdminResponse> CheckToken(const AdminRequest& request) const {
+    const auto token = ReadAdminToken(addresses_.token_file);
+    if (!token) {
+      LogError("{}", token.error().message);
+      return Problem(503, "no_token", "the token file cannot be read");
+    }
+    if (!HasBearer(request, *token))
+      return Problem(401, "unauthorized", "the token is missing or wrong", {}, "Authorization: Bearer TOKEN");
+    return std::nullopt;
   }
 
   // Fills `out`; a refusal where the caller is not one of this door's.
@@ -308,15 +338,7 @@ class Serving final : public AdminServer {
     if (auto read = ReadTarget({message.target().data(), message.target().size()}, out); !read)
       return Problem(400, "bad_request", read.error().message);
     out->body = message.body();
-    if (door != Door::kAdminTcp) return std::nullopt;
-    const auto token = ReadAdminToken(addresses_.token_file);
-    if (!token) {
-      LogError("{}", token.error().message);
-      return Problem(503, "no_token", "the token file cannot be read");
-    }
-    if (!HasBearer(*out, *token))
-      return Problem(401, "unauthorized", "the token is missing or wrong", {}, "Authorization: Bearer TOKEN");
-    return std::nullopt;
+    return door == Door::kAdminTcp ? CheckToken(*out) : std::nullopt;
   }
 
   bool IsStream(Door door, const AdminRequest& request) const {

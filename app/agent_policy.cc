@@ -24,6 +24,21 @@ constexpr std::string_view kNamespaces[] = {"io.kubernetes.cri.sandbox-namespace
                                             "nerdctl/namespace"};
 constexpr std::string_view kPods[] = {"io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"};
 
+// Who starts a container under one orchestrator may write the annotations by which another names things.
+template <size_t N>
+Result<void> CheckOneName(const supervisor::OciState& state, const std::string_view (&keys)[N], std::string_view what) {
+  const std::string* first = nullptr;
+  for (const std::string_view key : keys) {
+    const auto it = state.annotations.find(std::string(key));
+    if (key == kNameAnnotation || it == state.annotations.end() || it->second.empty()) continue;
+    if (first != nullptr && *first != it->second)
+      return Fail(Code::kInvalid,
+                  fmt::format("its annotations give it more than one {}: `{}` and `{}`", what, *first, it->second));
+    first = &it->second;
+  }
+  return {};
+}
+
 template <size_t N>
 std::string FirstOf(const supervisor::OciState& state, const std::string_view (&keys)[N]) {
   for (const std::string_view key : keys)
@@ -90,10 +105,16 @@ Result<std::optional<Line>> ParseLine(const std::string& text, const std::string
   return Line{words[0], words[1], words[2]};
 }
 
+// Not by an annotation of Sluice's, which is whoever's who starts it.
+std::string GivenName(const supervisor::OciState& state) {
+  supervisor::OciState others = state;
+  others.annotations.erase(std::string(kNameAnnotation));
+  return ContainerName(others);
+}
+
 bool LineMatches(const Line& line, const supervisor::OciState& state) {
-  if (line.kind == "any") return Matches(line.pattern, ContainerName(state));
   if (line.kind == "id") return Matches(line.pattern, state.id);
-  if (line.kind == "name") return Matches(line.pattern, ContainerName(state));
+  if (line.kind == "name" || line.kind == "any") return Matches(line.pattern, GivenName(state));
   if (line.kind == "namespace") return Matches(line.pattern, ContainerNamespace(state));
   if (line.kind == "metadata") return Matches(line.pattern, state.metadata);
   const size_t equals = line.pattern.find('=');
@@ -151,6 +172,8 @@ Result<std::string> ChoosePolicy(const std::string& folder, const std::string& f
   if (!folder.empty()) {
     const std::string select = folder + "/" + std::string(kSelectFile);
     const bool selects = ::access(select.c_str(), F_OK) == 0;
+    if (auto one = CheckOneName(state, kNamespaces, "namespace"); selects && !one) return std::unexpected(one.error());
+    if (auto one = CheckOneName(state, kNames, "name"); selects && !one) return std::unexpected(one.error());
     auto text = selects ? ReadFile(select, kMaxSelect) : Result<std::string>(std::string());
     if (!text) return std::unexpected(text.error());
     auto found = selects ? AsSelectSays(folder, *text, state) : AsItsAnnotationSays(folder, state);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/audit.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -35,6 +36,7 @@ using supervisor::Unsupervised;
 constexpr std::chrono::milliseconds kRefusedLife{1000};
 constexpr std::chrono::milliseconds kLastChildren{2000};
 constexpr std::chrono::milliseconds kLook{5};
+constexpr size_t kMaxStrangers = 256;
 
 void Kill(int pidfd) { (void)::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
 
@@ -77,6 +79,21 @@ bool AgentServer::MayAsk(uid_t uid) const {
   return uid == 0 || uid == ::geteuid() || std::ranges::find(options_.peers, uid) != options_.peers.end();
 }
 
+bool AgentServer::HasEnough(uid_t uid, size_t taken, size_t most) const {
+  return uid != 0 && uid != ::geteuid() && taken >= most / kMaxOfPeer;
+}
+
+// Whoever may connect may do so without end: a log is not his to fill.
+void AgentServer::TurnAway(const ucred& peer) {
+  const SteadyTime now = steady_clock::now();
+  if (strangers_.size() >= kMaxStrangers)
+    std::erase_if(strangers_, [&](const auto& told) { return now - told.second > kStrangerPause; });
+  const auto told = strangers_.find(peer.uid);
+  if (strangers_.size() >= kMaxStrangers || (told != strangers_.end() && now - told->second < kStrangerPause)) return;
+  strangers_[peer.uid] = now;
+  LogWarn("process {} of user {} is not served (--peer {})", peer.pid, peer.uid, peer.uid);
+}
+
 void AgentServer::Accept() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
@@ -84,10 +101,13 @@ void AgentServer::Accept() {
   socklen_t size = sizeof connection.peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &size) != 0) return;
   if (!MayAsk(connection.peer.uid)) {
-    LogWarn("process {} of user {} is not served (--peer {})", connection.peer.pid, connection.peer.uid, connection.peer.uid);
+    TurnAway(connection.peer);
     return;
   }
-  if (connections_.size() >= kMaxAgentConnections || ending_) return;
+  const auto theirs = std::ranges::count(connections_, connection.peer.uid, [](const Connection& one) { return one.peer.uid; });
+  if (connections_.size() >= kMaxAgentConnections || ending_ ||
+      HasEnough(connection.peer.uid, static_cast<size_t>(theirs), kMaxAgentConnections))
+    return;
   connection.socket = std::move(socket);
   connection.until = steady_clock::now() + kAgentMessageWait;
   connections_.push_back(std::move(connection));
@@ -96,7 +116,7 @@ void AgentServer::Accept() {
 bool AgentServer::Hear(Connection& connection) {
   const auto more = supervisor::ReceiveStream(connection.socket.get(), supervisor::kMaxOciFds, &connection.text, &connection.fds);
   if (!more && more.error().code == Code::kTimeout) return true;
-  auto end = supervisor::FindOciStateEnd(connection.text);
+  auto end = connection.end.Find(connection.text);
   Result<void> taken = {};
   if (!more) {
     taken = std::unexpected(more.error());
@@ -124,7 +144,8 @@ Result<void> AgentServer::TakeMessage(Connection& connection, size_t end) {
                 fmt::format("its message names {} descriptors, and {} came", state->fds.size(), connection.fds.size()));
   UniqueFd filter = std::move(connection.fds[state->seccomp_fd]);
   if (!supervisor::IsNotifyFd(filter.get())) return Fail(Code::kInvalid, "what it calls seccompFd is no notification descriptor");
-  if (filters_.size() >= kMaxAgentFilters)
+  const auto theirs = static_cast<size_t>(std::ranges::count(filters_, connection.peer.uid, &Filter::peer));
+  if (filters_.size() >= kMaxAgentFilters || HasEnough(connection.peer.uid, theirs, kMaxAgentFilters))
     return Fail(Code::kExhausted, fmt::format("{} containers are starting already", filters_.size()));
   auto channel = ChannelOf(std::move(filter));
   if (!channel) return std::unexpected(channel.error());
@@ -139,13 +160,14 @@ bool AgentServer::Admit(Filter& filter) {
     const auto received = filter.channel.Receive(&call);
     if (received == supervisor::SeccompChannel::Received::kEnd) return false;
     if (received == supervisor::SeccompChannel::Received::kNothing) return true;
+    filter.held_since = steady_clock::now();
   }
   filter.held.reset();
   auto process = ExamineCaller(filter.channel, call);
   if (!process && process.error().code == Code::kNotFound) return true;  // the next caller is looked at
   const auto admitted = process ? AdmitInto(filter, *process, call) : Result<void>(std::unexpected(process.error()));
   if (admitted || child_code_) return false;
-  if (admitted.error().code == Code::kTimeout) {
+  if (admitted.error().code == Code::kTimeout && steady_clock::now() - filter.held_since < kFormerSelfWait) {
     filter.held = call;
     return true;
   }
@@ -178,10 +200,18 @@ Result<void> AgentServer::AdmitInto(Filter& filter, supervisor::ContainerProcess
 Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerProcess& process, const seccomp_notif& call) {
   if (filter.state.status == "running")
     return Fail(Code::kInvalid, "a process was to enter a container that this agent does not supervise");
+  // By any other call a program asks that runs already, and may stand in other namespaces than its container.
+  if (call.data.arch != AUDIT_ARCH_X86_64 || (call.data.nr != SYS_execve && call.data.nr != SYS_execveat))
+    return Fail(
+        Code::kInvalid,
+        "its program ran before it could be looked at: its seccomp profile does not notify of execve and execveat, as the one "
+        "of `sluice oci-seccomp` does");
   if (process.innermost_pid != 1 && process.cgroup.empty())
     return Fail(Code::kInvalid,
                 "it has neither a process namespace nor a cgroup of its own, so it could not be killed as a whole");
-  if (containers_.size() >= kMaxContainers)
+  const auto theirs =
+      static_cast<size_t>(std::ranges::count(containers_, filter.peer, [](const auto& entry) { return entry.second.peer; }));
+  if (containers_.size() >= kMaxContainers || HasEnough(filter.peer, theirs, kMaxContainers))
     return Fail(Code::kExhausted, fmt::format("{} containers run already", containers_.size()));
   auto policy = ChoosePolicy(options_.policy_dir, options_.policy, filter.state);
   if (!policy) return std::unexpected(policy.error());
@@ -191,7 +221,8 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
                       .record = {filter.state.id, process.pid, process.start_time, process.cgroup},
                       .network = process.network,
                       .pids = process.pids,
-                      .name = ContainerName(filter.state)};
+                      .name = ContainerName(filter.state),
+                      .peer = filter.peer};
   UniqueFd control(ends[1]);
   UniqueFd listener(::fcntl(filter.channel.fd(), F_DUPFD_CLOEXEC, 0));
   if (!listener) return FailErrno("out of descriptors", errno);

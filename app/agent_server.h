@@ -26,7 +26,10 @@ namespace sluice::app {
 inline constexpr size_t kMaxAgentConnections = 256;  ///< runtimes that have not said all yet
 inline constexpr size_t kMaxAgentFilters = 4096;     ///< whose first call is still to come, or was refused
 inline constexpr size_t kMaxContainers = 4096;
+inline constexpr size_t kMaxOfPeer = 4;  ///< the part of these three that one user who is not root may take: a quarter
 inline constexpr std::chrono::seconds kAgentMessageWait{10};
+inline constexpr std::chrono::seconds kFormerSelfWait{10};  ///< for what had a container's network namespace before it
+inline constexpr std::chrono::seconds kStrangerPause{60};   ///< between two lines about the same user who is not served
 
 class AgentServer {
  public:
@@ -45,6 +48,7 @@ class AgentServer {
     UniqueFd socket;
     ucred peer{};
     std::string text;
+    supervisor::OciStateEnd end;
     std::vector<UniqueFd> fds;
     SteadyTime until;
   };
@@ -55,7 +59,8 @@ class AgentServer {
     supervisor::OciState state;
     bool refused = false;
     std::optional<seccomp_notif> held{};  ///< its first call, which is looked at again soon
-    UniqueFd process{};                   ///< refused: killed at `until`, should it live then
+    SteadyTime held_since{};
+    UniqueFd process{};  ///< refused: killed at `until`, should it live then
     SteadyTime until{};
   };
   struct Container {
@@ -64,10 +69,14 @@ class AgentServer {
     supervisor::NamespaceId network;
     supervisor::NamespaceId pids;
     std::string name;
+    uid_t peer = 0;
     bool ready = false;
   };
 
   [[nodiscard]] bool MayAsk(uid_t uid) const;
+  /// Whether `taken` of `most` are all that this user may have.
+  [[nodiscard]] bool HasEnough(uid_t uid, size_t taken, size_t most) const;
+  void TurnAway(const ucred& peer);
   void Accept();
   /// False: it is over with this connection.
   [[nodiscard]] bool Hear(Connection& connection);
@@ -96,7 +105,8 @@ class AgentServer {
   std::vector<Connection> connections_;
   std::vector<Filter> filters_;
   std::map<pid_t, Container> containers_;
-  std::optional<int> child_code_;  // this is a container's process, and it is over
+  std::map<uid_t, SteadyTime> strangers_;  // when each was told of last
+  std::optional<int> child_code_;          // this is a container's process, and it is over
   bool ending_ = false;
 };
 

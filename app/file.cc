@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,9 @@ Result<std::string> ReadFile(const std::string& path, size_t limit) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
   std::string content;
+  struct stat about{};
+  if (::fstat(fd.get(), &about) == 0 && S_ISREG(about.st_mode))
+    content.reserve(std::min(static_cast<size_t>(about.st_size), limit));
   char buffer[65536];
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);

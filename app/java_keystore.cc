@@ -119,11 +119,11 @@ Result<std::string> Digest(std::string_view content) {
   return std::string(reinterpret_cast<char*>(digest.data()), length);
 }
 
-bool IsJks(std::string_view store) {
+}  // namespace
+
+bool IsJavaKeystore(std::string_view store) {
   return store.size() >= kHeaderSize + kDigestSize && GetU32(store, 0) == kMagic && GetU32(store, 4) == kVersion;
 }
-
-}  // namespace
 
 Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem) {
   std::string out;
@@ -132,7 +132,7 @@ Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view 
   PutU32(&out, kMagic);
   PutU32(&out, kVersion);
   PutU32(&out, 0);  // the count, known at the end
-  if (IsJks(store)) {
+  if (IsJavaKeystore(store)) {
     count = GetU32(store, kCountAt);
     out += store.substr(kHeaderSize, store.size() - kHeaderSize - kDigestSize);
   } else {

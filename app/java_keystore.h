@@ -10,6 +10,9 @@
 
 namespace sluice::app {
 
+/// Whether the bytes of a store are JKS, to which a certificate can be added without the system's roots.
+[[nodiscard]] bool IsJavaKeystore(std::string_view store);
+
 /// `store`: the bytes of the host's cacerts, any format. `bundle_pem`: the system's roots, used when `store` is not JKS.
 /// `authority_pem`: the certificate to add. The result opens with the usual password, "changeit".
 [[nodiscard]] Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem,

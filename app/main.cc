@@ -6,8 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/administration.h"
@@ -16,6 +20,7 @@
 #include "app/completion.h"
 #include "app/doctor/io/doctor.h"
 #include "app/exit_code.h"
+#include "app/late_libraries.h"
 #include "app/oci_seccomp.h"
 #include "app/proxy.h"
 #include "app/run.h"
@@ -160,6 +165,8 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   CLI::Option* ca_key = sub->add_option("--ca-key", served->ca_key, "Its key (PEM, no password)")->type_name("FILE");
   ca_cert->needs(ca_key);
   ca_key->needs(ca_cert);
+  sub->add_flag("--mirror-certificates", served->mirror_certificates,
+                "Show clients the subject and the covering names of the upstream's certificate, which is met first");
   AddVia(sub, &served->via);
   sub->add_option("--name", served->name, fmt::format("Sandbox name in records (default: {})", default_name))->type_name("NAME");
   sub->add_option("-l,--label", served->labels, "Label in every record; repeatable")
@@ -244,7 +251,8 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
            if (auto sent = sluice::SendLinesTo(fd); !sent) throw CLI::ValidationError("--log-fd", sent.error().message);
          },
          "Write Sluice's own lines to this descriptor instead of standard error")
-      ->type_name("N");
+      ->type_name("N")
+      ->trigger_on_parse();
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
   sub->add_flag("--kill-on-deny", run->kill_on_deny, "Kill the run at its first denial");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
@@ -378,6 +386,50 @@ std::string DescribeExtra(const std::vector<std::string>& extra, bool is_run) {
   return fmt::format("`{}` is one argument too many", word);
 }
 
+// Every command but `run`, and the options that they fill.
+class OtherCommands {
+ public:
+  OtherCommands(CLI::App& app, bool* verbose) {
+    AddServing(AddProxy(app, &proxy_, verbose), [this] { return sluice::app::RunProxy(proxy_); });
+    AddServing(AddSidecar(app, &sidecar_, verbose), [this] { return sluice::app::RunSidecar(sidecar_); });
+    AddServing(AddAgent(app, &agent_, verbose), [this] { return sluice::app::RunAgent(agent_); });
+    Add(AddOciSeccomp(app, &profile_), [this] { return sluice::app::RunOciSeccomp(profile_); });
+    const auto [health, ask] = sluice::app::AddHealth(app);
+    Add(health, ask);
+    const auto [doctor, examine] = sluice::app::AddDoctor(app);
+    Add(doctor, examine);
+    std::ranges::move(sluice::app::AddPolicyCommands(app), std::back_inserter(commands_));
+    CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
+    completion->footer(kCompletionExamples);
+    completion->add_option("shell", shell_, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    Add(completion, [this] { return sluice::app::PrintCompletion(shell_); });
+  }
+
+  /// What was asked for.
+  [[nodiscard]] int Act() const {
+    for (const auto& [sub, act] : commands_)
+      if (sub->parsed()) return act();
+    return sluice::app::kExitFault;
+  }
+
+ private:
+  void Add(const CLI::App* sub, std::function<int()> act) { commands_.push_back({sub, std::move(act)}); }
+  // One that does not end by itself has all its libraries before it gives up rights or forks.
+  void AddServing(const CLI::App* sub, std::function<int()> act) {
+    Add(sub, [act = std::move(act)] {
+      auto loaded = sluice::app::LoadLateLibraries();
+      return loaded ? act() : sluice::app::Report(loaded.error());
+    });
+  }
+
+  std::vector<sluice::app::Command> commands_;
+  ProxyOptions proxy_;
+  SidecarOptions sidecar_;
+  AgentOptions agent_;
+  OciSeccompOptions profile_;
+  std::string shell_;
+};
+
 int Main(std::vector<std::string> arguments) {
   CLI::App app(kAbout, "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -385,28 +437,16 @@ int Main(std::vector<std::string> arguments) {
   app.require_subcommand(1);
   app.footer("Read more: man sluice, docs/policy-language.md");
   RunOptions run;
-  std::string shell;
   bool verbose = false;
+  const std::string command = arguments.empty() ? "" : arguments.front();
+  if (command == "run") run.command = SplitCommand(&arguments);
   const CLI::App* run_command = AddRun(app, &run, &verbose);
-  ProxyOptions proxy;
-  const CLI::App* proxy_command = AddProxy(app, &proxy, &verbose);
-  SidecarOptions sidecar;
-  const CLI::App* sidecar_command = AddSidecar(app, &sidecar, &verbose);
-  AgentOptions agent;
-  const CLI::App* agent_command = AddAgent(app, &agent, &verbose);
-  OciSeccompOptions profile;
-  const CLI::App* profile_command = AddOciSeccomp(app, &profile);
-  const auto [health_command, ask_health] = sluice::app::AddHealth(app);
-  const auto [doctor_command, examine] = sluice::app::AddDoctor(app);
-  const auto commands = sluice::app::AddPolicyCommands(app);
-  CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
-  completion->footer(kCompletionExamples);
-  completion->add_option("shell", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  // To make the hundreds of options that the others have takes longer than a run's first process does.
+  std::optional<OtherCommands> others;
+  if (command != "run") others.emplace(app, &verbose);
 
   RefuseEmptyValues(app);
 
-  if (!arguments.empty() && arguments.front() == "run") run.command = SplitCommand(&arguments);
-  const std::string command = arguments.empty() ? "" : arguments.front();
   std::reverse(arguments.begin(), arguments.end());
   try {
     app.parse(arguments);
@@ -424,16 +464,7 @@ int Main(std::vector<std::string> arguments) {
     return UsageError(error.what(), known ? command : "");
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
-  if (run_command->parsed()) return sluice::app::Run(run);
-  if (proxy_command->parsed()) return sluice::app::RunProxy(proxy);
-  if (sidecar_command->parsed()) return sluice::app::RunSidecar(sidecar);
-  if (agent_command->parsed()) return sluice::app::RunAgent(agent);
-  if (profile_command->parsed()) return sluice::app::RunOciSeccomp(profile);
-  if (health_command->parsed()) return ask_health();
-  if (doctor_command->parsed()) return examine();
-  for (const auto& [sub, act] : commands)
-    if (sub->parsed()) return act();
-  return sluice::app::PrintCompletion(shell);
+  return run_command->parsed() ? sluice::app::Run(run) : others->Act();
 }
 
 // What was to be written is written; the kernel takes back the rest faster than libraries do. Sanitizers want to look at it.

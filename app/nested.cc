@@ -26,6 +26,7 @@
 #include "app/file.h"
 #include "app/trust.h"
 #include "base/log.h"
+#include "policy/compiled.h"
 #include "policy/io/load.h"
 #include "prover/prove.h"
 #include "supervisor/environment.h"
@@ -84,6 +85,28 @@ sockaddr_un AddressOf(const std::string& path) {
   return address;
 }
 
+// What the outer policy lets out with a credential goes without any that the workload sent of its own. An inner run has no
+// credentials that could take their place: to it, those requests are denied. Null: there are none.
+policy::SnapshotPtr WithoutCredentials(const policy::Snapshot& outer) {
+  const auto with = [](const policy::Rule& rule) { return rule.allow && rule.credential != policy::kNoIndex16; };
+  if (std::ranges::none_of(outer.compiled().rules, with)) return nullptr;
+  policy::PolicySource source;
+  source.rules = outer.compiled().rules;
+  source.mode = outer.mode();
+  source.settings = outer.settings();
+  source.credentials = outer.credentials();
+  source.proxies = outer.proxies();
+  for (policy::Rule& rule : source.rules) {
+    if (!with(rule)) continue;
+    rule.allow = rule.routes = false;
+    rule.credential = rule.proxy = policy::kNoIndex16;
+    rule.with.clear();
+    rule.via.clear();
+    rule.pins.clear();
+  }
+  return policy::Compile(std::move(source));
+}
+
 // All that a nested launch may say.
 Result<void> CheckWishes(const LaunchFile& wanted) {
   const bool more = !wanted.workspace.empty() || !wanted.read_write.empty() || !wanted.read_only.empty() ||
@@ -139,6 +162,7 @@ NestedRuns::~NestedRuns() {
     PolicyChanged();  // wakes it
     thread_.join();
   }
+  for (const auto& session : sessions_) session->lifeline.Reset();  // all at once
   for (const auto& session : sessions_) Finish(*session);
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
@@ -174,9 +198,32 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   return {};
 }
 
+void NestedRuns::EndSessions() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  PolicyChanged();  // wakes it
+}
+
+// A policy that takes something back does not wait for whoever asks to have another judged.
+void NestedRuns::Judge() {
+  const uint64_t now = policy_->generation();
+  if (now == judged_) return;
+  judged_ = now;
+  for (const auto& session : sessions_) {
+    if (session->inner == nullptr || session->over || Narrower(*session->inner)) continue;
+    LogWarn("a run in the sandbox is killed: the new policy is narrower than its own");
+    session->over = true;
+    session->lifeline.Reset();
+  }
+}
+
 void NestedRuns::Loop() {
+  constexpr size_t kFixed = 3;
   while (true) {
-    std::vector<pollfd> polls = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    std::vector<pollfd> polls = {
+        {listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, POLLRDHUP, 0}};
     for (const auto& session : sessions_) {
       polls.push_back({session->client.get(), POLLIN, 0});
       polls.push_back({session->pidfd.get(), POLLIN, 0});
@@ -184,19 +231,26 @@ void NestedRuns::Loop() {
     if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
     uint64_t woken = 0;
     if (polls[1].revents != 0) (void)!::read(wake_.get(), &woken, sizeof woken);
+    bool all = false;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
+      all = std::exchange(ending_, false);
     }
-    for (size_t i = 0; i < sessions_.size(); ++i)
-      if (polls[2 + 2 * i].revents != 0 || polls[3 + 2 * i].revents != 0) Serve(*sessions_[i]);
-    if (const uint64_t now = policy_->generation(); now != judged_) {
-      judged_ = now;
+    // A launcher that is gone freezes the outer run, or kills it.
+    if (polls[2].revents != 0) all = lifeline_ended_ = true;
+    if (all && !sessions_.empty()) {
+      LogWarn("runs in the sandbox are killed: they cannot stand still with it");
       for (const auto& session : sessions_) {
-        if (session->inner == nullptr || Narrower(*session->inner)) continue;
-        LogWarn("a run in the sandbox is killed: the new policy is narrower than its own");
         session->over = true;
+        session->lifeline.Reset();
       }
+    }
+    Judge();
+    for (size_t i = 0; i < sessions_.size(); ++i) {
+      if (sessions_[i]->over || (polls[kFixed + 2 * i].revents == 0 && polls[kFixed + 2 * i + 1].revents == 0)) continue;
+      Serve(*sessions_[i]);
+      Judge();
     }
     std::erase_if(sessions_, [this](const auto& session) {
       if (session->over) Finish(*session);
@@ -228,7 +282,9 @@ void NestedRuns::Serve(Session& session) {
       return;
     }
   }
-  auto message = supervisor::Receive(session.client.get(), 0);
+  std::vector<UniqueFd> stray;
+  auto message = supervisor::Receive(session.client.get(), 0, &stray);
+  Drop(std::move(stray));
   if (!message) {
     session.over = message.error().code != Code::kTimeout;
     return;
@@ -252,15 +308,19 @@ void NestedRuns::Drop(std::vector<UniqueFd> fds) {
 }
 
 Result<void> NestedRuns::Narrower(const policy::Snapshot& inner) const {
-  const policy::SnapshotPtr outer = policy_->Get();
-  const prover::Proof proof = prover::Compare(*outer, inner, {.at = SystemClock().Wall()});
+  const policy::SnapshotPtr in_force = policy_->Get();
+  const policy::SnapshotPtr without = WithoutCredentials(*in_force);
+  const prover::Proof proof = prover::Compare(without ? *without : *in_force, inner, {.at = SystemClock().Wall()});
   if (proof.verdict == prover::Verdict::kEqual || proof.verdict == prover::Verdict::kNarrowed) return {};
   if (proof.gains.empty())
     return Fail(Code::kInvalid,
                 fmt::format("it cannot be proved that this policy only narrows the outer one: {}", proof.why_unknown));
   const policy::RuleInfo* rule = inner.rule(proof.gains.front().rule);
-  return Fail(Code::kInvalid, fmt::format("a policy in a sandbox can only narrow the outer one, and `{}` would let out {}",
-                                          rule != nullptr ? rule->text : "mode: audit", proof.gains.front().witness.Text()));
+  return Fail(
+      Code::kInvalid,
+      fmt::format("a policy in a sandbox can only narrow the outer one, and `{}` would let out {}{}",
+                  rule != nullptr ? rule->text : "mode: audit", proof.gains.front().witness.Text(),
+                  without ? "; what the outer one sends with a credential is not for a run in the sandbox, which has none" : ""));
 }
 
 Result<void> NestedRuns::Start(Session& session) {
@@ -355,6 +415,7 @@ std::string NestedRuns::LaunchText(const Session& session, const LaunchFile& wan
   json["lifeline"] = kLifelineNumber;
   json["quiet"] = options_.quiet || wanted.quiet;
   json["fail-on-deny"] = wanted.fail_on_deny;
+  json["kill-on-deny"] = options_.kill_on_deny;
   Json upstream = Json::object();
   upstream["resolvers"] = options_.resolvers;
   upstream["stub-domains"] = options_.stub_domains;

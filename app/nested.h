@@ -47,6 +47,8 @@ class NestedRuns {
                                    const policy::CurrentPolicy& policy);
   /// After CurrentPolicy::Set; any thread.
   void PolicyChanged();
+  /// The outer run is frozen: what cannot stand still with it is killed. Any thread.
+  void EndSessions();
 
  private:
   struct Session;
@@ -54,6 +56,7 @@ class NestedRuns {
   void Loop();
   void Accept();
   void Serve(Session& session);
+  void Judge();
   [[nodiscard]] Result<void> Start(Session& session);
   [[nodiscard]] Result<void> Narrower(const policy::Snapshot& inner) const;
   [[nodiscard]] std::string LaunchText(const Session& session, const LaunchFile& wanted) const;
@@ -71,8 +74,10 @@ class NestedRuns {
   const policy::CurrentPolicy* policy_ = nullptr;
   uint64_t judged_ = 0;  // the generation that all sessions were judged by
   uint64_t count_ = 0;
-  bool stopping_ = false;  // set before the last wake, read after it
-  std::mutex mutex_;       // of stopping_
+  bool lifeline_ended_ = false;  // of the outer run's
+  bool stopping_ = false;        // set before the last wake, read after it
+  bool ending_ = false;          // all sessions that there are
+  std::mutex mutex_;             // of these two
   std::thread thread_;
 };
 

@@ -123,6 +123,7 @@ Result<policy::SnapshotPtr> PolicyWatcher::Swap() {
   const auto changed = changed_();
   WatchFolders();
   if (!changed) return std::unexpected(changed.error());
+  if (policy_.Get() != *next) return Fail(Code::kInternal, "another policy was put in force meanwhile");
   return next;
 }
 

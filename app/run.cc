@@ -21,6 +21,7 @@
 #include "app/held_files.h"
 #include "app/host.h"
 #include "app/host_sockets.h"
+#include "app/late_libraries.h"
 #include "app/nested.h"
 #include "app/own_authority.h"
 #include "app/own_policy_text.h"
@@ -28,6 +29,7 @@
 #include "app/run_control.h"
 #include "app/run_result.h"
 #include "app/sandbox.h"
+#include "app/seen_credentials.h"
 #include "app/served_policy.h"
 #include "app/tap_list.h"
 #include "app/trust.h"
@@ -41,6 +43,8 @@
 #include "proxy/io/tls.h"
 #include "supervisor/environment.h"
 #include "supervisor/io/launch.h"
+#include "supervisor/io/launch_facts.h"
+#include "supervisor/io/prepared_launch.h"
 #include "supervisor/io/publisher.h"
 #include "supervisor/mount_plan.h"
 #include "supervisor/published_port.h"
@@ -122,7 +126,8 @@ Result<void> AddLimits(const RunOptions& options, supervisor::LaunchSpec* spec) 
     if (!lifeline) return std::unexpected(lifeline.error());
     spec->lifeline = *lifeline;
   }
-  if (options.allow_user_namespaces) spec->own_namespaces = supervisor::OwnNamespaces::kAllowed;
+  if (options.allow_user_namespaces)
+    spec->own_namespaces = ::geteuid() == 0 ? supervisor::OwnNamespaces::kAllowed : supervisor::OwnNamespaces::kMapped;
   return {};
 }
 
@@ -191,6 +196,29 @@ Result<std::shared_ptr<proxy::SecretStore>> ReadSecrets(const policy::Snapshot& 
   auto secrets = std::make_shared<proxy::SecretStore>(std::move(options));
   if (auto loaded = secrets->Load(snapshot.credentials(), snapshot.proxies()); !loaded) return std::unexpected(loaded.error());
   return secrets;
+}
+
+// A folder that the command may write may come from somebody else, or have had another command in it: no link in there leads the
+// supervisor's own files elsewhere. Before the first of them is opened.
+Result<void> CheckOutputs(const RunOptions& options) {
+  std::vector<std::string> named = options.read_write;
+  if (!options.workspace.empty()) named.push_back(options.workspace);
+  if (!options.cwd.empty() || options.workspace.empty()) named.push_back(options.cwd.empty() ? "." : options.cwd);
+  std::vector<std::string> trees;
+  for (const std::string& path : named) {
+    std::error_code error;  // one that is not there is told later
+    const std::string real = std::filesystem::canonical(path, error).string();
+    if (!error) trees.push_back(real);
+  }
+  const std::pair<const char*, const std::string*> outputs[] = {
+      {"--result", &options.result}, {"--transcript", &options.transcript}, {"--audit", &options.audit}};
+  for (const auto& [flag, path] : outputs) {
+    if (path->empty() || path->starts_with("fd:")) continue;
+    const std::string folder = std::filesystem::path(Absolute(*path)).parent_path().string();
+    if (auto fine = supervisor::RefuseLinksInTrees(folder, trees); !fine)
+      return Fail(Code::kInvalid, fmt::format("{}: {}", flag, fine.error().message));
+  }
+  return {};
 }
 
 // The workload has stand-ins, and nothing that holds a secret.
@@ -264,7 +292,22 @@ std::string TrustedBy(const supervisor::LaunchSpec& spec) {
                      has("/zz-sluice-authority.json") ? " chromium" : "");
 }
 
+// Nobody who prepares a folder means to give a login away with it.
+void RemarkOnCredentials(const RunOptions& options, const supervisor::LaunchSpec& spec) {
+  if (options.quiet || options.nested) return;
+  std::vector<std::string> found;
+  for (const std::string& tree : SeenTrees(spec))
+    for (std::string& path : FindSeenCredentials(tree)) found.push_back(std::move(path));
+  std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  if (!found.empty())
+    LogWarn(
+        "the command sees files that hold credentials: {} (a `credentials:` entry of the policy sends one without showing it)",
+        fmt::join(found, " "));
+}
+
 void Announce(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::Snapshot& snapshot) {
+  RemarkOnCredentials(options, spec);
   if (options.quiet) return;
   LogInfo(
       "enforcing: no interface, seccomp notifications, Landlock; authority trusted by {}; {} rule{}, digest {}{}",
@@ -384,7 +427,7 @@ Result<void> ProvideAuthority(const RunOptions& options, supervisor::Workload& w
 // Null where nobody asked for one.
 Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan* plan, const HeldFiles& held,
                                                  policy::CurrentPolicy& policy, Sandbox& sandbox, audit::Writer& writer,
-                                                 DecisionStream& stream) {
+                                                 DecisionStream& stream, std::vector<supervisor::PublishedPort> published) {
   if (!plan->control.wanted()) return nullptr;
   RunControlParts parts;
   parts.compile = [&options](const PolicyText& text) { return CompileText(options, text); };
@@ -395,11 +438,46 @@ Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan
   parts.own = policy.Get();
   parts.own_source = options.policy_text ? kPolicyTextName : options.policy.empty() ? "the command line" : options.policy;
   parts.command = options.command.front();
+  parts.published = std::move(published);
   parts.on_disconnect = plan->spec.on_disconnect;
   parts.policy_changed = [nested = plan->nested.get()] {
     if (nested != nullptr) nested->PolicyChanged();
   };
+  parts.freezes = [nested = plan->nested.get()] {
+    if (nested != nullptr) nested->EndSessions();
+  };
   return RunControl::Start(std::move(plan->control), std::move(parts), policy, sandbox, writer, stream);
+}
+
+std::string_view EndText(supervisor::PublishedConnection::End end) {
+  using End = supervisor::PublishedConnection::End;
+  switch (end) {
+    case End::kBoth:
+      return "";
+    case End::kBroken:
+      return "one side broke it off";
+    case End::kNobody:
+      return "nobody listens there in the sandbox";
+    case End::kRunEnded:
+      return "the run ended";
+  }
+  return "";
+}
+
+// Nothing was decided about it, and it came in: the record says whence, and what it carried.
+policy::ExchangeEvent RecordOf(const supervisor::PublishedConnection& connection) {
+  policy::ExchangeEvent event;
+  event.time = SystemClock().Wall();
+  event.target.scheme = "tcp";
+  event.target.method = "publish";
+  event.target.address = connection.from.address;
+  event.target.port = connection.from.port;
+  event.target.path = fmt::format("{}:{}", connection.port.outside.ToString(), connection.port.inside);
+  event.bytes_up = connection.octets_out;
+  event.bytes_down = connection.octets_in;
+  event.duration = connection.duration;
+  event.error = EndText(connection.end);
+  return event;
 }
 
 // Who is told how the run goes; either may be null.
@@ -530,13 +608,19 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   result->labels = plan->labels;
   result->wall_time = plan->spec.timeout;
   plan->sandbox.engine.descriptors = {room->limit, room->ceiling};
-  auto capture = begun->Finish();
-  if (!capture) return failed(capture.error());
   // Before the launch locks them: a file that is replaced meanwhile is not the one that was read.
   const HeldFiles held(plan->snapshot->files(), plan->spec);
-  auto workload = supervisor::BeginLaunch(plan->spec, *capture);
+  auto prepared = supervisor::PrepareLaunch(plan->spec);
+  // While the capture is being built. The sandbox waits for an authority, whose key is made once it is begun.
+  if (auto loaded = LoadLateLibrary("libcrypto.so"); !loaded) return failed(loaded.error());
+  auto capture = begun->Finish();
+  if (!capture) return failed(capture.error());
+  if (!prepared) return failed(prepared.error(), LaunchExitCode);
+  auto workload = supervisor::BeginLaunch(*std::move(prepared), *capture);
   if (!workload) return failed(workload.error(), LaunchExitCode);
+  // From here on the supervisor works while the sandbox is being built.
   if (auto made = ProvideAuthority(options, **workload, &*plan); !made) return failed(made.error(), LaunchExitCode);
+  if (auto loaded = LoadLateLibraries(); !loaded) return failed(loaded.error());
   begun->End();
   if (publisher)
     if (auto serving = publisher->Serve(*capture); !serving) return failed(serving.error());
@@ -550,13 +634,16 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   audit_options.tap = taps.tap();
   auto writer = audit::Writer::Start(audit_options, std::move(plan->audit_file));
   if (!writer) return failed(writer.error());
+  // Its records end before the writer does, however this is left.
+  const std::unique_ptr<supervisor::Publisher> published = std::move(publisher);
+  if (published) published->Tell([&sink = **writer](const auto& connection) { (void)sink.Record(RecordOf(connection)); });
   const std::shared_ptr<proxy::SecretStore> secrets = plan->sandbox.engine.secrets;
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return failed(sandbox.error());
   kill_switch->Arm(&(*sandbox)->workload());
   if (plan->nested)
     if (auto serving = plan->nested->Serve(options, plan->spec, policy); !serving) return failed(serving.error());
-  const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream);
+  const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream, result->published);
   if (!control) return failed(control.error());
   const auto status =
       Supervise(options, plan->spec, held, *secrets, **sandbox, policy, {plan->nested.get(), control->get()}, result);
@@ -564,6 +651,7 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   plan->nested.reset();
   kill_switch->Arm(nullptr);
   sandbox->reset();
+  if (published) published->Finish();
   return status ? Conclude(options, *status, *std::move(writer), control->get(), result) : status.error();
 }
 
@@ -584,6 +672,7 @@ int Run(const RunOptions& given) {
   sigaddset(&blocked, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  if (auto checked = CheckOutputs(options); !checked) return Report(checked.error());
   std::optional<ResultFile> result_file;
   if (!options.result.empty()) {
     auto opened = ResultFile::Open(options.result);

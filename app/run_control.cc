@@ -85,6 +85,7 @@ RunControl::RunControl(RunControlParts parts, policy::CurrentPolicy& policy, San
       writer_(&writer),
       source_(parts_.own_source) {
   status_.command = parts_.command;
+  status_.published = parts_.published;
 }
 
 Result<std::unique_ptr<RunControl>> RunControl::Start(ControlPlan plan, RunControlParts parts, policy::CurrentPolicy& policy,
@@ -132,6 +133,7 @@ void RunControl::HoldChanged(RunHold::Change change) {
   }
   supervisor::Workload& workload = sandbox_->workload();
   if (lost && parts_.on_disconnect == supervisor::OnDisconnect::kKill) return workload.Kill(supervisor::EndedBy::kDisconnect);
+  if (lost && parts_.freezes) parts_.freezes();
   if (const auto done = lost ? workload.Freeze() : workload.Thaw(); !done) LogError("{}", done.error().message);
 }
 
@@ -264,7 +266,8 @@ void RunControl::Stop(std::chrono::milliseconds grace) {
   if (sandbox_ == nullptr) return;
   const auto at = std::chrono::steady_clock::now() + grace;
   if (!kill_at_ || at < *kill_at_) kill_at_ = at;
-  if (grace.count() > 0) sandbox_->Signal(SIGTERM);
+  // Here, not by the other thread alone: a command that is about to start must not run until that comes to it.
+  sandbox_->Signal(grace.count() > 0 ? SIGTERM : SIGKILL);
   if (!killer_.joinable()) killer_ = std::thread([this] { KillLater(); });
   wake_.notify_all();
 }

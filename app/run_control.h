@@ -24,6 +24,7 @@
 #include "audit/audit.h"
 #include "policy/event.h"
 #include "supervisor/launch_spec.h"
+#include "supervisor/published_port.h"
 
 namespace sluice::app {
 
@@ -47,8 +48,10 @@ struct RunControlParts {
   policy::SnapshotPtr own;
   std::string own_source;  ///< "policy.yaml"
   std::string command;
+  std::vector<supervisor::PublishedPort> published{};
   supervisor::OnDisconnect on_disconnect = supervisor::OnDisconnect::kKill;  ///< what becomes of a run whose controller is lost
   std::function<void()> policy_changed{};  ///< told of each policy that a controller put in force; null: nobody is
+  std::function<void()> freezes{};         ///< told before the run is frozen; null: nobody is. Must not block
 };
 
 class RunControl final : public ServedControl, public RunSteering {

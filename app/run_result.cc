@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
+#include "app/served_control.h"
+#include "supervisor/io/shared_sink.h"
 
 namespace sluice::app {
 namespace {
@@ -21,26 +24,6 @@ using Json = nlohmann::ordered_json;
 using supervisor::EndedBy;
 using supervisor::LimitBy;
 using supervisor::LimitInForce;
-
-std::string_view EndedText(EndedBy ended_by) {
-  switch (ended_by) {
-    case EndedBy::kCommand:
-      return "command";
-    case EndedBy::kTimeout:
-      return "timeout";
-    case EndedBy::kOutput:
-      return "output";
-    case EndedBy::kMemory:
-      return "memory";
-    case EndedBy::kPolicy:
-      return "policy";
-    case EndedBy::kDisconnect:
-      return "disconnect";
-    case EndedBy::kStopped:
-      return "stopped";
-  }
-  return "";
-}
 
 std::string_view LimitText(LimitBy by) {
   switch (by) {
@@ -141,8 +124,11 @@ void RunTally::Saw(const policy::ExchangeEvent& event) noexcept {
 }
 
 void RunTally::Line(std::string_view line) noexcept {
-  if (keep_denials_ && is_denial_ && denials.size() < kMaxResultDenials && line.size() <= kMaxResultDenial)
+  if (keep_denials_ && is_denial_ && denials.size() < kMaxResultDenials && line.size() <= kMaxResultDenial &&
+      quoted_ + line.size() <= kMaxResultDenialOctets) {
     denials.emplace_back(line);
+    quoted_ += line.size();
+  }
   if (next_ != nullptr && next_->wants_lines()) next_->Line(line);
 }
 
@@ -218,11 +204,20 @@ Result<ResultFile> ResultFile::Open(const std::string& where) {
 }
 
 Result<void> ResultFile::Write(std::string_view text) const {
+  const supervisor::SharedSink sink(file_.get());
   for (size_t done = 0; done < text.size();) {
-    const ssize_t put = ::write(file_.get(), text.data() + done, text.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return FailErrno(fmt::format("cannot write the result{}{}", path_.empty() ? "" : " to ", path_), errno);
-    done += static_cast<size_t>(put);
+    const ssize_t put = sink.Write(text.data() + done, text.size() - done);
+    if (put >= 0) {
+      done += static_cast<size_t>(put);
+      continue;
+    }
+    const int error = errno;
+    constexpr auto kWaitMs = static_cast<int>(std::chrono::milliseconds(kResultWait).count());
+    pollfd room{file_.get(), POLLOUT, 0};
+    if (error == EAGAIN && ::poll(&room, 1, kWaitMs) == 0)
+      return Fail(Code::kTimeout, "the result was not written whole: nobody reads the descriptor that it goes to");
+    if (error != EAGAIN && error != EINTR)
+      return FailErrno(fmt::format("cannot write the result{}{}", path_.empty() ? "" : " to ", path_), error);
   }
   return {};
 }

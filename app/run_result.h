@@ -22,9 +22,13 @@
 
 namespace sluice::app {
 
-/// Denials that a result quotes in full, and octets of one; what does not fit is counted.
+/// Denials that a result quotes in full, octets of one and of all: what does not fit is counted. A pipe that is read only at the
+/// end holds them.
 inline constexpr size_t kMaxResultDenials = 100;
 inline constexpr size_t kMaxResultDenial = size_t{16} << 10;
+inline constexpr size_t kMaxResultDenialOctets = size_t{192} << 10;
+/// Without a reader who takes some of it, the result is given up.
+inline constexpr std::chrono::seconds kResultWait{10};
 
 /// Adds up what is recorded. Asked from the writer's thread, and read once the writer is gone.
 class RunTally final : public audit::Tap {
@@ -49,6 +53,7 @@ class RunTally final : public audit::Tap {
   std::function<void()> on_denial_;
   audit::Tap* next_;
   bool is_denial_ = false;  // what was seen last
+  size_t quoted_ = 0;       // octets of `denials`
 };
 
 struct RunResult {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ip.h"
@@ -15,6 +16,7 @@
 #include "policy/snapshot.h"
 #include "supervisor/io/fence.h"
 #include "supervisor/launch_spec.h"
+#include "supervisor/published_port.h"
 
 namespace sluice::app {
 
@@ -61,7 +63,11 @@ struct RunStatus {
   supervisor::ExitStatus end{};  ///< kEnded alone
   uint64_t allowed = 0;          ///< decisions so far
   uint64_t denied = 0;
+  std::vector<supervisor::PublishedPort> published{};
 };
+
+/// "command", "timeout" and so on, as results and the administration say it.
+[[nodiscard]] std::string_view EndedText(supervisor::EndedBy ended_by);
 
 /// What a controller may do to a supervised command.
 class RunSteering {

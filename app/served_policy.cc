@@ -141,6 +141,7 @@ Result<proxy::EngineOptions> MakeEngineOptions(const ServedOptions& options) {
     engine.upstream_ca_files.push_back(Absolute(file));
     engine.lookups.tls_roots.push_back(engine.upstream_ca_files.back());
   }
+  engine.mirror_certificates = options.mirror_certificates;
   auto addresses = HostAddresses();
   if (!addresses) return std::unexpected(addresses.error());
   engine.host_addresses = *std::move(addresses);

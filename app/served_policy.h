@@ -28,6 +28,7 @@ struct ServedOptions {
   std::vector<std::string> upstream_ca;
   std::string ca_cert;  ///< PEM file of an authority of the user's own; empty: one is made
   std::string ca_key;
+  bool mirror_certificates = false;
   ViaFlags via;
   std::string name;
   std::vector<std::string> labels;  ///< "k=v"

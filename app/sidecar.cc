@@ -177,7 +177,6 @@ Result<Start> MakeStart(const SidecarOptions& options) {
   start.plan.fence.seal = DrawSeal();
   start.plan.fence.passage = DrawSeal();
   start.plan.fence.inbound = options.no_inbound ? supervisor::FenceInbound::kDrop : supervisor::FenceInbound::kAccept;
-  start.plan.engine.seal = start.plan.fence.seal;
   start.plan.engine.lookups.seal = start.plan.fence.seal;
   start.plan.ipv6 = HasRoute("2000::1") ? dns::Ipv6Egress::kPresent : dns::Ipv6Egress::kAbsent;
   return start;

@@ -31,14 +31,36 @@ supervisor::FenceElement ElementOf(const dns::Lease& lease) {
   return {lease.address, lease.transport == policy::Transport::kUdp ? nft::Protocol::kUdp : nft::Protocol::kTcp, lease.port};
 }
 
-bool StillLeased(const policy::Snapshot& snapshot, const dns::NameHistory& history, const supervisor::FenceElement& element,
-                 WallTime now, std::span<const IpAddress> host_addresses) {
-  const std::array<IpAddress, 1> address = {element.address};
-  return std::ranges::any_of(history.NamesOf(element.address, SystemClock().Steady()), [&](const std::string& name) {
-    return std::ranges::any_of(dns::LeasesFor(snapshot, name, address, now, host_addresses).leases,
-                               [&](const dns::Lease& lease) { return ElementOf(lease) == element; });
-  });
-}
+// What the names that were told for an address open there now. Asked of elements in order, it looks each address up once.
+class StillLeased {
+ public:
+  StillLeased(const policy::Snapshot& snapshot, const dns::NameHistory& history, WallTime now,
+              std::span<const IpAddress> host_addresses)
+      : snapshot_(snapshot), history_(history), now_(now), host_addresses_(host_addresses) {}
+
+  bool operator()(const supervisor::FenceElement& element) {
+    if (address_ != element.address) LookAt(element.address);
+    return std::ranges::binary_search(leased_, element);
+  }
+
+ private:
+  void LookAt(const IpAddress& address) {
+    address_ = address;
+    leased_.clear();
+    const std::array<IpAddress, 1> addresses = {address};
+    for (const std::string& name : history_.NamesOf(address, SystemClock().Steady()))
+      for (const dns::Lease& lease : dns::LeasesFor(snapshot_, name, addresses, now_, host_addresses_).leases)
+        leased_.push_back(ElementOf(lease));
+    std::ranges::sort(leased_);
+  }
+
+  const policy::Snapshot& snapshot_;
+  const dns::NameHistory& history_;
+  const WallTime now_;
+  const std::span<const IpAddress> host_addresses_;
+  std::optional<IpAddress> address_;
+  std::vector<supervisor::FenceElement> leased_;
+};
 
 }  // namespace
 
@@ -55,6 +77,9 @@ Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight p
     return RefuseRule(snapshot, allows.impossible.front(),
                       "UDP is passed by the kernel, which sees addresses and ports alone: a rule with `by` or `ip`, a deny that "
                       "meets it, or a prefix that is special in part cannot be kept");
+  supervisor::FencePlan plan;
+  plan.allow = allows.allow;
+  if (auto fits = supervisor::CheckedFenceRuleset(plan); !fits) return std::unexpected(fits.error());
   for (const policy::RuleRef ref : snapshot.UdpRules())
     if (const std::string why = dns::WhyUnleasable(snapshot, ref); !why.empty()) return RefuseRule(snapshot, ref, why);
   for (const std::string& path : snapshot.UnixPaths())
@@ -120,7 +145,8 @@ SidecarServer::~SidecarServer() {
     ending_ = true;
   }
   wake_.notify_all();
-  if (tender_.joinable()) tender_.join();
+  for (std::thread* thread : {&tender_, &looker_})
+    if (thread->joinable()) thread->join();
   BeginDrain();
   {
     const std::lock_guard lock(acts_);
@@ -188,7 +214,8 @@ Result<void> SidecarServer::StartResolvers() {
   return started;
 }
 
-Result<void> SidecarServer::PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+Result<std::chrono::steady_clock::duration> SidecarServer::PublishLeases(std::span<const dns::Lease> leases,
+                                                                         std::chrono::seconds lifetime) {
   std::vector<supervisor::FenceElement> elements;
   elements.reserve(leases.size());
   for (const dns::Lease& lease : leases) elements.push_back(ElementOf(lease));
@@ -206,31 +233,34 @@ Result<void> SidecarServer::Refence() {
   plan_.fence.deny = std::move(allows.deny);
   ++plan_.fence.generation;
   until_ = allows.until;
-  const auto still = [&](const supervisor::FenceElement& element) {
-    return StillLeased(*snapshot, *history_, element, now, plan_.engine.host_addresses);
-  };
-  if (auto replaced = fence_->Replace(plan_.fence, still); !replaced) {
-    fence_fault_ = replaced.error().message;
-    return replaced;
-  }
-  auto withdrawn = fence_->Withdraw([&](const supervisor::FenceElement& element) { return !still(element); });
+  StillLeased leased(*snapshot, *history_, now, plan_.engine.host_addresses);
+  const auto still = [&](const supervisor::FenceElement& element) { return leased(element); };
+  const supervisor::StaticAllows allowed(plan_.fence);
+  // First what names opened, which takes the shorter: what ends by it does not wait for the rules.
+  auto fenced =
+      fence_->Withdraw([&](const supervisor::FenceElement& element) { return !leased(element) && !allowed.Contain(element); });
+  if (fenced) fenced = fence_->Replace(plan_.fence, still);
   // What was taken out may be allowed again by the next policy.
   for (const auto& resolver : resolvers_) resolver->ForgetLeases();
-  fence_fault_ = withdrawn ? "" : withdrawn.error().message;
-  if (!withdrawn) return withdrawn;
+  fence_fault_ = fenced ? "" : fenced.error().message;
+  if (!fenced) return fenced;
   fenced_ = snapshot;
   shut_ = false;
   return {};
 }
 
 Result<void> SidecarServer::PolicyChanged(std::string source) {
+  // The proxy's workers cut what they carry meanwhile.
+  engine_->PolicyChanged();
   Result<void> refenced;
   {
     const std::lock_guard lock(acts_);
+    // Somebody else's came after the caller's, and is in force already.
+    if (!shut_ && policy_.Get() == fenced_) return {};
     refenced = FenceCurrent(std::move(source));
   }
   wake_.notify_all();
-  engine_->PolicyChanged();
+  if (!refenced) engine_->PolicyChanged();
   return refenced;
 }
 
@@ -273,11 +303,13 @@ PolicyOutcome SidecarServer::SetPolicy(policy::SnapshotPtr next, std::string sou
     const std::lock_guard lock(acts_);
     if (if_revision && *if_revision != policy_.generation()) return {PolicyOutcome::Kind::kConflict, policy_.generation(), {}};
     policy_.Set(std::move(next));
+    // The proxy's workers cut what they carry meanwhile.
+    engine_->PolicyChanged();
     fenced = FenceCurrent(std::move(source));
   }
   wake_.notify_all();
-  engine_->PolicyChanged();
   if (!fenced) {
+    engine_->PolicyChanged();
     LogError("fence: {}", fenced.error().message);
     return {PolicyOutcome::Kind::kFailed, policy_.generation(), fenced.error()};
   }
@@ -320,34 +352,42 @@ Result<void> SidecarServer::Prove() {
   }
   if (auto held = fence_->Check(); !held) return held;
   tender_ = std::thread([this] { Tend(); });
+  looker_ = std::thread([this] { Look(); });
   return {};
 }
 
-// Looks at the fence every few seconds, and makes its rules anew when one of the policy ends.
+// Makes the rules anew when one of the policy ends.
 void SidecarServer::Tend() {
-  auto look_at = std::chrono::steady_clock::now() + kLookAgain;
   std::unique_lock lock(acts_);
   while (!ending_) {
-    auto wait = look_at - std::chrono::steady_clock::now();
-    if (until_) wait = std::min<std::chrono::steady_clock::duration>(wait, *until_ - SystemClock().Wall());
-    if (wait.count() > 0) wake_.wait_for(lock, wait);
-    if (ending_) return;
-    if (until_ && *until_ <= SystemClock().Wall()) {
-      // A rule that has ended must not go on, whatever the kernel makes of the others.
-      if (auto refenced = Refence(); !refenced) {
-        LogError("fence: {}; shut until its rules are in force", refenced.error().message);
-        Shut();
-        until_ = SystemClock().Wall() + kLookAgain;
-      }
+    if (!until_) {
+      wake_.wait(lock);
+      continue;
     }
-    if (std::chrono::steady_clock::now() < look_at) continue;
+    if (const auto wait = *until_ - SystemClock().Wall(); wait.count() > 0) {
+      // The wall clock may be set.
+      wake_.wait_for(lock, std::min<WallTime::duration>(wait, kLookAgain));
+      continue;
+    }
+    // A rule that has ended must not go on, whatever the kernel makes of the others.
+    if (auto refenced = Refence(); !refenced) {
+      LogError("fence: {}; shut until its rules are in force", refenced.error().message);
+      Shut();
+      until_ = SystemClock().Wall() + kLookAgain;
+    }
+  }
+}
+
+// Looks at the fence every few seconds.
+void SidecarServer::Look() {
+  std::unique_lock lock(acts_);
+  while (!wake_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
     const bool draining = draining_;
     lock.unlock();
     if (!draining) LookAgain();
     auto held = fence_->Check();
     lock.lock();
     if (!shut_) fence_fault_ = held ? "" : held.error().message;
-    look_at = std::chrono::steady_clock::now() + kLookAgain;
   }
 }
 

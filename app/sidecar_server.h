@@ -81,7 +81,7 @@ class SidecarServer final : public ServedControl {
   [[nodiscard]] dns::ServerOptions ResolverOptions(supervisor::RedirectFamily& family);
   [[nodiscard]] policy::ProcessPtr WhoseLookup(policy::Transport transport, const Endpoint& client);
   void OnResolverThread(const std::function<void()>& work);
-  Result<void> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
+  Result<std::chrono::steady_clock::duration> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
   Result<void> Refence();
   /// The same of a policy that was just set; where the kernel does not take it, the one before comes back, shut. With `acts_`
@@ -90,6 +90,7 @@ class SidecarServer final : public ServedControl {
   /// Nothing of the workload's leaves any more, until the next Refence. With `acts_` held.
   void Shut();
   void Tend();
+  void Look();
   void LookAgain();
 
   SidecarPlan plan_;
@@ -103,7 +104,7 @@ class SidecarServer final : public ServedControl {
   std::unique_ptr<TransparentListener> listener_;
   std::unique_ptr<supervisor::ClientProcesses> askers_;  ///< the resolver's thread; null where no process is seen
   std::vector<std::unique_ptr<dns::Server>> resolvers_;  ///< one for each family
-  // One at a time, from the swap of a policy to its rules: of whoever sets one, and of the thread that tends.
+  // One at a time, from the swap of a policy to its rules: of whoever sets one, and of the threads below.
   mutable std::mutex acts_;
   std::string source_;
   std::optional<WallTime> until_;  ///< when the fence's rules are to be made anew
@@ -116,7 +117,8 @@ class SidecarServer final : public ServedControl {
   std::string canary_fault_ = "not looked yet";
   std::condition_variable wake_;
   bool ending_ = false;
-  std::thread tender_;
+  std::thread tender_;  ///< ends what rules allow no longer
+  std::thread looker_;  ///< its canary may wait for seconds
 };
 
 }  // namespace sluice::app

@@ -123,7 +123,7 @@ class TrustContents {
   Result<void> FillJavaStore(const std::string& path) {
     auto store = ReadFile(path);
     if (!store) return std::unexpected(store.error());
-    const std::string bundle = SystemBundle();
+    const std::string bundle = IsJavaKeystore(*store) ? std::string() : SystemBundle();
     auto roots = bundle.empty() ? Result<std::string>("") : ReadFile(bundle);
     if (!roots) return std::unexpected(roots.error());
     auto extended = ExtendJavaKeystore(*store, *roots, authority_pem_);

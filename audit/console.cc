@@ -88,7 +88,11 @@ std::string ProcessText(const policy::ProcessPtr& process) {
   if (process == nullptr) return "unknown process";
   std::string_view name = Basename(process->exe.path);
   if (name.empty()) name = process->comm;
-  std::string text = fmt::format("{}[{}]", Visible(name, kMaxWord), process->pid);
+  std::string text;
+  if (!process->client.empty()) text = "client " + Visible(process->client, kMaxWord);
+  // Of a client whose process nobody sees there is nothing else to say.
+  if (name.empty() && process->pid == 0) return text.empty() ? "unknown process" : text;
+  text += fmt::format("{}{}[{}]", text.empty() ? "" : ", ", Visible(name, kMaxWord), process->pid);
   for (size_t i = 0; i < process->ancestors.size(); ++i) {
     if (i == kShownAncestors) return text + " < ...";
     text += " < " + Visible(Basename(process->ancestors[i].path), kMaxWord);

@@ -26,6 +26,7 @@ std::string KeyOf(const Owner& owner, const policy::DecisionEvent& event) {
                                 target.address ? target.address->ToString() : std::string());
   for (const std::string* part : {&target.host, &target.scheme, &target.method, &target.path, &target.query})
     key += fmt::format(" {}:{}", part->size(), *part);
+  if (event.process != nullptr) key += fmt::format(" {}:{}", event.process->client.size(), event.process->client);
   for (const std::string& words : target.asked) key += fmt::format(" {}:{}", words.size(), words);
   return key;
 }

@@ -74,6 +74,8 @@ void AddProcess(Members* members, const policy::ProcessPtr& process) {
     AppendJsonString(&ancestors, std::string_view(ancestor.path).substr(0, kMaxField));
   }
   members->Raw("ancestors", ancestors + "]");
+  if (!process->client.empty()) members->String("client", process->client);
+  if (!process->client_labels.empty()) members->String("client_labels", process->client_labels);
   members->Close();
 }
 

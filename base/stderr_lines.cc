@@ -148,6 +148,7 @@ bool LineOutput::Flush(std::chrono::milliseconds bound) {
 namespace {
 
 std::atomic<LineOutput*> g_stderr{nullptr};
+std::atomic<LineOutput*> g_before_fork{nullptr};  // its thread is the parent's
 std::atomic<int> g_descriptor{STDERR_FILENO};
 
 // Never destroyed: its thread may be waiting in write(2) when the program ends.
@@ -175,7 +176,7 @@ void QueueStderr(LineKind kind, std::string lines) {
   Stderr().Put(kind, LinesDescriptor() == STDERR_FILENO ? ForStderr(std::move(lines)) : std::move(lines));
 }
 
-void RenewStderr() { g_stderr.store(nullptr, std::memory_order_release); }
+void RenewStderr() { g_before_fork.store(g_stderr.exchange(nullptr, std::memory_order_acq_rel)); }
 
 bool FlushStderr(std::chrono::milliseconds bound) {
   LineOutput* const output = g_stderr.load(std::memory_order_acquire);

@@ -67,21 +67,21 @@ sluice_code Leave(sluice_error** error, const Error& fault, std::optional<sluice
   return said;
 }
 
-sluice_code Guard(sluice_error** error, const std::function<Result<void>()>& body) noexcept {
+sluice_code LeaveException(sluice_error** error) noexcept {
   try {
-    const auto done = body();
-    return done ? SLUICE_OK : Leave(error, done.error());
+    throw;
   } catch (const std::bad_alloc&) {
-    return Leave(error, Error{Code::kExhausted, "out of memory", 0, std::nullopt});
+    if (error != nullptr) *error = nullptr;  // which says so, and needs no memory
+    return SLUICE_EXHAUSTED;
   } catch (const std::exception& fault) {
     try {
       return Leave(error, Error{Code::kInternal, std::string("unexpected fault: ") + fault.what(), 0, std::nullopt});
     } catch (...) {
-      return SLUICE_INTERNAL;
     }
   } catch (...) {
-    return SLUICE_INTERNAL;
   }
+  if (error != nullptr) *error = nullptr;
+  return SLUICE_INTERNAL;
 }
 
 }  // namespace sluice::library

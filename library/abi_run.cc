@@ -23,10 +23,43 @@ constexpr uint32_t kMaxGraceMs = 60'000;
 constexpr size_t kMaxWords = 65'536;
 
 // Which flag of `sluice run` an option is.
-constexpr std::array kFlags{"",          "--cwd",    "--rw",    "--ro",       "--env",         "--timeout",
-                            "--name",    "--label",  "--audit", "--resolver", "--stub-domain", "--upstream-ca",
-                            "--ca-cert", "--ca-key", "--via",   "--control"};
-static_assert(kFlags.size() == SLUICE_PROGRAM);
+constexpr std::array kFlags{"",
+                            "--cwd",
+                            "--rw",
+                            "--ro",
+                            "--env",
+                            "--timeout",
+                            "--name",
+                            "--label",
+                            "--audit",
+                            "--resolver",
+                            "--stub-domain",
+                            "--upstream-ca",
+                            "--ca-cert",
+                            "--ca-key",
+                            "--via",
+                            "--control",
+                            "",
+                            "--workspace",
+                            "--env-inherit",
+                            "--unsafe-env",
+                            "--max-memory",
+                            "--max-processes",
+                            "--max-open-files",
+                            "--max-output",
+                            "--transcript",
+                            "--result",
+                            "--publish",
+                            "--on-disconnect",
+                            "--via-auth",
+                            "--via-ca",
+                            "--via-except",
+                            "--fail-on-deny",
+                            "--kill-on-deny",
+                            "--allow-nested",
+                            "--allow-user-namespaces",
+                            "--quiet"};
+static_assert(kFlags.size() == SLUICE_QUIET + 1);
 
 Result<void> NotNull(const void* handle, const char* function) {
   if (handle != nullptr) return {};
@@ -34,13 +67,34 @@ Result<void> NotNull(const void* handle, const char* function) {
 }
 
 // Callers from another process, or NULL; else the body.
-sluice_code WithRun(sluice_run* run, sluice_error** error, const std::function<Result<void>()>& body) {
-  if (run == nullptr) return Leave(error, Error{Code::kInvalid, "the run is NULL", 0, std::nullopt});
-  if (!run->session->is_ours())
-    return Leave(error,
-                 Error{Code::kInvalid, "the run was started by another process, of which this one is a copy", 0, std::nullopt},
-                 SLUICE_FORKED);
-  return Guard(error, body);
+template <class Body>
+sluice_code WithRun(sluice_run* run, sluice_error** error, const Body& body) noexcept {
+  bool forked = false;
+  std::optional<sluice_code> said;
+  const sluice_code done = Guard(error, [&]() -> Result<void> {
+    if (run == nullptr) return Fail(Code::kInvalid, "the run is NULL");
+    forked = !run->session->is_ours();
+    if (forked) {
+      said = Leave(error, Error{Code::kInvalid, "the run was started by another process, of which this one is a copy", 0, {}},
+                   SLUICE_FORKED);
+      return {};
+    }
+    return body();
+  });
+  return said.value_or(done);
+}
+
+// The same where callbacks are called, and may have freed the run.
+template <class Body>
+sluice_code Dispatching(sluice_run* run, sluice_error** error, const Body& body) noexcept {
+  const sluice_code done = WithRun(run, error, [&]() -> Result<void> {
+    if (run->session->InCallback())
+      return Fail(Code::kInvalid, "a callback must not dispatch, or wait for, the run that called it");
+    return body();
+  });
+  if (run == nullptr || run->session->InCallback() || !run->session->dropped()) return done;
+  delete run;
+  return SLUICE_ENDED;
 }
 
 sluice::library::RunCallbacks CallbacksOf(const sluice_callbacks& given) {
@@ -87,18 +141,17 @@ Result<sluice::library::Answer> Request(sluice_run& run, const sluice::library::
   return answer;
 }
 
+template <class Take>
 sluice_code Answered(sluice_run* run, sluice_error** error, const sluice::library::Question& question,
-                     const std::function<sluice_code(const sluice::library::Answer&)>& take) {
-  sluice_code out = SLUICE_OK;
-  std::optional<sluice_code> special;
-  Result<sluice::library::Answer> answer = Fail(Code::kInternal, "");
-  const sluice_code asked = WithRun(run, nullptr, [&]() -> Result<void> {
-    answer = Request(*run, question, &special);
-    if (answer) out = take(*answer);
+                     const Take& take) noexcept {
+  std::optional<sluice_code> out;
+  const sluice_code asked = WithRun(run, error, [&]() -> Result<void> {
+    std::optional<sluice_code> special;
+    const auto answer = Request(*run, question, &special);
+    out = answer ? take(*answer) : Leave(error, answer.error(), special);
     return {};
   });
-  if (asked != SLUICE_OK) return WithRun(run, error, [] { return Result<void>(Fail(Code::kExhausted, "out of memory")); });
-  return answer ? out : Leave(error, answer.error(), special);
+  return out.value_or(asked);
 }
 
 std::string TextOf(const nlohmann::json& object, const char* key) {
@@ -172,7 +225,7 @@ sluice_code sluice_options_set(sluice_options* options, sluice_option option, co
       options->program = value;
       return {};
     }
-    if (option < SLUICE_WORK_DIRECTORY || option > SLUICE_PROGRAM)
+    if (option < SLUICE_WORK_DIRECTORY || option > SLUICE_QUIET)
       return Fail(Code::kInvalid, fmt::format("there is no option {} in this version of the library", option));
     options->arguments.push_back(fmt::format("{}={}", kFlags[static_cast<size_t>(option)], value));
     return {};
@@ -234,7 +287,7 @@ sluice_code sluice_start(const sluice_options* options, sluice_run** run, sluice
 int sluice_run_fd(const sluice_run* run) noexcept { return run == nullptr ? -1 : run->session->fd(); }
 
 sluice_code sluice_run_dispatch(sluice_run* run, sluice_error** error) noexcept {
-  return WithRun(run, error, [&]() -> Result<void> {
+  return Dispatching(run, error, [&]() -> Result<void> {
     if (run->session->fd() < 0) return Fail(Code::kInvalid, "the library dispatches this run itself (SLUICE_LOOP_OWN)");
     run->session->Dispatch();
     return {};
@@ -242,7 +295,7 @@ sluice_code sluice_run_dispatch(sluice_run* run, sluice_error** error) noexcept 
 }
 
 sluice_code sluice_run_wait(sluice_run* run, int64_t timeout_ms, sluice_result* result, sluice_error** error) noexcept {
-  return WithRun(run, error, [&]() -> Result<void> {
+  return Dispatching(run, error, [&]() -> Result<void> {
     constexpr int64_t kLongest = int64_t{365} * 24 * 3'600'000;
     std::optional<std::chrono::milliseconds> longest;
     if (timeout_ms >= 0) longest = std::chrono::milliseconds(std::min(timeout_ms, kLongest));
@@ -260,6 +313,7 @@ sluice_code sluice_run_wait(sluice_run* run, int64_t timeout_ms, sluice_result* 
     out.allowed = end.allowed;
     out.denied = end.denied;
     out.lost_records = end.lost_records;
+    out.ended_by = end.ended_by;
     std::copy_n(reinterpret_cast<const char*>(&out), std::min(result->size, sizeof out), reinterpret_cast<char*>(result));
     return {};
   });
@@ -340,4 +394,8 @@ sluice_code sluice_run_request(sluice_run* run, const char* method, const char* 
   }
 }
 
-void sluice_run_free(sluice_run* run) noexcept { delete run; }
+void sluice_run_free(sluice_run* run) noexcept {
+  // Whoever dispatches still stands in it: that frees it when the callback has returned.
+  if (run != nullptr && run->session->InCallback()) return run->session->Drop([run] { delete run; });
+  delete run;
+}

@@ -3,7 +3,6 @@
 // What stands behind the handles of sluice.h, and how failures leave through them.
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,8 +58,20 @@ namespace sluice::library {
 /// Sets *error where the caller wants one; gives its code.
 sluice_code Leave(sluice_error** error, const Error& fault, std::optional<sluice_code> code = {}) noexcept;
 
-/// Runs `body`, which gives a Result<void>: nothing it throws gets out.
-sluice_code Guard(sluice_error** error, const std::function<Result<void>()>& body) noexcept;
+/// What an exception that was caught becomes: called in a handler.
+sluice_code LeaveException(sluice_error** error) noexcept;
+
+/// Runs `body`, which gives a Result<void>: nothing it throws gets out. A template, so that nothing is allocated before it is
+/// guarded.
+template <class Body>
+sluice_code Guard(sluice_error** error, const Body& body) noexcept {
+  try {
+    const Result<void> done = body();
+    return done ? SLUICE_OK : Leave(error, done.error());
+  } catch (...) {
+    return LeaveException(error);
+  }
+}
 
 /// A struct of the caller's, who may be older or newer than this library: the fields that both know; the rest is zero. kInvalid:
 /// a size that no version has.

@@ -68,12 +68,18 @@ class Attributes {
 
 }  // namespace
 
+void Batch::MakeFor(uint32_t generation) {
+  const uint32_t value = htobe32(generation);
+  std::memcpy(&bytes[generation_at], &value, sizeof value);
+}
+
 BatchBuilder::BatchBuilder(uint32_t first_sequence, size_t max_bytes, std::optional<uint32_t> generation)
     : sequence_(first_sequence), max_bytes_(max_bytes) {
   batch_.first_sequence = first_sequence;
   nlmsghdr* header = nftnl_batch_begin(reinterpret_cast<char*>(message_.data()), sequence_);
   End(header);
   if (!generation) return;
+  batch_.generation_at = batch_.bytes.size() + sizeof(nlattr);
   Attributes(batch_.bytes).PutNetworkOrder(NFNL_BATCH_GENID, *generation);
   const auto length = static_cast<uint32_t>(batch_.bytes.size());
   std::memcpy(batch_.bytes.data(), &length, sizeof length);
@@ -189,8 +195,12 @@ void BatchBuilder::AddElements(const Table& table, const Set& set, std::span<con
                   [](Attributes& attributes, const TimedElement& element) {
                     const size_t at = attributes.Open(NFTA_LIST_ELEM | NLA_F_NESTED);
                     attributes.PutKey(NFTA_SET_ELEM_KEY, element.key);
-                    if (element.timeout.count() > 0)
+                    if (element.timeout.count() > 0) {
                       attributes.PutNetworkOrder(NFTA_SET_ELEM_TIMEOUT, static_cast<uint64_t>(element.timeout.count()));
+                      // Without it a second add of the same timeout changes nothing, and the element ends when the first
+                      // would have (Linux 6.18).
+                      attributes.PutNetworkOrder(NFTA_SET_ELEM_EXPIRATION, static_cast<uint64_t>(element.timeout.count()));
+                    }
                     attributes.Close(at);
                   });
 }
@@ -230,13 +240,13 @@ Result<void> BatchBuilder::Fill(const Table& table) {
   return {};
 }
 
-Result<void> BatchBuilder::Refill(const Table& table, std::span<const std::string> chains) {
+Result<void> BatchBuilder::Refill(const Table& table, std::span<const std::string> chains, const Table* before) {
   Named(NFT_MSG_DELRULE, table, "", fmt::format("the end of the rules of table {}", table.name));
   for (const std::string& name : chains)
     if (std::ranges::find(table.chains, name, &Chain::name) == table.chains.end())
       Named(NFT_MSG_DELCHAIN, table, name, fmt::format("the end of chain {} {}", table.name, name));
   for (const Set& set : table.sets) {
-    if (!set.is_static()) continue;
+    if (!set.is_static() || (before != nullptr && std::ranges::find(before->sets, set) != before->sets.end())) continue;
     // Flushing 10,000 concatenated intervals and adding others takes seconds in one transaction (Linux 6.18), a new set
     // milliseconds. Nothing uses the old one any more.
     DeleteSet(table, set);

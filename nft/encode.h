@@ -30,6 +30,10 @@ struct Batch {
   uint32_t first_sequence = 0;       ///< of the batch-begin message
   std::vector<std::string> objects;  ///< what message first_sequence + 1 + i is about, for error texts
   uint32_t acknowledged = 0;         ///< the one sequence number that asks for an answer; 0: there is nothing to do
+  size_t generation_at = 0;          ///< where the ruleset's generation stands in `bytes`; 0: it is for any
+
+  /// Another generation than it was built for; only of a batch that is for one.
+  void MakeFor(uint32_t generation);
 };
 
 /// The batch that adds `table`. kInvalid: an expression out of place; kExhausted: larger than kMaxBatchBytes.
@@ -55,8 +59,8 @@ class BatchBuilder {
   /// Sets, their elements, chains and rules of a table that has none.
   [[nodiscard]] Result<void> Fill(const Table& table);
   /// The same for one that has the sets already, and `chains`: rules and static sets are replaced, chains made and deleted as
-  /// needed, what the other sets hold is kept.
-  [[nodiscard]] Result<void> Refill(const Table& table, std::span<const std::string> chains);
+  /// needed, what the other sets hold is kept; so is a static set that `before`, what is in force, has the same of.
+  [[nodiscard]] Result<void> Refill(const Table& table, std::span<const std::string> chains, const Table* before = nullptr);
   /// `set` is one of elements with a timeout.
   void AddElements(const Table& table, const Set& set, std::span<const TimedElement> elements);
   void DeleteElements(const Table& table, const Set& set, std::span<const Key> keys, Absent absent);

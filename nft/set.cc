@@ -61,20 +61,18 @@ std::optional<IpAddress> After(const IpAddress& address) {
 
 using AddressRange = std::pair<IpAddress, IpAddress>;
 
-std::vector<AddressRange> Join(std::span<const Cidr> prefixes) {
-  std::vector<AddressRange> all;
-  for (const Cidr& prefix : prefixes) all.push_back(EndsOf(prefix));
-  std::ranges::sort(all);
+// Of ranges in their order.
+std::vector<AddressRange> Join(const std::map<AddressRange, size_t>& ranges) {
   std::vector<AddressRange> joined;
-  for (const AddressRange& next : all) {
+  for (const auto& [range, count] : ranges) {
     if (!joined.empty()) {
       const auto after = After(joined.back().second);
-      if (!after || next.first <= *after) {
-        joined.back().second = std::max(joined.back().second, next.second);
+      if (!after || range.first <= *after) {
+        joined.back().second = std::max(joined.back().second, range.second);
         continue;
       }
     }
-    joined.push_back(next);
+    joined.push_back(range);
   }
   return joined;
 }
@@ -99,38 +97,58 @@ std::pair<IpAddress, IpAddress> EndsOf(const Cidr& prefix) {
 
 std::vector<Element> Ranges(std::span<const Cidr> prefixes) {
   std::vector<Element> elements;
-  for (const auto& [first, last] : Join(prefixes)) elements.push_back({Key().Address(first), Key().Address(last)});
+  std::map<AddressRange, size_t> ranges;
+  for (const Cidr& prefix : prefixes) ++ranges[EndsOf(prefix)];
+  for (const auto& [first, last] : Join(ranges)) elements.push_back({Key().Address(first), Key().Address(last)});
   return elements;
 }
 
 // Ports are cut wherever a box of the protocol begins or ends; in each piece the addresses are joined, and neighbouring pieces
 // of the same addresses are put together again.
-std::vector<Element> Disjoint(std::span<const Box> boxes) {
-  std::map<uint8_t, std::vector<uint32_t>> cuts;
+std::optional<std::vector<Element>> Disjoint(std::span<const Box> boxes, size_t most) {
+  struct Edge {
+    uint32_t port = 0;  ///< from here on
+    bool begins = false;
+    Cidr prefix;
+  };
+  std::map<uint8_t, std::vector<Edge>> edges;
   for (const Box& box : boxes) {
-    cuts[box.protocol].push_back(box.first_port);
-    cuts[box.protocol].push_back(box.last_port + 1U);
+    edges[box.protocol].push_back({box.first_port, true, box.prefix});
+    edges[box.protocol].push_back({box.last_port + 1U, false, box.prefix});
   }
   std::vector<Element> elements;
-  for (auto& [protocol, at] : cuts) {
-    std::ranges::sort(at);
-    at.erase(std::ranges::unique(at).begin(), at.end());
-    uint32_t from = 0;
+  size_t work = 0;
+  for (auto& [protocol, of] : edges) {
+    std::ranges::sort(of, {}, &Edge::port);
+    std::map<AddressRange, size_t> covering;  // with how many boxes do
     std::vector<AddressRange> open;
+    uint32_t from = 0;
     const auto close = [&](uint32_t end) {
       for (const auto& [first, last] : open)
         elements.push_back({Key().Address(first).Protocol(protocol).Port(static_cast<uint16_t>(from)),
                             Key().Address(last).Protocol(protocol).Port(static_cast<uint16_t>(end - 1))});
     };
-    for (const uint32_t piece : at) {
-      std::vector<Cidr> covering;
-      for (const Box& box : boxes)
-        if (box.protocol == protocol && box.first_port <= piece && piece <= box.last_port) covering.push_back(box.prefix);
+    for (auto edge = of.begin(); edge != of.end();) {
+      const uint32_t port = edge->port;
+      bool changed = false;
+      for (; edge != of.end() && edge->port == port; ++edge) {
+        const AddressRange range = EndsOf(edge->prefix);
+        if (edge->begins) {
+          changed |= ++covering[range] == 1;
+        } else if (const auto found = covering.find(range); --found->second == 0) {
+          covering.erase(found);
+          changed = true;
+        }
+      }
+      if (!changed) continue;
+      work += covering.size() + 1;
+      if (work > kMaxCutWork) return std::nullopt;
       std::vector<AddressRange> ranges = Join(covering);
       if (ranges == open) continue;
-      close(piece);
+      close(port);
+      if (elements.size() > most) return std::nullopt;
       open = std::move(ranges);
-      from = piece;
+      from = port;
     }
   }
   return elements;

@@ -83,6 +83,7 @@ struct Set {
   std::vector<Element> elements{};  ///< of an interval set disjoint
   /// What the elements are of: the plan, or time. The latter survive a replacement.
   [[nodiscard]] bool is_static() const { return !timeouts && !dynamic; }
+  bool operator==(const Set&) const = default;
 };
 
 /// Prefixes without those that lie in others, neighbours joined, as ranges of an interval set; of one family.
@@ -95,8 +96,11 @@ struct Box {
   uint16_t first_port = 0;
   uint16_t last_port = 0;
 };
-/// The boxes cut so that none overlaps another: the kernel refuses those that do. Of one family.
-[[nodiscard]] std::vector<Element> Disjoint(std::span<const Box> boxes);
+/// Prefixes looked at while boxes are cut: what is over it is cut into too many pieces to be put into a kernel.
+inline constexpr size_t kMaxCutWork = 20'000'000;
+/// The boxes cut so that none overlaps another: the kernel refuses those that do. Of one family. Nothing where that makes more
+/// than `most` pieces, or takes more than kMaxCutWork.
+[[nodiscard]] std::optional<std::vector<Element>> Disjoint(std::span<const Box> boxes, size_t most);
 
 /// The key after this one, as numbers go: an interval set of one field marks the ends of its ranges by it. Nothing after the
 /// last.

@@ -37,6 +37,8 @@ struct Process {
   Executable exe;
   std::string comm;                   ///< for people only: the workload chooses it
   std::vector<Executable> ancestors;  ///< parent first, up to the workload's first process; at most 16
+  std::string client{};               ///< of an explicit proxy: the name it showed, or its address; for people and records
+  std::string client_labels{};        ///< of its token: "team=build env=prod"
 };
 using ProcessPtr = std::shared_ptr<const Process>;
 

@@ -14,6 +14,23 @@ int HexValue(char c) {
   return -1;
 }
 
+// Servers behind CGI, WSGI or Rack see no difference between '-' and '_' in a field name.
+std::string Folded(std::string_view name) {
+  std::string out(name);
+  std::ranges::replace(out, '_', '-');
+  return out;
+}
+
+// `keep` is asked for each line's field; lines that are none go.
+template <class Keep>
+void FilterLines(std::string* lines, Keep keep) {
+  std::string left;
+  for (size_t at = 0, end = 0; (end = lines->find("\r\n", at)) != std::string::npos; at = end + 2)
+    if (const auto field = ParseFieldLine({lines->data() + at, end - at}); field && keep(*field))
+      left.append(*lines, at, end + 2 - at);
+  *lines = std::move(left);
+}
+
 bool Announces(std::string_view announced, std::string_view lower_name) {
   bool found = false;
   ForEachListItem(announced, [&](std::string_view item) { found |= EqualsLower(item, lower_name); });
@@ -127,13 +144,15 @@ void AppendChunk(Buffer* out, std::string_view data) {
   out->Append("\r\n");
 }
 
-bool IsTrailerAllowed(std::string_view name) {
+bool IsTrailerAllowed(std::string_view lower_name) {
   static constexpr std::string_view kNever[] = {
       "age",
+      "api-key",
       "authorization",
       "cache-control",
       "connection",
       "cookie",
+      "cookie2",
       "date",
       "expect",
       "expires",
@@ -148,9 +167,12 @@ bool IsTrailerAllowed(std::string_view name) {
       "location",
       "max-forwards",
       "pragma",
+      "private-token",
+      "proxy",
       "range",
       "retry-after",
       "set-cookie",
+      "set-cookie2",
       "te",
       "trailer",
       "transfer-encoding",
@@ -164,11 +186,30 @@ bool IsTrailerAllowed(std::string_view name) {
       "origin",
       "referer",
       "via",
-      "x-http-method-override",
+      "x-amz-security-token",
+      "x-api-key",
+      "x-auth-token",
+      "x-host",
+      "x-real-ip",
   };
-  if (std::ranges::find(kNever, name) != std::end(kNever)) return false;
-  return !name.starts_with("content-") && !name.starts_with("proxy-") && !name.starts_with("x-forwarded-") &&
-         !name.starts_with("x-method") && !name.starts_with("sec-");
+  static constexpr std::string_view kNeverBegin[] = {"content-", "proxy-",        "sec-",        "x-forwarded-",
+                                                     "x-method", "x-http-method", "x-original-", "x-rewrite-"};
+  const std::string name = Folded(lower_name);
+  return std::ranges::find(kNever, name) == std::end(kNever) &&
+         std::ranges::none_of(kNeverBegin, [&](std::string_view begin) { return name.starts_with(begin); });
+}
+
+void DropUnannounced(std::string* lines, std::string_view announced) {
+  if (lines->empty()) return;
+  FilterLines(lines, [&](const Field& field) { return Announces(announced, field.name); });
+}
+
+void DropNamed(std::string* lines, std::span<const std::string> names) {
+  if (lines->empty() || names.empty()) return;
+  FilterLines(lines, [&](const Field& field) {
+    const std::string name = Folded(field.name);
+    return std::ranges::none_of(names, [&](const std::string& named) { return Folded(named) == name; });
+  });
 }
 
 void AppendLastChunk(Buffer* out, std::string& trailer_lines, std::string_view announced) {

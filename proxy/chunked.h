@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,7 +55,12 @@ void AppendChunk(Buffer* out, std::string_view data);
 /// on framing, routing or credentials (RFC 9110 section 6.5.1).
 void AppendLastChunk(Buffer* out, std::string& trailer_lines, std::string_view announced);
 
-/// Whether a trailer of this name (lower case) may ever be passed on.
+/// Whether a trailer of this name (lower case) may ever be passed on; '_' counts as '-', as servers behind CGI read it.
 [[nodiscard]] bool IsTrailerAllowed(std::string_view lower_name);
+
+/// Of trailer lines, takes those away that `announced` does not name.
+void DropUnannounced(std::string* lines, std::string_view announced);
+/// And those of these names (lower case), with '_' as '-'.
+void DropNamed(std::string* lines, std::span<const std::string> names);
 
 }  // namespace sluice::proxy

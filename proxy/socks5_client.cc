@@ -15,6 +15,8 @@ constexpr char kConnectCommand = 1;
 constexpr uint8_t kIpv4 = 1;
 constexpr uint8_t kName = 3;
 constexpr uint8_t kIpv6 = 4;
+// What is parsed below ends there: version, reply, reserved, kind, a name with its length, a port.
+static_assert(4 + 1 + kMaxSocksText + 2 == kMaxSocksAnswer);
 
 uint8_t At(std::string_view bytes, size_t at) { return static_cast<uint8_t>(bytes[at]); }
 

@@ -14,14 +14,15 @@ namespace {
 constexpr std::array<std::string_view, 5> kSets = {"CapInh:\t", "CapPrm:\t", "CapEff:\t", "CapBnd:\t", "CapAmb:\t"};
 
 // By the first two a process changes what captures it or enters another namespace; by the third it acts through others; by the
-// rest it is the host's root.
+// fourth it opens files of the host by their handles, sockets of services among them; by the rest it is the host's root.
 struct Named {
   int number;
   std::string_view name;
 };
-constexpr std::array<Named, 6> kLeadOut = {{{CAP_NET_ADMIN, "CAP_NET_ADMIN"},
+constexpr std::array<Named, 7> kLeadOut = {{{CAP_NET_ADMIN, "CAP_NET_ADMIN"},
                                             {CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
                                             {CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},
+                                            {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"},
                                             {CAP_SYS_MODULE, "CAP_SYS_MODULE"},
                                             {CAP_SYS_RAWIO, "CAP_SYS_RAWIO"},
                                             {CAP_BPF, "CAP_BPF"}}};

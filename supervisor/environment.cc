@@ -62,6 +62,7 @@ constexpr auto kAgents = std::to_array<std::string_view>({
     "DISPLAY",
     "DOCKER_CONFIG",
     "DOCKER_HOST",
+    "GIT_ASKPASS",
     "GNOME_KEYRING_CONTROL",
     "GPG_AGENT_INFO",
     "GOOGLE_APPLICATION_CREDENTIALS",
@@ -80,8 +81,9 @@ constexpr auto kAgents = std::to_array<std::string_view>({
 });
 constexpr auto kCredentialPrefixes = std::to_array<std::string_view>({"AWS_", "AZURE_", "ARM_CLIENT_", "VAULT_", "OP_SESSION_"});
 // Anywhere in the name, and as a whole word of it (between underscores).
-constexpr auto kCredentialParts = std::to_array<std::string_view>(
-    {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "PRIVATEKEY"});
+constexpr auto kCredentialParts =
+    std::to_array<std::string_view>({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSFILE", "PASSCOMMAND", "SSHPASS",
+                                     "CREDENTIAL", "APIKEY", "ACCESSKEY", "PRIVATEKEY", "SSHKEY", "OAUTH", "WEBHOOK"});
 constexpr auto kCredentialWords =
     std::to_array<std::string_view>({"KEY", "KEYS", "AUTH", "PASS", "PWD", "PAT", "COOKIE", "JWT", "BEARER"});
 
@@ -105,13 +107,17 @@ bool HasWord(std::string_view name, std::string_view word) {
   return false;
 }
 
-// scheme://user:password@host
+// scheme://user:password@host, scheme://token@host: no user's name is as long and as mixed as a token is.
 bool CarriesPassword(std::string_view value) {
+  constexpr size_t kShortestToken = 20;
   const size_t scheme = value.find("://");
   if (scheme == std::string_view::npos) return false;
   const std::string_view authority = value.substr(scheme + 3, value.find_first_of("/?#", scheme + 3) - (scheme + 3));
   const size_t at = authority.rfind('@');
-  return at != std::string_view::npos && authority.substr(0, at).find(':') != std::string_view::npos;
+  if (at == std::string_view::npos) return false;
+  const std::string_view user = authority.substr(0, at);
+  const bool mixed = user.find_first_of("0123456789") != std::string_view::npos;
+  return user.find(':') != std::string_view::npos || (user.size() >= kShortestToken && mixed);
 }
 
 bool IsName(std::string_view name) {

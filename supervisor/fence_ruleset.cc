@@ -1,8 +1,11 @@
 #include "supervisor/fence_ruleset.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <utility>
 
 namespace sluice::supervisor {
@@ -68,26 +71,35 @@ constexpr IpAddress kRedirected6 = IpAddress::FromV6({0, 0, 0, 0, 0, 0, 0, 0, 0,
 const std::vector<Field> kTarget4 = {Field::kDestination4, Field::kProtocol, Field::kDestinationPort};
 const std::vector<Field> kTarget6 = {Field::kDestination6, Field::kProtocol, Field::kDestinationPort};
 
-std::vector<nft::Set> Sets(const FencePlan& plan) {
+std::optional<std::vector<nft::Element>> Allowed(const FencePlan& plan, bool v4) {
+  std::vector<nft::Box> boxes;
+  for (const FenceCidr& cidr : plan.allow)
+    if (cidr.prefix.is_v4() == v4)
+      boxes.push_back({cidr.prefix, static_cast<uint8_t>(cidr.protocol), cidr.first_port, cidr.last_port});
+  return nft::Disjoint(boxes, kFenceStaticElements);
+}
+
+// `fits`: false where a set of the policy's own prefixes would have too many entries, and has none.
+std::vector<nft::Set> Sets(const FencePlan& plan, bool* fits) {
   const std::vector<nft::KeyType> target4 = {nft::KeyType::kAddress4, nft::KeyType::kProtocol, nft::KeyType::kPort};
   const std::vector<nft::KeyType> target6 = {nft::KeyType::kAddress6, nft::KeyType::kProtocol, nft::KeyType::kPort};
   // What has many receivers is no one's allowed destination, and a copy of it would keep its seal on the way back in.
   std::vector<Cidr> deny4 = {V4(0xe0000000, 4), V4(0xffffffff, 32)};
   std::vector<Cidr> deny6 = {V6("ff00::/8")};
   for (const Cidr& prefix : plan.deny) (prefix.is_v4() ? deny4 : deny6).push_back(prefix);
-  std::vector<nft::Box> allow4;
-  std::vector<nft::Box> allow6;
-  for (const FenceCidr& cidr : plan.allow)
-    (cidr.prefix.is_v4() ? allow4 : allow6)
-        .push_back({cidr.prefix, static_cast<uint8_t>(cidr.protocol), cidr.first_port, cidr.last_port});
   const auto interval = nft::SetKind::kInterval;
+  const auto within = [fits](std::optional<std::vector<nft::Element>> elements) {
+    if (elements && elements->size() <= kFenceStaticElements) return *std::move(elements);
+    *fits = false;
+    return std::vector<nft::Element>();
+  };
   return {
       {.name = "dyn4", .key = target4, .size = kFenceElements, .timeouts = true},
       {.name = "dyn6", .key = target6, .size = kFenceElements, .timeouts = true},
-      {.name = "cidr4", .key = target4, .kind = interval, .elements = nft::Disjoint(allow4)},
-      {.name = "cidr6", .key = target6, .kind = interval, .elements = nft::Disjoint(allow6)},
-      {.name = "deny4", .key = {nft::KeyType::kAddress4}, .kind = interval, .elements = nft::Ranges(deny4)},
-      {.name = "deny6", .key = {nft::KeyType::kAddress6}, .kind = interval, .elements = nft::Ranges(deny6)},
+      {.name = "cidr4", .key = target4, .kind = interval, .elements = within(Allowed(plan, true))},
+      {.name = "cidr6", .key = target6, .kind = interval, .elements = within(Allowed(plan, false))},
+      {.name = "deny4", .key = {nft::KeyType::kAddress4}, .kind = interval, .elements = within(nft::Ranges(deny4))},
+      {.name = "deny6", .key = {nft::KeyType::kAddress6}, .kind = interval, .elements = within(nft::Ranges(deny6))},
       {.name = "tried",
        .key = {nft::KeyType::kMark},
        .size = kFenceGuesses,
@@ -263,11 +275,11 @@ nft::Chain Forwarded() {
   return {"forwarded", nft::Hook::kForward, kJudge, nft::Policy::kDrop, {{Counter{}, Verdict::kDrop, Comment{"forwarded"}}}};
 }
 
-nft::Table Shared(const FencePlan& plan) {
+nft::Table Shared(const FencePlan& plan, bool* fits) {
   return {nft::Family::kInet,
           kFenceTable,
           {Early(plan), LoopbackFragments(), Spoofed(), Capture(plan), Outgoing(plan), Incoming(plan), Forwarded()},
-          Sets(plan)};
+          Sets(plan, fits)};
 }
 
 nft::Table Egress(const FencePlan& plan) {
@@ -325,6 +337,11 @@ nft::Table Behind(const FencePlan& plan) {
   return {nft::Family::kInet, kFenceTable, {std::move(spoofed), std::move(capture), std::move(incoming), std::move(forwarded)}};
 }
 
+std::vector<nft::Table> Tables(const FencePlan& plan, bool* fits) {
+  if (plan.layout == FenceLayout::kBehind) return {Behind(plan)};
+  return {Shared(plan, fits), Egress(plan)};
+}
+
 }  // namespace
 
 std::vector<Cidr> MetadataAddresses() { return {V4(0xa9fea9fe, 32), V6("fd00:ec2::254")}; }
@@ -348,8 +365,19 @@ std::vector<std::string> DeviceChains(const FencePlan& plan) {
 }
 
 std::vector<nft::Table> FenceRuleset(const FencePlan& plan) {
-  if (plan.layout == FenceLayout::kBehind) return {Behind(plan)};
-  return {Shared(plan), Egress(plan)};
+  bool fits = true;
+  return Tables(plan, &fits);
+}
+
+Result<std::vector<nft::Table>> CheckedFenceRuleset(const FencePlan& plan) {
+  bool fits = true;
+  std::vector<nft::Table> tables = Tables(plan, &fits);
+  if (fits) return tables;
+  return Fail(
+      Code::kExhausted,
+      fmt::format("the rules by address ({}) become more than {} entries of a set of the kernel, once overlaps are split; "
+                  "write them as fewer prefixes and ranges of ports",
+                  plan.allow.size(), kFenceStaticElements));
 }
 
 FencePlan ClosedPlan(const FencePlan& plan) {
@@ -367,6 +395,33 @@ bool StaticallyAllowed(const FencePlan& plan, const FenceElement& element) {
     return allow.prefix.Contains(element.address) && allow.protocol == element.protocol && allow.first_port <= element.port &&
            element.port <= allow.last_port;
   });
+}
+
+StaticAllows::StaticAllows(const FencePlan& plan)
+    : deny_(plan.deny),
+      allow4_(Allowed(plan, true).value_or(std::vector<nft::Element>())),
+      allow6_(Allowed(plan, false).value_or(std::vector<nft::Element>())) {}
+
+// nft::Disjoint has them in order: by protocol, then pieces of ports, then addresses.
+bool StaticAllows::Contain(const FenceElement& element) const {
+  const bool v4 = element.address.is_v4();
+  const std::vector<nft::Element>& allow = v4 ? allow4_ : allow6_;
+  const size_t width = v4 ? 4 : 16;
+  const auto place = [width](const nft::Key& key) {
+    const uint8_t* rest = key.bytes().data() + width;
+    return rest[0] << 16 | rest[4] << 8 | rest[5];
+  };
+  const auto address = [width](const nft::Key& key) { return key.bytes().first(width); };
+  const auto less = [](std::span<const uint8_t> a, std::span<const uint8_t> b) {
+    return std::ranges::lexicographical_compare(a, b);
+  };
+  const nft::Key key = nft::Key().Address(element.address).Protocol(static_cast<uint8_t>(element.protocol)).Port(element.port);
+  const auto from =
+      std::partition_point(allow.begin(), allow.end(), [&](const nft::Element& e) { return place(e.last) < place(key); });
+  const auto end = std::partition_point(from, allow.end(), [&](const nft::Element& e) { return place(e.first) <= place(key); });
+  const auto found = std::partition_point(from, end, [&](const nft::Element& e) { return less(address(e.last), address(key)); });
+  if (found == end || less(address(key), address(found->first))) return false;
+  return std::ranges::none_of(deny_, [&](const Cidr& prefix) { return prefix.Contains(element.address); });
 }
 
 }  // namespace sluice::supervisor

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/ip.h"
+#include "base/result.h"
 #include "base/socket_seal.h"
 #include "nft/ruleset.h"
 
@@ -28,7 +29,7 @@ inline constexpr const char* kFenceEgressTable = "sluice_egress";
 /// Elements of dyn4, and as many of dyn6.
 inline constexpr uint32_t kFenceElements = 131072;
 /// Entries of one static set after overlaps were split.
-inline constexpr uint32_t kFenceStaticElements = 65536;
+inline constexpr size_t kFenceStaticElements = 65536;
 /// Distinct marks that packets may carry in a day without being the seal; the next one shuts the namespace for kFenceAlarm.
 inline constexpr uint32_t kFenceGuesses = 256;
 inline constexpr std::chrono::seconds kFenceGuessMemory{24 * 60 * 60};
@@ -96,12 +97,28 @@ struct FencePlan {
 /// The chains of each device beside `lo`, in the order of FencePlan::devices.
 [[nodiscard]] std::vector<std::string> DeviceChains(const FencePlan& plan);
 
-/// The tables, complete with the elements of the static sets; the dynamic sets are empty. The first is the one that judges.
+/// The tables, complete with the elements of the static sets; the dynamic sets are empty. The first is the one that judges. A set
+/// that would have more than kFenceStaticElements is empty.
 [[nodiscard]] std::vector<nft::Table> FenceRuleset(const FencePlan& plan);
+/// The same; kExhausted where a set would have more.
+[[nodiscard]] Result<std::vector<nft::Table>> CheckedFenceRuleset(const FencePlan& plan);
 /// Deny-all: the same without any allow, port or inbound connection, for the time before anything listens.
 [[nodiscard]] FencePlan ClosedPlan(const FencePlan& plan);
 
 /// Whether the static sets of `plan` pass this, as the kernel would judge it.
 [[nodiscard]] bool StaticallyAllowed(const FencePlan& plan, const FenceElement& element);
+
+/// The same for many questions about one plan.
+class StaticAllows {
+ public:
+  StaticAllows() = default;
+  explicit StaticAllows(const FencePlan& plan);
+  [[nodiscard]] bool Contain(const FenceElement& element) const;
+
+ private:
+  std::vector<Cidr> deny_;
+  std::vector<nft::Element> allow4_;
+  std::vector<nft::Element> allow6_;
+};
 
 }  // namespace sluice::supervisor

@@ -55,6 +55,8 @@ std::vector<LandlockRule> RulesFor(const MountPlan& plan, int abi) {
   for (const char* device : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"})
     rules.push_back({device, StandardFileAccess(abi)});
   rules.push_back({"/dev/pts", StandardFileAccess(abi)});
+  // uid_map and its like; the rest of /proc is mounted read-only.
+  if (plan.writable_processes) rules.push_back({"/proc", (kWriteFile | kTruncate) & AllFs(abi)});
   return rules;
 }
 

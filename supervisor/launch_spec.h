@@ -59,8 +59,10 @@ struct LimitsInForce {
 /// What becomes of a run whose launcher is gone.
 enum class OnDisconnect : uint8_t { kKill, kFreeze };
 
-/// Whether the workload may make user, process and network namespaces. They get no id maps: its /proc is read-only.
-enum class OwnNamespaces : uint8_t { kRefused, kAllowed };
+/// Whether the workload may make user, process and network namespaces. kMapped: it may map its own id into them, for which its
+/// own processes' files in /proc can be written. Never for one whose user is root in the capture's user namespace: that user
+/// owns files in /proc which no capability guards.
+enum class OwnNamespaces : uint8_t { kRefused, kAllowed, kMapped };
 
 struct LaunchSpec {
   std::vector<std::string> argv;        ///< not empty

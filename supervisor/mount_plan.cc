@@ -135,7 +135,8 @@ class Planner {
   }
 
   void AddPrivate() {
-    Step(Kind::kProc, "/proc");
+    plan_.writable_processes = spec_.own_namespaces == OwnNamespaces::kMapped;
+    Step(Kind::kProc, "/proc", {}, plan_.writable_processes ? Access::kWritable : Access::kReadOnly);
     Step(Kind::kFolder, "/dev");
     for (const auto device : kDevices) Step(Kind::kDevice, fmt::format("/dev/{}", device), fmt::format("/dev/{}", device));
     Step(Kind::kTerminals, "/dev/pts");

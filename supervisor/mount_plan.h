@@ -52,7 +52,7 @@ struct MountStep {
     kShield,     ///< `source` of the host, read-only, through a file system of its own: no socket or FIFO in it leads out
     kDevice,     ///< a device node of the host
     kScratch,    ///< an empty writable tmpfs, `mode`
-    kProc,       ///< a new read-only procfs of the pid namespace
+    kProc,       ///< a new procfs of the pid namespace; writable, it is so in the folders of processes alone
     kTerminals,  ///< a new devpts
     kLink,       ///< a symbolic link to `source`
     kFolder,     ///< an empty folder that mounts below it need; stays read-only
@@ -77,6 +77,7 @@ struct MountPlan {
   std::vector<std::string> granted;            ///< trees of the host in the view, read-only or writable
   std::vector<std::string> unix_sockets;       ///< of the host, which a rule opens
   std::vector<std::string> must_be_read_only;  ///< verified after mounting, before anything runs
+  bool writable_processes = false;             ///< the workload may write its own processes' files in /proc
   std::string work_directory;
 };
 

@@ -129,27 +129,27 @@ bool ReadAll(Reader& in, OciState* state, bool* has_state) {
 
 }  // namespace
 
-Result<std::optional<size_t>> FindOciStateEnd(std::string_view received) {
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t at = 0; at < received.size() && at < kMaxOciMessage; ++at) {
-    const char c = received[at];
-    if (in_string) {
-      if (c == '\\') ++at;
-      if (c == '"') in_string = false;
+Result<std::optional<size_t>> OciStateEnd::Find(std::string_view received) {
+  for (; at_ < received.size() && at_ < kMaxOciMessage; ++at_) {
+    const char c = received[at_];
+    if (in_string_) {
+      if (c == '\\') ++at_;
+      if (c == '"') in_string_ = false;
       continue;
     }
-    if (depth == 0 && c != '{') {
+    if (depth_ == 0 && c != '{') {
       if (c == ' ' || c == '\n' || c == '\r' || c == '\t') continue;
       return Wrong("it is no JSON object");
     }
-    if (c == '"') in_string = true;
-    if (c == '{') ++depth;
-    if (c == '}' && --depth == 0) return at + 1;
+    if (c == '"') in_string_ = true;
+    if (c == '{') ++depth_;
+    if (c == '}' && --depth_ == 0) return at_ + 1;
   }
   if (received.size() >= kMaxOciMessage) return Wrong(fmt::format("it is longer than {} bytes", kMaxOciMessage));
   return std::nullopt;
 }
+
+Result<std::optional<size_t>> FindOciStateEnd(std::string_view received) { return OciStateEnd().Find(received); }
 
 Result<OciState> ParseOciState(std::string_view text) {
   OciState state;

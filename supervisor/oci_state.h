@@ -34,7 +34,19 @@ struct OciState {
   std::map<std::string, std::string> annotations;
 };
 
-/// Where the JSON text ends; nothing while more is to come. kInvalid: it is no object, or longer than kMaxOciMessage.
+/// Finds where the JSON text ends, and looks at each byte once however many pieces it comes in.
+class OciStateEnd {
+ public:
+  /// `received` is all that has come so far. Nothing while more is to come; kInvalid: it is no object, or longer than
+  /// kMaxOciMessage.
+  [[nodiscard]] Result<std::optional<size_t>> Find(std::string_view received);
+
+ private:
+  size_t at_ = 0;  // looked at up to here
+  size_t depth_ = 0;
+  bool in_string_ = false;
+};
+/// The same of a text that is there at once.
 [[nodiscard]] Result<std::optional<size_t>> FindOciStateEnd(std::string_view received);
 
 /// kInvalid says which member is missing or wrong. Members that are not known are skipped.

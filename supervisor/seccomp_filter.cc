@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <optional>
 
 #include "supervisor/bpf_assembler.h"
@@ -213,8 +214,8 @@ constexpr Handler kHandlers[] = {
     {__NR_unshare, [](BpfAssembler& out) { EmitNamespaceCheck(out, kCloneNew | kCloneNewTime); }},
 };
 void EmitHandler(BpfAssembler& out, const Handler& handler, OwnNamespaces own) {
-  if (own == OwnNamespaces::kAllowed && handler.number == __NR_clone) return EmitNamespaceCheck(out, kCloneNew & ~kCloneOwn);
-  if (own == OwnNamespaces::kAllowed && handler.number == __NR_unshare)
+  if (own != OwnNamespaces::kRefused && handler.number == __NR_clone) return EmitNamespaceCheck(out, kCloneNew & ~kCloneOwn);
+  if (own != OwnNamespaces::kRefused && handler.number == __NR_unshare)
     return EmitNamespaceCheck(out, (kCloneNew | kCloneNewTime) & ~kCloneOwn);
   handler.emit(out);
 }
@@ -246,7 +247,9 @@ std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own) {
     out.Bind(labels[i]);
     EmitHandler(out, kHandlers[i], own);
   }
-  return out.Finish();
+  std::vector<sock_filter> program = out.Finish();
+  if (program.size() > kMaxSeccompInstructions) std::abort();
+  return program;
 }
 
 std::vector<RefusedCall> SeccompRefusedCalls() {

@@ -22,7 +22,7 @@
 
 namespace sluice::supervisor {
 
-/// The whole program; at most kMaxSeccompInstructions long. kAllowed: clone and unshare may make user, process and network
+/// The whole program; at most kMaxSeccompInstructions long. Unless refused, clone and unshare may make user, process and network
 /// namespaces.
 [[nodiscard]] std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own = OwnNamespaces::kRefused);
 

@@ -285,4 +285,24 @@ Check JudgeTrust(const std::vector<Runtime>& runtimes) {
                  "certificate that SSL_CERT_FILE names to their own store");
 }
 
+Check JudgeContainerRuntimes(const std::vector<ContainerRuntime>& runtimes) {
+  constexpr const char* kName = "container-runtimes";
+  if (runtimes.empty())
+    return {
+        Feature::kContainerRuntimes, kName, Finding::kNotTried, "no runc, crun, youki, podman, docker or containerd on PATH", {}};
+  std::vector<std::string> found;
+  bool notifies = false;
+  for (const ContainerRuntime& runtime : runtimes) {
+    const bool known = runtime.notifies == Notifies::kYes;
+    notifies = notifies || known;
+    const std::string version = runtime.version.empty() ? runtime.name : runtime.version;
+    found.push_back(version + (known ? " (hands notifications over)" : ""));
+  }
+  std::string text = fmt::format("{}", fmt::join(found, ", "));
+  if (notifies) return Ok(Feature::kContainerRuntimes, kName, std::move(text));
+  return Limited(
+      Feature::kContainerRuntimes, kName, std::move(text),
+      "none of them says that it knows SCMP_ACT_NOTIFY: runc 1.1 and crun 0.19 do, built with libseccomp 2.5 or later");
+}
+
 }  // namespace sluice::app

@@ -44,5 +44,7 @@ struct SelfTest {
 
 /// One check over all of the programs that were found.
 [[nodiscard]] Check JudgeTrust(const std::vector<Runtime>& runtimes);
+/// Of those that start containers themselves one must know SCMP_ACT_NOTIFY; the others are told.
+[[nodiscard]] Check JudgeContainerRuntimes(const std::vector<ContainerRuntime>& runtimes);
 
 }  // namespace sluice::app

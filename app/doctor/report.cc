@@ -40,7 +40,9 @@ constexpr auto kFeatures = std::to_array<FeatureInfo>({
     {Feature::kSelfTestRootless, "self-test-rootless", 31, kNone},
     {Feature::kSelfTestProxy, "self-test-proxy", 32, kProxy},
     {Feature::kSelfTestSidecar, "self-test-sidecar", 33, kSidecar},
+    {Feature::kSelfTestAgent, "self-test-agent", 34, kAgent},
     {Feature::kTrust, "trust", 40, kNone},
+    {Feature::kContainerRuntimes, "container-runtimes", 41, kNone},
 });
 
 struct Palette {

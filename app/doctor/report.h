@@ -38,7 +38,9 @@ enum class Feature : uint8_t {
   kSelfTestRootless,
   kSelfTestProxy,
   kSelfTestSidecar,
+  kSelfTestAgent,
   kTrust,
+  kContainerRuntimes,
 };
 struct FeatureInfo {
   Feature feature;
@@ -74,6 +76,15 @@ struct Runtime {
   std::string path{};
   Trusts trusts = Trusts::kUntried;
   std::string detail{};
+};
+
+/// A container runtime on PATH, and whether it is known to hand notifications over (SCMP_ACT_NOTIFY).
+enum class Notifies : uint8_t { kUnknown, kYes };
+struct ContainerRuntime {
+  std::string name{};
+  std::string path{};
+  std::string version{};
+  Notifies notifies = Notifies::kUnknown;
 };
 
 struct DoctorReport {

@@ -167,14 +167,13 @@ Outcome Try(supervisor::Fence* fence, supervisor::FencePlan plan, bool publish, 
   plan.dns_port = sockets.dns_port;
   Need(fence->Replace(plan));
   CountOnly sink;
-  const Resolver resolver(
-      {.policy = kPolicy,
-       .upstream = {.servers = {{.endpoint = {*IpAddress::Parse(kOutside), 53}}}, .seal = plan.seal},
-       .sink = &sink,
-       .core = 1,
-       .publish =
-           publish ? PublishTo(fence) : [](std::span<const dns::Lease>, std::chrono::seconds) -> Result<void> { return {}; }},
-      std::move(sockets.families.front().dns_udp));
+  const Resolver resolver({.policy = kPolicy,
+                           .upstream = {.servers = {{.endpoint = {*IpAddress::Parse(kOutside), 53}}}, .seal = plan.seal},
+                           .sink = &sink,
+                           .core = 1,
+                           .publish = publish ? PublishTo(fence) : [](std::span<const dns::Lease>, std::chrono::seconds)
+                               -> Result<std::chrono::steady_clock::duration> { return {}; }},
+                          std::move(sockets.families.front().dns_udp));
   // Of its own each time: a flow that is redirected once keeps going there, where soon nobody listens.
   return Workload().Run(first, count);
 }

@@ -116,7 +116,8 @@ def measure(label, port, origin, process, seconds, connections, script=None):
 
 def h2load(port, origin, seconds, streams):
     out = subprocess.run(["taskset", "-c", "1", "h2load", "-t1", "-c4", f"-m{streams}", f"-D{seconds}", "--warm-up-time=1",
-                          "-H", f":authority: 127.0.0.1:{origin}", f"https://127.0.0.1:{port}/1k"], capture_output=True, text=True).stdout
+                          "--npn-list=h2", "-H", f":authority: 127.0.0.1:{origin}", f"https://127.0.0.1:{port}/1k"], capture_output=True,
+                         text=True).stdout
     done = re.search(r"(\d+) done, (\d+) succeeded", out)
     if not done or int(done.group(2)) == 0 or int(done.group(1)) != int(done.group(2)):
         sys.exit(f"h2load failed:\n{out}")
@@ -168,8 +169,9 @@ wrk.body = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sear
     print(f"   judged/plain: {cpu['judged by its body'] / cpu['plain rule']:.2f} x CPU")
 
 
-def h2_rows(folder, running, sluice, nginx, ports, seconds):
+def h2_rows(folder, running, sluice, sluice_to_http11, nginx, ports, seconds):
     engine, engine_port = sluice
+    older, older_port = sluice_to_http11
     origin = ports["origin"]
     nghttpx = None
     if shutil.which("nghttpx"):
@@ -180,15 +182,16 @@ def h2_rows(folder, running, sluice, nginx, ports, seconds):
         running.append(nghttpx)
         wait_port(ports["nghttpx"])
     for streams in (100, 1):
-        print(f"-- HTTP/2, GET of 1 KiB, 4 connections of {streams} streams; nginx speaks HTTP/1.1 to its origin")
+        print(f"-- HTTP/2, GET of 1 KiB, 4 connections of {streams} streams")
         measure_h2("direct HTTP/2 (no proxy)", origin, origin, None, seconds, streams)
-        n_rate, n_cpu = measure_h2("nginx", ports["nginx"], ports["nginx's origin"], nginx, seconds, streams)
+        n_rate, n_cpu = measure_h2("nginx, HTTP/1.1 upstream", ports["nginx"], ports["nginx's origin"], nginx, seconds, streams)
+        o_rate, o_cpu = measure_h2("sluice, HTTP/1.1 upstream", older_port, ports["nginx's origin"], older, seconds, streams)
         if nghttpx:
-            x_rate, x_cpu = measure_h2("nghttpx", ports["nghttpx"], origin, nghttpx, seconds, streams)
-        s_rate, s_cpu = measure_h2("sluice", engine_port, origin, engine, seconds, streams)
-        print(f"   sluice/nginx: {s_rate / n_rate:.2f} x requests/s, {s_cpu / max(n_cpu, 1e-3):.2f} x CPU")
+            x_rate, x_cpu = measure_h2("nghttpx, HTTP/2 upstream", ports["nghttpx"], origin, nghttpx, seconds, streams)
+        s_rate, s_cpu = measure_h2("sluice, HTTP/2 upstream", engine_port, origin, engine, seconds, streams)
+        print(f"   HTTP/1.1 upstream, sluice/nginx: {o_rate / n_rate:.2f} x requests/s, {o_cpu / max(n_cpu, 1e-3):.2f} x CPU")
         if nghttpx:
-            print(f"   sluice/nghttpx: {s_rate / x_rate:.2f} x requests/s, {s_cpu / max(x_cpu, 1e-3):.2f} x CPU")
+            print(f"   HTTP/2 upstream, sluice/nghttpx: {s_rate / x_rate:.2f} x requests/s, {s_cpu / max(x_cpu, 1e-3):.2f} x CPU")
 
 
 def main():
@@ -254,7 +257,7 @@ def main():
         judged_posts(folder, sluice, tls, seconds)
         if shutil.which("h2load"):
             ports = {"origin": tls2, "nginx": terminating2, "nginx's origin": tls, "nghttpx": nghttpx_port}
-            h2_rows(folder, running, sluice(tls2), nginx, ports, seconds)
+            h2_rows(folder, running, sluice(tls2), sluice(tls), nginx, ports, seconds)
         print("-- 1 GiB")
         direct = bulk("direct", f"http://127.0.0.1:{plain}/1g", None)
         through = bulk("sluice, opaque rule", f"http://127.0.0.1:{opaque_port}/1g", opaque)

@@ -57,6 +57,14 @@ std::string Text(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// In the order of SLUICE_BY_COMMAND and so on.
+int EndedBy(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kTexts = {"command", "timeout",    "output", "memory",
+                                                      "policy",  "disconnect", "stopped"};
+  const auto found = std::ranges::find(kTexts, text);
+  return found == kTexts.end() ? -1 : static_cast<int>(found - kTexts.begin());
+}
+
 bool IsOver(int pidfd) {
   pollfd over{pidfd, POLLIN, 0};
   return ::poll(&over, 1, 0) > 0;
@@ -186,9 +194,27 @@ Result<void> RunSession::AwaitCommand(steady_clock::time_point deadline) {
   return {};
 }
 
+// One of the caller's functions, unless it has let go of the run.
+template <class Call>
+void RunSession::CallBack(const Call& call) {
+  if (dropped()) return;
+  class Within {
+   public:
+    explicit Within(std::atomic<std::thread::id>& who) : who_(who) { who_ = std::this_thread::get_id(); }
+    ~Within() { who_ = std::thread::id(); }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+
+   private:
+    std::atomic<std::thread::id>& who_;
+  };
+  const Within within(dispatching_);
+  call();
+}
+
 void RunSession::TakeLogLine(std::string line) {
   if (started_) {
-    if (callbacks_.log) callbacks_.log(line);
+    if (callbacks_.log) CallBack([&] { callbacks_.log(line); });
     return;
   }
   // While it starts nobody is called; where it does not, what it said is the error's text.
@@ -247,7 +273,7 @@ bool RunSession::ReadRecords() {
       if (colon != std::string::npos) end_.lost_records += std::strtoull(text.c_str() + colon + 2, nullptr, 10);
       continue;
     }
-    if (callbacks_.record) callbacks_.record(*line);
+    if (callbacks_.record) CallBack([&] { callbacks_.record(*line); });
   }
   if (going && *going != LineStream::Reading::kOver) return *going == LineStream::Reading::kMore;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, records_->fd(), nullptr);
@@ -269,6 +295,7 @@ void RunSession::TakeState(const std::string& line) {
   const auto command = state.find("command_exit");
   if (command == state.end() || !command->is_object()) return;
   end_.signal = Number<int>(*command, "signal");
+  end_.ended_by = EndedBy(Text(*command, "ended_by"));
   const auto timed_out = command->find("timed_out");
   end_.timed_out = timed_out != command->end() && *timed_out == true;
 }
@@ -285,7 +312,7 @@ void RunSession::ReadHold() {
 void RunSession::Dispatch() {
   if (ended()) return;
   for (const std::string& line : std::exchange(start_lines_, {}))
-    if (callbacks_.log) callbacks_.log(line);
+    if (callbacks_.log) CallBack([&] { callbacks_.log(line); });
   // Looked at first: what was said before the end is then read below.
   const bool over = IsOver(process_.pidfd.get());
   ReadLog();
@@ -309,7 +336,7 @@ void RunSession::Conclude() {
     const std::lock_guard lock(end_mutex_);
     if (!end_.complete && status) end_.exit_code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 128 + WTERMSIG(*status);
   }
-  if (callbacks_.ended) callbacks_.ended();
+  if (callbacks_.ended) CallBack([&] { callbacks_.ended(); });
   {
     const std::lock_guard lock(end_mutex_);
     ended_.store(true, std::memory_order_release);
@@ -326,8 +353,14 @@ void RunSession::OwnLoop() {
       if (events[static_cast<size_t>(i)].data.fd == stop_.get()) return;
     try {
       Dispatch();
-    } catch (const std::exception&) {
-      // Out of memory. What was read is lost, and what comes next is tried again.
+    } catch (...) {
+      // Out of memory, or a callback that throws. What was read is lost, and what comes next is tried again.
+    }
+    if (dropped()) {
+      thread_.detach();
+      const std::function<void()> destroy = std::move(destroy_);
+      destroy();  // and with it this
+      return;
     }
   }
 }
@@ -345,6 +378,7 @@ bool RunSession::Wait(std::optional<milliseconds> longest) {
   }
   for (;;) {
     Dispatch();
+    if (dropped()) return false;
     if (ended()) return true;
     const int wait = longest ? LeftMs(deadline) : -1;
     if (wait == 0) return false;

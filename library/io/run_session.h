@@ -38,6 +38,7 @@ struct RunEnd {
   uint64_t allowed = 0;
   uint64_t denied = 0;
   uint64_t lost_records = 0;
+  int ended_by = -1;  ///< SLUICE_BY_COMMAND and so on
 };
 
 inline constexpr std::chrono::seconds kStartDeadline{60};
@@ -63,6 +64,12 @@ class RunSession {
 
   /// What there is to do now. One thread at a time.
   void Dispatch();
+  /// Whether this thread is in a callback of the run.
+  [[nodiscard]] bool InCallback() const { return dispatching_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+  /// From a callback: no other is called any more. Once this one has returned, a loop of the session's own calls `destroy`, which
+  /// destroys this; else whoever called Dispatch or Wait does so.
+  void Drop(std::function<void()> destroy) { destroy_ = std::move(destroy); }
+  [[nodiscard]] bool dropped() const { return destroy_ != nullptr; }
   /// True: it has ended. Nothing: for ever.
   [[nodiscard]] bool Wait(std::optional<std::chrono::milliseconds> longest);
   /// Once it has ended.
@@ -83,6 +90,8 @@ class RunSession {
   Result<void> StartFailure();
   [[nodiscard]] std::string WhyNotStarted() const;
   void Watch(int fd);
+  template <class Call>
+  void CallBack(const Call& call);
   void ReadLog();
   /// Whether there may be more.
   bool ReadRecords();
@@ -111,6 +120,8 @@ class RunSession {
   std::condition_variable end_came_;
   RunEnd end_;
   std::atomic<bool> ended_{false};
+  std::atomic<std::thread::id> dispatching_{};  // the thread that is in a callback
+  std::function<void()> destroy_;               // on that thread alone
   std::thread thread_;
 };
 

@@ -62,8 +62,9 @@ class Spawn {
   void Give(const UniqueFd& source, int as) {
     if (source) posix_spawn_file_actions_adddup2(&actions_, source.get(), as);
   }
-  Result<pid_t> Start(const std::string& program, const std::vector<std::string>& words) {
-    posix_spawn_file_actions_addclosefrom_np(&actions_, kPolicy + 1);
+  /// Nothing from `above` on is passed on, nor below but what was given.
+  Result<pid_t> Start(const std::string& program, const std::vector<std::string>& words, int above) {
+    posix_spawn_file_actions_addclosefrom_np(&actions_, above);
     std::vector<char*> argv;
     argv.reserve(words.size() + 1);
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -151,7 +152,7 @@ Result<SupervisorProcess> StartSupervisor(const SupervisorPlan& plan) {
   spawn.Give(channel->theirs, kChannel);
   spawn.Give(log->theirs, kLog);
   spawn.Give(policy, kPolicy);
-  const auto pid = spawn.Start(plan.program, Words(plan));
+  const auto pid = spawn.Start(plan.program, Words(plan), policy ? kPolicy + 1 : kPolicy);
   if (!pid) return std::unexpected(pid.error());
   SupervisorProcess process;
   process.pid = *pid;

@@ -119,16 +119,16 @@ class KernelSession final : public Session {
     return generation;
   }
 
-  Result<Listing> Read(const Table& table) override {
+  Result<Listing> Read(const Table& table, const std::function<Result<uint32_t>()>& epoch) override {
     for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
-      const auto before = Generation();
+      const auto before = epoch();
       if (!before) return std::unexpected(before.error());
       ListingReader reader(table);
       if (auto fed = FeedAll(table, reader); !fed) {
         if (fed.error().sys_errno == ENOBUFS || fed.error().sys_errno == EINTR) continue;
         return std::unexpected(fed.error());
       }
-      const auto after = Generation();
+      const auto after = epoch();
       if (!after) return std::unexpected(after.error());
       // A dump is not told of commits in its midst: only the generation is.
       if (*before == *after) return reader.Take();

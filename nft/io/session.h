@@ -5,6 +5,7 @@
 // (kAnswerTimeoutSeconds at most). One thread at a time.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -33,7 +34,12 @@ class Session {
   /// Changes with every commit of anybody in this namespace.
   [[nodiscard]] virtual Result<uint32_t> Generation() = 0;
   /// The table as it stands, of one generation.
-  [[nodiscard]] virtual Result<Listing> Read(const Table& table) = 0;
+  [[nodiscard]] Result<Listing> Read(const Table& table) {
+    return Read(table, [this] { return Generation(); });
+  }
+  /// The same by another measure: `epoch`, asked before and after, moves with every change but those that the listing cannot
+  /// show.
+  [[nodiscard]] virtual Result<Listing> Read(const Table& table, const std::function<Result<uint32_t>()>& epoch) = 0;
   /// The elements of one set, of one generation where it holds still, else of the last try: time alone changes what it holds.
   [[nodiscard]] virtual Result<std::vector<HeldElement>> Elements(const Table& table, const Set& set) = 0;
 

@@ -91,26 +91,26 @@ _sluice() {
   case $command in
     "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar agent oci-seccomp health doctor lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
     run)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via --via-auth \
         --via-ca --via-except --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --name --label --timeout --max-memory \
         --max-processes --max-open-files --max-output --publish --transcript --result --control --await-hold --policy-fd --log-fd --lifeline --on-disconnect --pid-namespace \
         --allow-user-namespaces --allow-nested --fail-on-deny --kill-on-deny --quiet --verbose --help --" -- "$cur")
       ;;
     proxy)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via --via-auth \
         --via-ca --via-except --ca-out --bundle-out --print-env \
         --tokens --listen-tls-cert --listen-tls-key --client-ca --proxy-protocol --proxy-protocol-from --allow-open --drain --name --label --quiet \
         --verbose --help" -- "$cur")
       ;;
     sidecar)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --via --via-auth \
+      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via --via-auth \
         --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --host-network --proxy-port --dns-port --dry-run --drain \
         --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
         --label --quiet --verbose --help" -- "$cur")
       ;;
     doctor) mapfile -t COMPREPLY < <(compgen -W "--mode --format --no-live --help" -- "$cur") ;;
     agent)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --policy-dir --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key \
+      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --policy-dir --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates \
         --via --via-auth --via-ca --via-except --on-restart --ca-out --bundle-out --peer --annotation --state-dir --name --label --quiet --verbose \
         --help" -- "$cur")
       ;;

@@ -26,6 +26,7 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l stub-domain -x -d 'Se
 complete -c sluice -n '__fish_seen_subcommand_from run' -l upstream-ca -r -F -d 'Trust this authority upstream'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-cert -r -F -d 'Inspect with this authority'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-key -r -F -d 'Key of that authority'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l mirror-certificates -d 'Show clients the names of upstream certificates'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l via -x -d 'Upstream proxy'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l via-auth -x -d 'Where the login for that proxy is'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l via-ca -r -F -d 'Roots for that proxy'
@@ -71,6 +72,7 @@ complete -c sluice -n '__fish_seen_subcommand_from proxy' -l stub-domain -x -d '
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l upstream-ca -r -F -d "Trust this authority upstream"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-cert -r -F -d "Inspect with this authority"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from proxy' -l mirror-certificates -d "Show clients the names of upstream certificates"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via -x -d "Upstream proxy"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-auth -x -d "Where the login for that proxy is"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-ca -r -F -d "Roots for that proxy"
@@ -99,6 +101,7 @@ complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l stub-domain -x -d
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l upstream-ca -r -F -d "Trust this authority upstream"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-cert -r -F -d "Inspect with this authority"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l mirror-certificates -d "Show clients the names of upstream certificates"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via -x -d "Upstream proxy"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-auth -x -d "Where the login for that proxy is"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-ca -r -F -d "Roots for that proxy"
@@ -139,6 +142,7 @@ complete -c sluice -n '__fish_seen_subcommand_from agent' -l stub-domain -x -d "
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l upstream-ca -r -F -d "Trust this authority upstream"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-cert -r -F -d "Inspect with this authority"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-key -r -F -d "Key of that authority"
+complete -c sluice -n '__fish_seen_subcommand_from agent' -l mirror-certificates -d "Show clients the names of upstream certificates"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l via -x -d "Upstream proxy"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-auth -x -d "Where the login for that proxy is"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-ca -r -F -d "Roots for that proxy"

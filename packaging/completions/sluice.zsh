@@ -36,6 +36,7 @@ _sluice() {
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
+            '--mirror-certificates[show clients the names of upstream certificates]' \
             '--via[upstream proxy]:url:' \
             '--via-auth[where the login for that proxy is]:source:' \
             '--via-ca[roots for that proxy]:file:_files' \
@@ -87,6 +88,7 @@ _sluice() {
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
+            '--mirror-certificates[show clients the names of upstream certificates]' \
             '--via[upstream proxy]:url:' \
             '--via-auth[where the login for that proxy is]:source:' \
             '--via-ca[roots for that proxy]:file:_files' \
@@ -119,6 +121,7 @@ _sluice() {
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
+            '--mirror-certificates[show clients the names of upstream certificates]' \
             '--via[upstream proxy]:url:' \
             '--via-auth[where the login for that proxy is]:s:' \
             '--via-ca[roots for that proxy]:file:_files' \
@@ -164,6 +167,7 @@ _sluice() {
             '*--upstream-ca[trust this authority upstream]:file:_files' \
             '--ca-cert[inspect with this authority]:file:_files' \
             '--ca-key[key of that authority]:file:_files' \
+            '--mirror-certificates[show clients the names of upstream certificates]' \
             '--via[upstream proxy]:url:' \
             '--via-auth[where the login for that proxy is]:s:' \
             '--via-ca[roots for that proxy]:file:_files' \

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/hex.h"
+#include "base/sha256.h"
 #include "base/unique_fd.h"
 #include "policy/rule_text.h"
 
@@ -99,12 +100,7 @@ void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks)
   }
 }
 
-Result<std::string> TextDigest(std::string_view text) {
-  std::array<uint8_t, 32> digest{};
-  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1)
-    return Fail(Code::kInternal, "no SHA-256 in this OpenSSL");
-  return HexText(digest);
-}
+Result<std::string> TextDigest(std::string_view text) { return HexText(Sha256(text)); }
 
 Result<std::array<uint8_t, 32>> FileDigest(const std::string& path) {
   constexpr uint64_t kMaxBytes = uint64_t{1} << 30;

@@ -87,12 +87,12 @@ Result<void> TokenTable::ParseLine(std::string_view line, std::string_view where
     return Fail(Code::kInvalid, fmt::format("{}: the token of {} is another client's too", where, name));
   if (entries_.size() == kMaxTokens) return Fail(Code::kExhausted, fmt::format("{}: more than {} tokens", where, kMaxTokens));
   auto client = std::make_shared<policy::Process>();
-  client->comm = fmt::format("client {}", name);
+  client->client = name;
   for (std::string_view label = NextWord(&line); !label.empty(); label = NextWord(&line)) {
     const size_t equals = label.find('=');
     if (equals == std::string_view::npos || !IsName(label.substr(0, equals)))
       return Fail(Code::kInvalid, fmt::format("{}: `{}` is no label: write KEY=VALUE", where, Printable(label)));
-    client->comm += fmt::format(" {}", Printable(label));
+    client->client_labels += fmt::format("{}{}", client->client_labels.empty() ? "" : " ", Printable(label));
   }
   entries_.push_back({std::string(name), *hash, std::move(client)});
   return {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/route.h"
@@ -201,8 +202,9 @@ Task<> Connection::RunInspected(UpstreamPtr prepared) {
   if (first == FirstBytes::kClosed || first == FirstBytes::kRefused) co_return;
   if (first == FirstBytes::kTls) {
     UpstreamPtr* const ahead = &prepared;
+    MirroredPtr mirrored = co_await ChooseNames(ahead);
     const AlpnOffer offer = co_await ChooseOffer(ahead);
-    const bool up = co_await TerminateTls(offer);
+    const bool up = co_await TerminateTls(offer, std::move(mirrored));
     if (!up) co_return;
   }
   const bool h2 = first == FirstBytes::kTls ? ChoseH2(flow_.down.ssl()) : flow_.down.prefix.view().starts_with(kPrefaceMark);
@@ -286,30 +288,54 @@ Task<AlpnOffer> Connection::ChooseOffer(UpstreamPtr* prepared) {
   // A proxy would be told of a name for the sake of a request that may be refused: there the first request that goes out finds
   // out.
   if (worker.h2_pool().Known(key) == H2Pool::Speaks::kUnknown && target.via == nullptr) {
-    AddressJudge judge = [this](const IpAddress& address) {
-      const auto decision = flow_.JudgeConnect(address);
-      policy::Decision answer = decision.decision;
-      answer.allowed = decision.verdict == policy::ConnectVerdict::kInspect;
-      return answer;
-    };
-    std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
-      return address ? flow_.AddressApproved(*address) : flow_.JudgeRemote().allowed();
-    };
-    if (*prepared != nullptr && (!Fits(**prepared, target) || !usable((*prepared)->known_address()))) prepared->reset();
-    UpstreamPtr ready = std::move(*prepared);
     std::string copy = key;
-    auto obtained = co_await Obtain(worker, flow_.waiter, std::move(copy), policy::Scheme::kHttps, std::move(target),
-                                    std::move(ready), std::move(judge), std::move(usable));
+    const auto met = co_await Meet(std::move(target), std::move(copy), prepared);
     // An upstream that cannot be reached is told of inside, in whichever protocol the client likes best.
-    if (!obtained) co_return AlpnOffer::kH2First;
-    *prepared = std::move(obtained->own);
+    if (!met) co_return AlpnOffer::kH2First;
   }
   co_return worker.h2_pool().Known(key) == H2Pool::Speaks::kHttp11 ? AlpnOffer::kHttp11First : AlpnOffer::kH2First;
 }
 
-Task<bool> Connection::TerminateTls(AlpnOffer offer) {
+Task<DialResult<MirroredPtr>> Connection::Meet(DialTarget target, std::string key, UpstreamPtr* prepared) {
+  Worker& worker = flow_.worker();
+  AddressJudge judge = [this](const IpAddress& address) {
+    const auto decision = flow_.JudgeConnect(address);
+    policy::Decision answer = decision.decision;
+    answer.allowed = decision.verdict == policy::ConnectVerdict::kInspect;
+    return answer;
+  };
+  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
+    return address ? flow_.AddressApproved(*address) : flow_.JudgeRemote().allowed();
+  };
+  if (*prepared != nullptr && (!Fits(**prepared, target) || !usable((*prepared)->known_address()))) prepared->reset();
+  UpstreamPtr ready = std::move(*prepared);
+  auto obtain = offers_h2_ ? &Obtain : &ObtainHttp11;
+  auto obtained = co_await obtain(worker, flow_.waiter, std::move(key), policy::Scheme::kHttps, std::move(target),
+                                  std::move(ready), std::move(judge), std::move(usable));
+  if (!obtained) co_return std::unexpected(std::move(obtained.error()));
+  MirroredPtr mirrored = obtained->own != nullptr ? obtained->own->mirrored : obtained->shared->mirrored();
+  *prepared = std::move(obtained->own);
+  co_return mirrored;
+}
+
+Task<MirroredPtr> Connection::ChooseNames(UpstreamPtr* prepared) {
+  Worker& worker = flow_.worker();
+  if (!worker.shared().options().mirror_certificates) co_return nullptr;
+  DialTarget target = flow_.dial_target();
+  // Where requests may go different ways, there is no one certificate to mirror.
+  if (!RouteInspectedTls(worker, flow_.target(), &target)) co_return nullptr;
+  const bool remote = target.via != nullptr && !target.name.empty();
+  if (remote && flow_.JudgeRemote().verdict != policy::ConnectVerdict::kInspect) co_return nullptr;
+  std::string key = PoolKey(policy::Scheme::kHttps, target);
+  if (MirroredPtr known = worker.shared().mirrors().Find(key); known != nullptr) co_return known;
+  auto met = co_await Meet(std::move(target), std::move(key), prepared);
+  // An upstream that fails is told of inside; a client that compares names ends it there.
+  co_return met ? std::move(*met) : nullptr;
+}
+
+Task<bool> Connection::TerminateTls(AlpnOffer offer, MirroredPtr mirrored) {
   const FlowTarget& target = flow_.target();
-  const auto context = flow_.worker().shared().authority().ContextFor(target.host, target.destination.address);
+  const auto context = flow_.worker().shared().authority().ContextFor(target.host, target.destination.address, mirrored.get());
   if (context == nullptr || !flow_.down.StartTls(context.get(), Stream::Side::kServer) || !OfferAlpn(flow_.down.ssl(), offer)) {
     RecordEnd(0, 0, "cannot make a certificate");
     co_return false;

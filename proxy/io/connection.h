@@ -43,7 +43,11 @@ class Connection {
   Task<FirstBytes> ReadFirstBytes();
   /// What the client is offered: what the upstream speaks, which is asked where it is not known.
   Task<AlpnOffer> ChooseOffer(UpstreamPtr* prepared);
-  Task<bool> TerminateTls(AlpnOffer offer);
+  /// What the client's certificate is to show of the upstream's, which is met where none was yet. Null: nothing of it.
+  Task<MirroredPtr> ChooseNames(UpstreamPtr* prepared);
+  /// A connection to the upstream before any request is known; an HTTP/1.1 one is left in `prepared`.
+  Task<DialResult<MirroredPtr>> Meet(DialTarget target, std::string key, UpstreamPtr* prepared);
+  Task<bool> TerminateTls(AlpnOffer offer, MirroredPtr mirrored);
   /// Empty when the hello asks for what this connection is to.
   [[nodiscard]] std::string Mismatch(const ClientHello& hello) const;
   void RefuseTls(policy::Reason reason, std::string detail, uint8_t alert);

@@ -37,7 +37,7 @@ Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoin
   const auto size = static_cast<socklen_t>(to.ToSockaddr(&address));
   UniqueFd fd = OpenSocket(worker, address.ss_family);
   if (!fd) co_return errno;
-  if (!ApplySeal(fd.get(), worker.shared().options().seal)) co_return errno;
+  if (!ApplySeal(fd.get(), worker.shared().options().lookups.seal)) co_return errno;
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/socket_seal.h"
 #include "dns/upstream_server.h"
 #include "policy/event.h"
 #include "proxy/client.h"
@@ -55,14 +54,14 @@ struct EngineOptions {
   std::shared_ptr<TlsAuthority> authority;  ///< the sandbox's; null: the engine makes one
   unsigned workers = 0;                     ///< 0: one per core this process may use
   std::shared_ptr<SecretStore> secrets;     ///< what credentials are made of; null: none is known, and rules with one answer 502
-  dns::UpstreamOptions lookups;             ///< which resolvers are asked, and how
+  dns::UpstreamOptions lookups;             ///< which resolvers are asked, and how; its seal is on what is dialled, too
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
   std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
+  bool mirror_certificates = false;  ///< certificates for clients have the subject and names of the upstream's, met first
   uint64_t max_body_bytes = kMaxBodyBytes;                  ///< of one message: over it 413, or 502 for a response
-  SocketSeal seal{};                                        ///< of every socket that is dialled; empty: none
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
 

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
+#include "policy/compiled.h"
 #include "proxy/body/asked.h"
 #include "proxy/body/push_report.h"
+#include "proxy/chunked.h"
 #include "proxy/credential/secret.h"
 #include "proxy/credential/sigv4.h"
 #include "proxy/io/exchange_judge.h"
@@ -144,7 +147,16 @@ std::expected<std::string_view, Fault> ExchangeJudge::PassBody(std::string_view 
   return passed_;
 }
 
+void ExchangeJudge::DropJudgedTrailers(std::string* lines) const {
+  if (lines->empty()) return;
+  std::vector<std::string> judged;
+  for (const policy::Rule& rule : flow_.worker().snapshot()->compiled().rules)
+    for (const policy::ValueMatcher& matcher : rule.headers) judged.push_back(matcher.key);
+  DropNamed(lines, judged);
+}
+
 Fault ExchangeJudge::PassTrailers(std::string* lines) {
+  DropJudgedTrailers(lines);
   if (credential_ == nullptr) return {};
   if (astray_ = credential_->Trailers(lines); astray_) return {403, "a stand-in in the trailers"};
   return {};

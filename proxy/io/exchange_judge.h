@@ -141,6 +141,8 @@ class ExchangeJudge {
   [[nodiscard]] std::expected<std::string_view, Fault> PassBody(std::string_view piece, BodyPart part);
   /// The trailers behind the last piece, "name: value" lines: changed in place, or refused.
   [[nodiscard]] Fault PassTrailers(std::string* lines);
+  /// Takes those away whose names some rule looks at in a head: a server may put trailers among the header fields.
+  void DropJudgedTrailers(std::string* lines) const;
   [[nodiscard]] Fault CountUp(uint64_t bytes);
 
   // The response on its way to the client.

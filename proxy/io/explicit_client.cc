@@ -205,7 +205,7 @@ Task<> ExplicitClient::RunTls() {
   inner.process = process_;
   if (const std::string name = PeerName(down_.ssl()); !name.empty()) {
     auto process = process_ != nullptr ? std::make_shared<policy::Process>(*process_) : std::make_shared<policy::Process>();
-    process->comm = fmt::format("client {}", name);
+    process->client = name;
     inner.process = std::move(process);
   }
   Stream plain;

@@ -32,7 +32,7 @@ policy::ConnectDecision DeniedFor(policy::Reason reason) {
 policy::ProcessPtr ExplicitClient::Who(const policy::ProcessPtr& shown) const {
   if (shown != nullptr || process_ != nullptr) return WithToken(process_, shown);
   auto process = std::make_shared<policy::Process>();
-  process->comm = source_ ? fmt::format("client {}", source_->address.ToString()) : "client";
+  if (source_) process->client = source_->address.ToString();
   return process;
 }
 

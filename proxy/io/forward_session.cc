@@ -18,7 +18,8 @@ policy::ProcessPtr WithToken(const policy::ProcessPtr& process, const policy::Pr
   if (shown == nullptr) return process;
   if (process == nullptr || process->exe.path.empty()) return shown;
   auto both = std::make_shared<policy::Process>(*process);
-  both->comm = shown->comm;
+  both->client = shown->client;
+  both->client_labels = shown->client_labels;
   return both;
 }
 

@@ -214,6 +214,7 @@ bool H2Connection::Recheck() {
   prepared_.reset();
   for (auto& [id, slot] : streams_)
     if (!slot->done && !slot->stream->StillAllowed()) slot->stream->Revoke("closed by a change of policy");
+  WriteNow();
   return true;
 }
 

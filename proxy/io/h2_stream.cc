@@ -44,7 +44,10 @@ void H2Stream::OnData(std::string_view bytes) {
   Poke();
 }
 
-void H2Stream::OnTrailers(const H2Section& section) { request_.trailer_lines = ReadTrailerSection(section); }
+void H2Stream::OnTrailers(const H2Section& section) {
+  request_.trailer_lines = ReadTrailerSection(section);
+  judge_.DropJudgedTrailers(&request_.trailer_lines);
+}
 
 void H2Stream::OnEnd() {
   request_.ended = true;
@@ -83,6 +86,8 @@ bool H2Stream::StillAllowed() {
 void H2Stream::Revoke(std::string_view why) {
   revoked_ = true;
   failure_ = why;
+  // The client is told first, of all streams, and what it costs to end them comes after. A WebSocket has a last word of its own.
+  if (carrying_ && leg_ != nullptr && !switched_) ResetStream(kH2Cancel);
   waiter_.CancelSoon();
 }
 
@@ -377,7 +382,8 @@ void H2Stream::Abort(uint32_t code, std::string_view why) {
 }
 
 void H2Stream::ResetStream(uint32_t code) {
-  if (closed_) return;
+  if (closed_ || reset_) return;
+  reset_ = true;
   connection_.session().Reset(id_, code);
   connection_.Flush();
 }

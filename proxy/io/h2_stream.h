@@ -33,7 +33,7 @@ class H2Stream {
   /// Until both sides are done with it. Once.
   [[nodiscard]] Task<> Run();
   [[nodiscard]] bool StillAllowed();
-  /// Ends it from the reactor's loop; `why` is static.
+  /// Has the client told, at the connection's next write, and ends it from the reactor's loop; `why` is static.
   void Revoke(std::string_view why);
   /// Ends it now.
   void Cancel() { waiter_.Cancel(); }
@@ -114,6 +114,7 @@ class H2Stream {
   bool carrying_ = false;   ///< a poke is welcome
   bool dropping_ = false;   ///< what still comes of the request is dropped
   bool closed_ = false;
+  bool reset_ = false;  ///< by this side
   bool revoked_ = false;
   bool switched_ = false;  ///< to a WebSocket
   size_t dropped_ = 0;

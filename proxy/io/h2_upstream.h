@@ -25,6 +25,7 @@ class H2Upstream final : public H2Listener, public std::enable_shared_from_this<
 
   [[nodiscard]] std::optional<IpAddress> address() const { return upstream_->known_address(); }
   [[nodiscard]] policy::Scheme scheme() const { return scheme_; }
+  [[nodiscard]] const MirroredPtr& mirrored() const { return upstream_->mirrored; }
   /// Whether one more stream may be opened now.
   [[nodiscard]] bool Takes() const;
   [[nodiscard]] bool idle() const { return legs_.empty(); }

@@ -194,7 +194,10 @@ Fault HttpSession::PutPiece(const Piece& piece) {
   if (leg_ != nullptr) {
     request_pipe_.bytes.Append(*passed);
     request_pipe_.ended = piece.last;
-    if (piece.last && judge_.framing.kind == BodyKind::kChunked) request_pipe_.trailer_lines = std::move(trailers);
+    if (piece.last && judge_.framing.kind == BodyKind::kChunked) {
+      DropUnannounced(&trailers, judge_.request.trailer);
+      request_pipe_.trailer_lines = std::move(trailers);
+    }
   } else if (request_out_.kind == BodyKind::kChunked) {
     AppendChunk(&up_out_, *passed);
     if (piece.last) AppendLastChunk(&up_out_, trailers, judge_.request.trailer);

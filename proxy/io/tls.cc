@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/random.h"
+#include "proxy/io/mirror.h"
 #include "proxy/io/stream.h"
 #include "proxy/io/tls_context.h"
 
@@ -93,9 +94,19 @@ const EVP_MD* DigestFor(EVP_PKEY* key) {
 
 struct CertificateSpec {
   std::string common_name;
-  std::string alternative;  ///< "DNS:a.test", "IP:1.2.3.4"; empty for the authority
+  std::string subject;      ///< DER of a whole X.501 name, in place of the common name; empty: none
+  std::string alternative;  ///< "DNS:a.test,DNS:*.test", "IP:1.2.3.4"; empty for the authority
   long life = 0;
 };
+
+bool SetSubject(X509* cert, const CertificateSpec& spec) {
+  if (spec.subject.empty()) return SetName(X509_get_subject_name(cert), spec.common_name, "Sluice");
+  const unsigned char* der = Octets(spec.subject);
+  X509_NAME* const name = d2i_X509_NAME(nullptr, &der, static_cast<long>(spec.subject.size()));
+  const bool set = name != nullptr && X509_set_subject_name(cert, name) == 1;
+  X509_NAME_free(name);
+  return set;
+}
 
 CertPtr MakeCertificate(const CertificateSpec& spec, EVP_PKEY* subject_key, X509* issuer, EVP_PKEY* issuer_key) {
   CertPtr cert(X509_new());
@@ -105,8 +116,7 @@ CertPtr MakeCertificate(const CertificateSpec& spec, EVP_PKEY* subject_key, X509
   X509_set_version(x, X509_VERSION_3);
   if (!SetSerial(x) || X509_gmtime_adj(X509_getm_notBefore(x), kBackdate) == nullptr ||
       X509_gmtime_adj(X509_getm_notAfter(x), spec.life) == nullptr ||
-      !(issuer == nullptr ? SetEncodedKey(x, subject_key) : X509_set_pubkey(x, subject_key) == 1) ||
-      !SetName(X509_get_subject_name(x), spec.common_name, "Sluice") ||
+      !(issuer == nullptr ? SetEncodedKey(x, subject_key) : X509_set_pubkey(x, subject_key) == 1) || !SetSubject(x, spec) ||
       X509_set_issuer_name(x, X509_get_subject_name(signer)) != 1)
     return nullptr;
   X509V3_CTX context;
@@ -124,7 +134,9 @@ CertPtr MakeCertificate(const CertificateSpec& spec, EVP_PKEY* subject_key, X509
          AddExtension(x, &context, NID_subject_key_identifier, "hash") &&
          // An authority of the user's own need not say which key it has.
          (X509_get0_subject_key_id(issuer) == nullptr || AddExtension(x, &context, NID_authority_key_identifier, "keyid")) &&
-         AddExtension(x, &context, NID_subject_alt_name, spec.alternative);
+         // RFC 5280 section 4.2.1.6: critical where it is all that names the subject.
+         AddExtension(x, &context, NID_subject_alt_name,
+                      (X509_NAME_entry_count(X509_get_subject_name(x)) == 0 ? "critical," : "") + spec.alternative);
   }
   // Nothing outlives what vouches for it.
   if (issuer != nullptr && ASN1_TIME_compare(X509_get0_notAfter(x), X509_get0_notAfter(issuer)) > 0)
@@ -199,7 +211,8 @@ class Authority final : public TlsAuthority {
     leaf_key_.reset(EVP_EC_gen("P-256"));
     if (!key_ || !leaf_key_) return TlsFail("cannot make a key");
     const std::string name = fmt::format("Sluice sandbox {}", RandomHex(4));
-    cert_ = MakeCertificate({name, "", kAuthorityLife}, key_.get(), nullptr, key_.get());
+    cert_ = MakeCertificate({.common_name = name, .subject = "", .alternative = "", .life = kAuthorityLife}, key_.get(), nullptr,
+                            key_.get());
     if (!cert_) return TlsFail("cannot make the certificate authority");
     pem_ = ToPem(cert_.get());
     return {};
@@ -230,11 +243,12 @@ class Authority final : public TlsAuthority {
 
   const std::string& pem() const override { return pem_; }
 
-  ContextPtr ContextFor(const std::string& name, const IpAddress& literal) override {
+  ContextPtr ContextFor(const std::string& name, const IpAddress& literal, const MirroredNames* mirrored) override {
     const std::string subject = name.empty() ? literal.ToString() : name;
+    const std::string key = KeyOf(subject, mirrored);
     const std::lock_guard lock(mutex_);
     const auto now = SystemClock().Steady();
-    if (const auto found = leaves_.find(subject); found != leaves_.end()) {
+    if (const auto found = leaves_.find(key); found != leaves_.end()) {
       if (found->second->expires > now) {
         order_.splice(order_.begin(), order_, found->second);
         return found->second->context;
@@ -242,12 +256,12 @@ class Authority final : public TlsAuthority {
       order_.erase(found->second);
       leaves_.erase(found);
     }
-    ContextPtr context = MakeContext(subject, name.empty());
+    ContextPtr context = MakeContext(SpecFor(subject, name.empty(), mirrored));
     if (!context) return nullptr;
-    order_.push_front({subject, context, now + std::chrono::seconds(kLeafLife / 2)});
-    leaves_[subject] = order_.begin();
+    order_.push_front({key, context, now + std::chrono::seconds(kLeafLife / 2)});
+    leaves_[key] = order_.begin();
     if (leaves_.size() > kMaxLeaves) {
-      leaves_.erase(order_.back().subject);
+      leaves_.erase(order_.back().key);
       order_.pop_back();
     }
     return context;
@@ -255,16 +269,35 @@ class Authority final : public TlsAuthority {
 
  private:
   struct Leaf {
-    std::string subject;
+    std::string key;
     ContextPtr context;
     SteadyTime expires;
   };
 
-  ContextPtr MakeContext(const std::string& subject, bool address) {
+  static std::string KeyOf(const std::string& subject, const MirroredNames* mirrored) {
+    if (mirrored == nullptr) return subject;
+    std::string key = subject;
+    for (const std::string& name : mirrored->names) key += ' ' + name;
+    return key + ' ' + mirrored->subject;
+  }
+
+  static CertificateSpec SpecFor(const std::string& subject, bool address, const MirroredNames* mirrored) {
+    CertificateSpec spec;
+    spec.life = kLeafLife;
+    if (mirrored == nullptr) {
+      // X.520 bounds a common name at 64 characters; clients read the alternative name.
+      spec.common_name = subject.substr(0, 64);
+      spec.alternative = (address ? "IP:" : "DNS:") + subject;
+      return spec;
+    }
+    spec.subject = mirrored->subject;
+    for (const std::string& name : mirrored->names) spec.alternative += (spec.alternative.empty() ? "" : ",") + name;
+    return spec;
+  }
+
+  ContextPtr MakeContext(const CertificateSpec& spec) {
     ERR_clear_error();
-    // X.520 bounds a common name at 64 characters; clients read the alternative name.
-    const CertPtr cert = MakeCertificate({subject.substr(0, 64), (address ? "IP:" : "DNS:") + subject, kLeafLife},
-                                         leaf_key_.get(), cert_.get(), key_.get());
+    const CertPtr cert = MakeCertificate(spec, leaf_key_.get(), cert_.get(), key_.get());
     ContextPtr context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
     if (!cert || !context) return nullptr;
     SSL_CTX* const c = context.get();

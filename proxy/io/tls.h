@@ -19,7 +19,9 @@ struct ssl_st;
 
 namespace sluice::proxy {
 
-inline constexpr size_t kMaxLeaves = 4096;            ///< server contexts kept, one per name
+struct MirroredNames;
+
+inline constexpr size_t kMaxLeaves = 4096;            ///< server contexts kept, one per name and mirrored certificate
 inline constexpr size_t kMaxUpstreamSessions = 1024;  ///< resumable sessions kept toward upstreams
 
 /// One per sandbox. Any thread.
@@ -34,8 +36,10 @@ class TlsAuthority {
   virtual ~TlsAuthority() = default;
   /// Its certificate, for an own one with those that came with it. Never a key.
   [[nodiscard]] virtual const std::string& pem() const = 0;
-  /// A server context with a certificate for `name`, or for `literal` when the name is empty. Null when one cannot be made.
-  [[nodiscard]] virtual std::shared_ptr<ssl_ctx_st> ContextFor(const std::string& name, const IpAddress& literal) = 0;
+  /// A server context with a certificate for `name`, or for `literal` when the name is empty: with that as its only name, or with
+  /// the subject and names of `mirrored`. Null when one cannot be made.
+  [[nodiscard]] virtual std::shared_ptr<ssl_ctx_st> ContextFor(const std::string& name, const IpAddress& literal,
+                                                               const MirroredNames* mirrored) = 0;
 };
 
 /// The protocols of HTTP that one handshake offers, or chooses from.

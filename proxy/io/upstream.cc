@@ -175,6 +175,11 @@ Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, 
   }
   auto failure = co_await Handshake(worker, waiter, upstream.stream, std::move(offer), std::move(what));
   upstream.secured = !failure;
+  if (upstream.secured && worker.shared().options().mirror_certificates) {
+    upstream.mirrored = MirroredFrom(upstream.stream.ssl(), target.name, target.literal);
+    if (upstream.mirrored != nullptr)
+      worker.shared().mirrors().Remember(PoolKey(policy::Scheme::kHttps, target), upstream.mirrored);
+  }
   upstream.identity = std::move(identity);
   if (failure && !upstream.remote_name) failure->address = upstream.address;
   if (failure && upstream.via != nullptr) failure->detail += fmt::format(", through the upstream proxy {}", upstream.via->name);

@@ -16,6 +16,7 @@
 #include "proxy/buffer.h"
 #include "proxy/credential/redact.h"
 #include "proxy/flow.h"
+#include "proxy/io/mirror.h"
 #include "proxy/io/reactor.h"
 #include "proxy/io/stream.h"
 #include "proxy/io/task.h"
@@ -44,6 +45,7 @@ struct Upstream {
   ProxyPtr via{};                     ///< the proxy that it goes through; null: none
   std::string proxy_authorization{};  ///< for each request that the proxy is to forward; empty: none
   std::shared_ptr<const Redactor> proxy_login{};  ///< the same, to be kept out of what comes back; null: none
+  MirroredPtr mirrored{};                         ///< of its certificate, where those are mirrored
   bool remote_name = false;           ///< the proxy looks the name up: what the policy says of addresses cannot be asked
   /// What the policy is asked with.
   [[nodiscard]] std::optional<IpAddress> known_address() const { return remote_name ? std::nullopt : std::optional(address); }

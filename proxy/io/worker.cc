@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -58,7 +59,12 @@ struct Worker::Loop {
   void Tick(Worker* worker) {
     if (ticking || closing) return;
     ticking = true;
-    timer.expires_after(kSweepEvery);
+    // What a rule allowed ends with it, not with the next look.
+    std::chrono::milliseconds wait = kSweepEvery;
+    if (expiry)
+      if (const auto left = *expiry - SystemClock().Wall(); left < wait)
+        wait = std::max(std::chrono::ceil<std::chrono::milliseconds>(left), std::chrono::milliseconds(1));
+    timer.expires_after(wait);
     timer.async_wait([this, worker](const boost::system::error_code& error) {
       ticking = false;
       if (!error) worker->Tick();
@@ -348,8 +354,9 @@ detail::Detached Worker::RunOwnFetch(FetchRequest request, std::function<void(Re
       answer = std::unexpected(endpoint.error());
     } else {
       TokenEndpoint to = *endpoint;
-      std::string text = fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nConnection: close\r\n{}\r\n", to.target, to.authority,
-                                     request.entity_tag.empty() ? "" : fmt::format("If-None-Match: {}\r\n", request.entity_tag));
+      std::string text =
+          fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nConnection: close\r\n{}\r\n", to.target, to.authority,
+                      request.entity_tag.empty() ? "" : fmt::format("If-None-Match: {}\r\n", request.entity_tag));
       auto whole = co_await ExchangeOwn(*this, waiter, std::move(to), std::move(text), request.most + kHeadRoom);
       if (!whole) {
         answer = Fail(whole.error().code, fmt::format("nothing from {}: {}", request.url, whole.error().message));

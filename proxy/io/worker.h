@@ -20,6 +20,7 @@
 #include "proxy/flow.h"
 #include "proxy/io/engine.h"
 #include "proxy/io/h2_pool.h"
+#include "proxy/io/mirror.h"
 #include "proxy/io/reactor.h"
 #include "proxy/io/task.h"
 #include "proxy/io/tls.h"
@@ -49,6 +50,7 @@ class Shared {
   [[nodiscard]] policy::EventSink& sink() const { return sink_; }
   [[nodiscard]] TlsAuthority& authority() const { return *authority_; }
   [[nodiscard]] TlsClient& client() const { return *client_; }
+  [[nodiscard]] MirrorCache& mirrors() { return mirrors_; }
 
   std::atomic<size_t> flows{0};
   ClientCounts client_counts;
@@ -59,6 +61,7 @@ class Shared {
   policy::EventSink& sink_;
   std::shared_ptr<TlsAuthority> authority_;
   std::unique_ptr<TlsClient> client_;
+  MirrorCache mirrors_;
 };
 
 class Worker {

@@ -3,16 +3,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "supervisor/io/output_meter.h"
 
 namespace sluice::supervisor {
 namespace {
-
-// A terminal says it is writable when this many bytes fit, so that writing no more does not block on a stopped one.
-constexpr size_t kTerminalPiece = 256;
 
 int SocketType(int fd) {
   int type = 0;
@@ -23,15 +19,11 @@ int SocketType(int fd) {
 }  // namespace
 
 ByteChannel::ByteChannel(int from, int to, OutputMeter* meter)
-    : from_(from),
-      to_(to),
-      from_datagrams_(SocketType(from) == SOCK_DGRAM),
-      to_socket_(SocketType(to) != 0),
-      to_terminal_(::isatty(to) == 1),
-      meter_(meter) {}
+    : from_(from), to_(to), from_socket_(SocketType(from) != 0), from_datagrams_(SocketType(from) == SOCK_DGRAM), meter_(meter) {}
 
 pollfd ByteChannel::Interest() const {
-  if (start_ < end_) return {.fd = to_, .events = POLLOUT, .revents = 0};
+  if (start_ < end_) return {.fd = to_.fd(), .events = POLLOUT, .revents = 0};
+  if (meter_ != nullptr && meter_->behind()) return {.fd = -1, .events = 0, .revents = 0};
   return {.fd = from_, .events = POLLIN, .revents = 0};
 }
 
@@ -41,7 +33,9 @@ bool ByteChannel::Move(short revents) {
 }
 
 bool ByteChannel::Fill(short revents) {
-  const ssize_t got = ::read(from_, buffer_.data(), buffer_.size());
+  // Somebody else who has the socket may have read what there was.
+  const ssize_t got =
+      from_socket_ ? ::recv(from_, buffer_.data(), buffer_.size(), MSG_DONTWAIT) : ::read(from_, buffer_.data(), buffer_.size());
   if (got < 0) return errno == EAGAIN || errno == EINTR;             // EIO: the last holder of a terminal is gone
   if (got == 0) return from_datagrams_ && (revents & POLLHUP) == 0;  // an empty datagram is no end
   start_ = 0;
@@ -51,10 +45,7 @@ bool ByteChannel::Fill(short revents) {
 }
 
 bool ByteChannel::Empty() {
-  size_t piece = end_ - start_;
-  if (to_terminal_) piece = std::min(piece, kTerminalPiece);
-  const ssize_t put = to_socket_ ? ::send(to_, buffer_.data() + start_, piece, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                 : ::write(to_, buffer_.data() + start_, piece);
+  const ssize_t put = to_.Write(buffer_.data() + start_, end_ - start_);
   if (put < 0) return errno == EAGAIN || errno == EINTR;
   start_ += static_cast<size_t>(put);
   return true;

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "supervisor/io/shared_sink.h"
+
 namespace sluice::supervisor {
 
 /// Bytes one direction may hold.
@@ -21,22 +23,21 @@ class ByteChannel {
   /// `meter`: looks at what is read before it passes; outlives the channel, or null.
   ByteChannel(int from, int to, OutputMeter* meter = nullptr);
 
-  /// What to wait for; fd -1 where there is nothing.
+  /// What to wait for; fd -1 where there is nothing: nothing is read while the meter is behind.
   [[nodiscard]] pollfd Interest() const;
   /// Moves bytes if the poll's answer allows. False once the channel is done: the source ended or the sink broke.
   [[nodiscard]] bool Move(short revents);
   [[nodiscard]] int from() const { return from_; }
-  [[nodiscard]] int to() const { return to_; }
+  [[nodiscard]] int to() const { return to_.fd(); }
 
  private:
   [[nodiscard]] bool Fill(short revents);
   [[nodiscard]] bool Empty();
 
   int from_;
-  int to_;
+  SharedSink to_;
+  bool from_socket_ = false;
   bool from_datagrams_ = false;
-  bool to_socket_ = false;
-  bool to_terminal_ = false;
   OutputMeter* meter_;
   std::array<char, kChannelBuffer> buffer_{};
   size_t start_ = 0;

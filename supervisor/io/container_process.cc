@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "supervisor/container_text.h"
@@ -46,6 +47,22 @@ Result<void> ReadNamespaces(ContainerProcess* process) {
   return {};
 }
 
+// The first process of its pid namespace where that is among those which started it. Whoever enters a container was started
+// outside.
+std::optional<pid_t> FirstAbove(pid_t parent, const NamespaceId& pids) {
+  constexpr int kGenerations = 64;
+  for (int i = 0; i < kGenerations && parent > 1; ++i) {
+    const std::string folder = fmt::format("/proc/{}", parent);
+    const auto theirs = IdAt(AT_FDCWD, (folder + "/ns/pid").c_str());
+    const auto text = theirs && *theirs == pids ? ReadSmallFile(folder + "/status") : Result<std::string>(std::string());
+    const auto status = text ? ParseProcStatus(*text) : std::nullopt;
+    if (!status) return std::nullopt;
+    if (status->innermost_pid == 1) return parent;
+    parent = status->parent;
+  }
+  return std::nullopt;
+}
+
 // That may be killed or frozen as a whole.
 std::string OwnCgroup(const std::string& folder) {
   const auto text = ReadSmallFile(folder + "/cgroup");
@@ -80,6 +97,16 @@ Result<ContainerProcess> ExamineCaller(const SeccompChannel& channel, const secc
   process.pidfd.Reset(kernel::PidfdOpen(process.pid, 0));
   if (!process.pidfd) return Fail(Code::kNotFound, "the container's process is gone");
   if (auto read = ReadNamespaces(&process); !read) return std::unexpected(read.error());
+  if (const auto first = process.innermost_pid == 1 ? std::nullopt : FirstAbove(parsed->parent, process.pids)) {
+    const auto its_stat = ReadSmallFile(fmt::format("/proc/{}/stat", *first));
+    const auto its_start = its_stat ? ParseStartTime(*its_stat) : std::nullopt;
+    UniqueFd its_pidfd(kernel::PidfdOpen(*first, 0));
+    if (!its_start || !its_pidfd) return Fail(Code::kNotFound, "the container's first process is gone");
+    process.pid = *first;
+    process.innermost_pid = 1;
+    process.start_time = *its_start;
+    process.pidfd = std::move(its_pidfd);
+  }
   // All of it was this caller's: it stood in its call before and after.
   if (!channel.IsWaiting(notification.id)) return Fail(Code::kNotFound, "the container's process is gone");
   return process;

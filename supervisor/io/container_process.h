@@ -22,6 +22,7 @@ struct NamespaceId {
   auto operator<=>(const NamespaceId&) const = default;
 };
 
+/// Of a program that a hook of the runtime's started in the container, the container's first process: the hook's ends.
 struct ContainerProcess {
   pid_t pid = 0;              ///< its process, in this process's pid namespace
   uint64_t start_time = 0;    ///< clock ticks since boot

@@ -25,11 +25,12 @@ constexpr size_t kLargestPage = size_t{64} << 10;
 constexpr size_t kMaxRanges = 16384;
 
 struct Range {
-  uintptr_t begin = 0;
-  size_t size = 0;
+  uintptr_t begin;
+  size_t size;
 };
 
-// Lives, with the stack, in a mapping that is kept.
+// Lives, with the stack, in a mapping that is kept. The ranges are not set before they are found: it would take longer than all
+// else.
 struct Emptying {
   Reaping reaping;
   size_t count = 0;
@@ -89,10 +90,11 @@ Emptying* g_emptying = nullptr;  // read before it is emptied too
 [[maybe_unused]] std::string ReadMaps() {
   std::string text;
   const UniqueFd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  constexpr size_t kPiece = 16384;
   for (ssize_t got = 1; got > 0;) {
     const size_t before = text.size();
-    text.resize(before + 65536);
-    got = ::read(file.get(), text.data() + before, 65536);
+    text.resize(before + kPiece);
+    got = ::read(file.get(), text.data() + before, kPiece);
     text.resize(before + (got > 0 ? static_cast<size_t>(got) : 0));
   }
   return text;

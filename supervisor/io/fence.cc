@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -33,6 +35,7 @@ constexpr int kDebounceMs = 20;                 ///< a foreign batch is many not
 constexpr size_t kDynamicSets = 2;              ///< dyn4 and dyn6 come first
 constexpr std::chrono::seconds kBridge{10};     // an element for flows that get their mark within milliseconds
 constexpr std::chrono::seconds kClockSlack{2};  // the kernel's clock of timeouts against ours, on a busy machine
+constexpr size_t kDeletedAtOnce = 4096;         // elements, some milliseconds
 
 // Every device that is there, but lo.
 std::vector<std::string> Devices() {
@@ -60,112 +63,210 @@ std::optional<FenceElement> ElementOf(const nft::Key& key) {
   return FenceElement{IpAddress::FromV6(all), static_cast<nft::Protocol>(rest[0]), static_cast<uint16_t>(rest[4] << 8 | rest[5])};
 }
 
+// Two locks, so that publishing waits for no longer than one transaction takes: `changes_` is held by whoever changes, reads back
+// or purges, `mutex_` inside it for each commit.
 class KernelFence final : public Fence {
  public:
-  KernelFence(std::unique_ptr<nft::Session> session, std::unique_ptr<FlowPurger> purger)
-      : session_(std::move(session)), purger_(std::move(purger)) {}
+  KernelFence(std::array<std::unique_ptr<nft::Session>, 3> sessions, std::unique_ptr<FlowPurger> purger)
+      : session_(std::move(sessions[0])),
+        reader_(std::move(sessions[1])),
+        observer_(std::move(sessions[2])),
+        purger_(std::move(purger)) {}
   ~KernelFence() override { Release(); }
 
   Result<void> Start(const FencePlan& plan) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard change(changes_);
     const auto traits = session_->Probe();
     if (!traits) return std::unexpected(traits.error());
     traits_ = *traits;
     traits_.owned_persistent = traits_.owned_persistent && plan.hold == FenceHold::kOwnedPersistent;
-    plan_ = plan;
-    if (plan_.layout == FenceLayout::kShared) plan_.devices = Devices();
+    FencePlan first = plan;
+    if (first.layout == FenceLayout::kShared) first.devices = Devices();
+    if (auto taken = Take(std::move(first)); !taken) return taken;
     if (auto adopted = Adopt(); !adopted) return adopted;
     if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
     return {};
   }
 
   Result<void> Replace(const FencePlan& plan, const StillAllowed& still) override {
-    const std::lock_guard lock(mutex_);
-    const FencePlan before = plan_;
-    plan_ = plan;
-    plan_.devices = before.devices;
+    const std::lock_guard change(changes_);
+    FencePlan before = plan_;
+    FencePlan next = plan;
+    next.devices = before.devices;
+    if (auto taken = Take(std::move(next)); !taken) return taken;
     const bool raised = GenerationMark(plan_) != GenerationMark(before);
-    auto applied = raised && still ? Bridge(still) : Result<void>();
-    if (applied) applied = ApplyAll();
+    std::vector<Flow> kept;
+    auto applied = raised ? EndDisallowed(still, &kept) : Result<void>();
+    if (applied) applied = Bridge(kept);
+    if (applied) applied = Apply();
+    if (applied && raised) applied = purger_->Mark(plan_.mark_mask, GenerationMark(plan_), kept);
+    // Those that began until then.
+    if (applied && raised) applied = EndDisallowed(still, &kept);
+    if (applied && raised) applied = purger_->Mark(plan_.mark_mask, GenerationMark(plan_), kept);
+    if (applied) applied = Compare();
     if (!applied) {
-      plan_ = before;
-      return applied;
+      in_force_.clear();
+      if (auto taken = Take(std::move(before)); !taken) return taken;
     }
-    if (!raised) return {};
-    const auto allowed = [&](const FenceElement& to) { return AllowedNow(to); };
-    if (auto marked = purger_->Remark(plan_.mark_mask, GenerationMark(plan_), allowed); !marked) return marked;
-    return Said(purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) { return !allowed(to); }));
+    return applied;
+  }
+
+  // What is cut waits neither for the rules nor for their reading back.
+  Result<void> EndDisallowed(const StillAllowed& still, std::vector<Flow>* kept) {
+    auto flows = purger_->Flows(plan_.mark_mask);
+    if (!flows) return std::unexpected(flows.error());
+    const auto rest = std::ranges::partition(
+        *flows, [&](const Flow& flow) { return !AllowedNow(*flow.to) && (!still || Denied(*flow.to) || !still(*flow.to)); });
+    kept->assign(std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+    flows->erase(rest.begin(), rest.end());
+    return Said(purger_->End(*flows, plan_.seal));
   }
 
   // A flow lives longer than its element. Until it has the new generation's mark, an element stands for it again.
-  Result<void> Bridge(const StillAllowed& still) {
-    const auto places = purger_->Places(plan_.mark_mask, [&](const FenceElement& to) { return !AllowedNow(to) && still(to); });
-    return places ? PublishHeld(*places, kBridge) : Result<void>(std::unexpected(places.error()));
-  }
-
-  Result<void> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) override {
+  Result<void> Bridge(std::span<const Flow> kept) {
+    std::vector<FenceElement> places;
+    for (const Flow& flow : kept)
+      if (!AllowedNow(*flow.to)) places.push_back(*flow.to);
+    std::ranges::sort(places);
+    const auto [first, last] = std::ranges::unique(places);
+    places.erase(first, last);
+    if (places.empty()) return {};
     const std::lock_guard lock(mutex_);
-    return PublishHeld(elements, lifetime);
+    return PublishHeld(places, kBridge);
   }
 
+  Result<SteadyClock::duration> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) override {
+    const auto begin = SteadyClock::now();
+    const std::unique_lock lock(mutex_, kMaxPublishWait);
+    if (!lock) return Fail(Code::kTimeout, "the kernel's rules are being replaced, and that takes too long");
+    const auto waited = SteadyClock::now() - begin;
+    if (auto published = PublishHeld(elements, lifetime); !published) return std::unexpected(published.error());
+    return waited;
+  }
+
+  // Under mutex_.
   Result<void> PublishHeld(std::span<const FenceElement> elements, std::chrono::seconds lifetime) {
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::TimedElement>, kDynamicSets> adding;
     std::array<std::vector<nft::Key>, kDynamicSets> replacing;
     for (const FenceElement& element : elements) {
       const auto held = held_.find(element);
-      const bool there = held != held_.end() && held->second > now;
-      const auto until = there ? std::max(held->second, now + lifetime) : now + lifetime;
+      const bool there = held != held_.end() && held->second.until > now;
+      const auto until = there ? std::max(held->second.until, now + lifetime) : now + lifetime;
       const size_t set = element.address.is_v4() ? 0 : 1;
       const nft::Key key = KeyOf(element);
       // Before Linux 6.12 a second add is ignored: the element goes and comes back in one batch.
       if (there && !traits_.readd_updates_timeout) replacing[set].push_back(key);
       adding[set].push_back({key, std::chrono::ceil<milliseconds>(until - now)});
     }
-    if (auto written = Write(adding, replacing); !written) return written;
+    if (auto written = Write(adding, replacing); !written) {
+      // Whether the kernel has them is not known.
+      unsure_ = true;
+      return written;
+    }
+    ++publications_;
     for (const FenceElement& element : elements) {
-      auto& until = held_[element];
-      until = std::max(until, now + lifetime);
+      Lease& lease = held_[element];
+      lease = {std::max(lease.until, now + lifetime), publications_};
     }
     if (held_.size() > 2 * static_cast<size_t>(kFenceElements))
-      std::erase_if(held_, [&](const auto& held) { return held.second <= now; });
+      std::erase_if(held_, [&](const auto& held) { return held.second.until <= now; });
     return {};
   }
 
+  // What is published meanwhile was judged by whoever withdraws, and stays.
   Result<void> Withdraw(const std::function<bool(const FenceElement&)>& gone) override {
-    const std::lock_guard lock(mutex_);
-    std::vector<FenceElement> withdrawn;
-    for (int attempt = 0;; ++attempt) {
-      std::array<std::vector<nft::Key>, kDynamicSets> keys;
-      const auto found = ReadHeld();
-      if (!found) return std::unexpected(found.error());
-      for (const Held& held : *found)
-        if (gone(held.element)) {
-          keys[held.element.address.is_v4() ? 0 : 1].push_back(KeyOf(held.element));
-          withdrawn.push_back(held.element);
-        }
-      auto deleted = Delete(keys);
-      if (deleted) break;
-      // One of them ran out meanwhile, on a kernel that minds.
-      if (deleted.error().sys_errno != ENOENT || attempt == kMaxWithdrawAttempts) return deleted;
+    const std::lock_guard change(changes_);
+    const auto known = KnownElements();
+    if (!known) return std::unexpected(known.error());
+    std::vector<FenceElement> all = known->elements;
+    std::erase_if(all, [&](const FenceElement& element) { return !gone(element); });
+    return TakeOut(all, known->publications);
+  }
+
+  struct Known {
+    std::vector<FenceElement> elements;  ///< sorted
+    uint64_t publications = 0;           ///< as of when
+  };
+  // What the dynamic sets hold: as this process knows, and where others can write them, or one answer was lost, as the kernel
+  // says.
+  Result<Known> KnownElements() {
+    Known known;
+    bool ask = !traits_.owned_persistent;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto past = SteadyClock::now() - kClockSlack;
+      known.publications = publications_;
+      known.elements.reserve(held_.size());
+      for (const auto& [element, lease] : held_)
+        if (lease.until > past) known.elements.push_back(element);
+      ask = ask || std::exchange(unsure_, false);
     }
-    std::erase_if(held_, [&](const auto& held) { return gone(held.first); });
-    if (withdrawn.empty()) return {};
-    std::ranges::sort(withdrawn);
+    if (!ask) return known;
+    const auto found = ReadHeld(*reader_);
+    if (!found) return std::unexpected(found.error());
+    for (const Held& held : *found) known.elements.push_back(held.element);
+    std::ranges::sort(known.elements);
+    const auto [first, last] = std::ranges::unique(known.elements);
+    known.elements.erase(first, last);
+    return known;
+  }
+
+  // Sorted elements leave the sets, but for those published after that many publications; then their flows are cut.
+  Result<void> TakeOut(std::span<const FenceElement> elements, uint64_t publications) {
+    std::vector<FenceElement> withdrawn;
+    while (!elements.empty()) {
+      const auto some = elements.first(std::min(elements.size(), kDeletedAtOnce));
+      elements = elements.subspan(some.size());
+      const std::lock_guard lock(mutex_);
+      std::vector<FenceElement> old;
+      for (const FenceElement& element : some) {
+        const auto held = held_.find(element);
+        if (held == held_.end() || held->second.published <= publications) old.push_back(element);
+      }
+      if (auto deleted = DeleteHeld(old); !deleted) return deleted;
+      withdrawn.insert(withdrawn.end(), old.begin(), old.end());
+    }
     return CutFlowsTo(withdrawn);
+  }
+
+  // Under mutex_.
+  Result<void> DeleteHeld(std::span<const FenceElement> elements) {
+    const auto keys_of = [](std::span<const FenceElement> these) {
+      std::array<std::vector<nft::Key>, kDynamicSets> keys;
+      for (const FenceElement& element : these) keys[element.address.is_v4() ? 0 : 1].push_back(KeyOf(element));
+      return keys;
+    };
+    auto deleted = Delete(keys_of(elements));
+    // Some ran out meanwhile, on a kernel that minds.
+    for (int attempt = 0; !deleted && deleted.error().sys_errno == ENOENT && attempt < kMaxWithdrawAttempts; ++attempt) {
+      const auto found = ReadHeld(*session_);
+      if (!found) return std::unexpected(found.error());
+      std::vector<FenceElement> there;
+      for (const Held& held : *found)
+        if (std::ranges::binary_search(elements, held.element)) there.push_back(held.element);
+      deleted = Delete(keys_of(there));
+    }
+    if (!deleted) return deleted;
+    for (const FenceElement& element : elements) held_.erase(element);
+    return {};
   }
 
   // Sorted elements that are gone.
   Result<void> CutFlowsTo(const std::vector<FenceElement>& gone) {
     if (gone.empty()) return {};
-    return Said(purger_->Purge(plan_.mark_mask, plan_.seal, [&](const FenceElement& to) {
-      return std::ranges::binary_search(gone, to) && !StaticallyAllowed(plan_, to);
-    }));
+    auto flows = purger_->Flows(plan_.mark_mask);
+    if (!flows) return std::unexpected(flows.error());
+    std::erase_if(*flows,
+                  [&](const Flow& flow) { return !std::ranges::binary_search(gone, *flow.to) || static_.Contain(*flow.to); });
+    return Said(purger_->End(*flows, plan_.seal));
   }
 
   Result<void> Check() override {
-    const std::lock_guard lock(mutex_);
-    return Compare();
+    const std::lock_guard change(changes_);
+    auto compared = Compare();
+    if (!compared) in_force_.clear();
+    return compared;
   }
 
   Result<void> Watch(std::function<void(const FenceChange&)> on_change) override {
@@ -185,11 +286,13 @@ class KernelFence final : public Fence {
     return {};
   }
 
+  // By a session of its own: who looks keeps nobody waiting.
   Result<std::vector<FenceCounter>> Counters() override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(observing_);
     std::map<std::string, FenceCounter> sums;
-    for (const nft::Table& table : Tables()) {
-      const auto listing = session_->Read(table);
+    for (const auto& [family, name] :
+         {std::pair(nft::Family::kInet, kFenceTable), std::pair(nft::Family::kNetdev, kFenceEgressTable)}) {
+      const auto listing = observer_->Read(nft::Table{family, name, {}});
       if (!listing) return std::unexpected(listing.error());
       for (const nft::RuleCounter& counter : listing->counters) {
         FenceCounter& sum = sums[counter.name];
@@ -204,14 +307,14 @@ class KernelFence final : public Fence {
   }
 
   Result<std::vector<Held>> Elements() override {
-    const std::lock_guard lock(mutex_);
-    return ReadHeld();
+    const std::lock_guard lock(observing_);
+    return ReadHeld(*observer_);
   }
 
   FenceHold hold() const override { return traits_.owned_persistent ? FenceHold::kOwnedPersistent : FenceHold::kPlain; }
 
   std::vector<std::string> Weaknesses() const override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard change(changes_);
     std::vector<std::string> all = xdp_.Weaknesses();
     if (!traits_.owned_persistent)
       all.emplace_back(
@@ -230,26 +333,38 @@ class KernelFence final : public Fence {
       [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
       watcher_.join();
     }
+    const std::lock_guard change(changes_);
     const std::lock_guard lock(mutex_);
+    const std::lock_guard observing(observing_);
     notices_.reset();
     links_.Reset();
     session_.reset();
+    reader_.reset();
+    observer_.reset();
   }
 
  private:
-  std::vector<nft::Table> Tables() const {
-    std::vector<nft::Table> tables = FenceRuleset(plan_);
+  // From here on it is what is planned. An error changes nothing.
+  Result<void> Take(FencePlan plan) {
+    auto tables = CheckedFenceRuleset(plan);
+    if (!tables) return std::unexpected(tables.error());
+    plan_ = std::move(plan);
+    tables_ = *std::move(tables);
+    static_ = StaticAllows(plan_);
     if (traits_.owned_persistent)
-      for (nft::Table& table : tables) table.hold = nft::Hold::kOwnedPersistent;
-    return tables;
+      for (nft::Table& table : tables_) table.hold = nft::Hold::kOwnedPersistent;
+    return {};
   }
 
+  bool Denied(const FenceElement& to) const {
+    return std::ranges::any_of(plan_.deny, [&](const Cidr& prefix) { return prefix.Contains(to.address); });
+  }
   bool AllowedNow(const FenceElement& to) const {
+    if (static_.Contain(to)) return true;
+    if (Denied(to)) return false;
+    const std::lock_guard lock(mutex_);
     const auto held = held_.find(to);
-    if (held != held_.end() && held->second > SteadyClock::now() &&
-        std::ranges::none_of(plan_.deny, [&](const Cidr& prefix) { return prefix.Contains(to.address); }))
-      return true;
-    return StaticallyAllowed(plan_, to);
+    return held != held_.end() && held->second.until > SteadyClock::now();
   }
 
   Result<void> Said(const Result<Purged>& purged) {
@@ -279,31 +394,82 @@ class KernelFence final : public Fence {
   }
 
   // One transaction over all tables; done again where somebody else's change came between.
-  Result<void> ApplyAll() {
+  Result<void> Apply() {
     for (int attempt = 0;; ++attempt) {
-      auto applied = ApplyOnce();
+      // What is this process's alone, and was read back, is known.
+      auto applied = in_force_.empty() ? ApplyOnce() : ApplyOver();
       if (applied) break;
+      in_force_.clear();
       const int error = applied.error().sys_errno;
-      const bool again = error == ERESTART || error == ENOENT || error == ENODEV || error == ENOBUFS;
+      const bool again = error == ERESTART || error == ENOENT || error == ENODEV || error == ENOBUFS || error == EEXIST;
       if (!again || attempt == kRaceAttempts) return applied;
-      if (error == ENODEV || error == ENOENT) plan_.devices = Devices();
+      if (error == ENODEV || error == ENOENT) {
+        FencePlan plan = plan_;
+        plan.devices = Devices();
+        if (auto taken = Take(std::move(plan)); !taken) return taken;
+      }
     }
-    return Compare();
+    in_force_.clear();
+    if (traits_.owned_persistent) in_force_ = tables_;
+    return {};
+  }
+
+  Result<void> ApplyAll() {
+    auto applied = Apply();
+    if (applied) applied = Compare();
+    if (!applied) in_force_.clear();
+    return applied;
+  }
+
+  Result<void> ApplyOver() {
+    nft::BatchBuilder builder(NextSequence(), nft::kMaxLargeBatchBytes);
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      std::vector<std::string> chains;
+      for (const nft::Chain& chain : in_force_[i].chains) chains.push_back(chain.name);
+      builder.CreateTable(tables_[i], nft::Existing::kKeep);
+      if (auto told = builder.Refill(tables_[i], chains, &in_force_[i]); !told) return told;
+    }
+    return CommitRules(builder, std::nullopt);
   }
 
   Result<void> ApplyOnce() {
-    const auto generation = session_->Generation();
-    if (!generation) return std::unexpected(generation.error());
-    nft::BatchBuilder builder(session_->NextSequence(), nft::kMaxLargeBatchBytes, *generation);
-    for (const nft::Table& table : Tables()) {
-      const auto found = session_->Read(table);
+    const auto epoch = Epoch();
+    if (!epoch) return std::unexpected(epoch.error());
+    nft::BatchBuilder builder(NextSequence(), nft::kMaxLargeBatchBytes, *epoch);
+    for (const nft::Table& table : tables_) {
+      const auto found = ReadTable(table);
       if (!found) return std::unexpected(found.error());
       if (nft::Difference(nft::Plan(table), *found).empty() && OwnedByUs(*found)) continue;
       if (auto told = Tell(builder, table, *found); !told) return told;
     }
-    const auto batch = builder.Finish();
+    return CommitRules(builder, *epoch);
+  }
+
+  uint32_t NextSequence() {
+    const std::lock_guard lock(mutex_);
+    return session_->NextSequence();
+  }
+  // Refused where somebody else changed anything since `epoch`.
+  Result<void> CommitRules(nft::BatchBuilder& builder, std::optional<uint32_t> epoch) {
+    auto batch = builder.Finish();
     if (!batch) return std::unexpected(batch.error());
+    const std::lock_guard lock(mutex_);
+    if (epoch) batch->MakeFor(*epoch + element_commits_);
     return session_->Commit(*batch);
+  }
+
+  // Moves with every commit but those of elements from here, which no listing shows.
+  Result<uint32_t> Epoch() {
+    const std::lock_guard lock(mutex_);
+    const auto generation = reader_->Generation();
+    if (!generation) return generation;
+    return *generation - element_commits_;
+  }
+  Result<nft::Listing> ReadTable(const nft::Table& table) {
+    auto found = reader_->Read(table, [this] { return Epoch(); });
+    if (found || found.error().code != Code::kTimeout) return found;
+    const std::lock_guard lock(mutex_);
+    return reader_->Read(table);
   }
 
   bool OwnedByUs(const nft::Listing& found) const { return !traits_.owned_persistent || found.owner == session_->port(); }
@@ -335,25 +501,31 @@ class KernelFence final : public Fence {
     if (table.sets.size() < kDynamicSets) return {};
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::TimedElement>, kDynamicSets> left;
-    for (const auto& [element, until] : held_)
-      if (until > now)
-        left[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(until - now)});
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [element, lease] : held_)
+        if (lease.until > now)
+          left[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(lease.until - now)});
+    }
     for (size_t i = 0; i < kDynamicSets; ++i) builder.AddElements(table, table.sets[i], left[i]);
     return {};
   }
 
   // What a former process published goes on for as long as it had left.
   Result<void> Adopt() {
-    const auto found = ReadHeld();
+    const auto found = ReadHeld(*reader_);
     if (!found) return std::unexpected(found.error());
-    const auto now = SteadyClock::now();
-    for (const Held& held : *found) held_[held.element] = now + held.left;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto now = SteadyClock::now();
+      for (const Held& held : *found) held_[held.element] = {now + held.left, 0};
+    }
     return ApplyAll();
   }
 
   Result<void> Compare() {
-    for (const nft::Table& table : Tables()) {
-      const auto found = session_->Read(table);
+    for (const nft::Table& table : tables_) {
+      const auto found = ReadTable(table);
       if (!found) return std::unexpected(found.error());
       if (!found->exists) return Fail(Code::kInternal, fmt::format("table {} is gone", nft::NameOf(table)));
       if (const std::string difference = nft::Difference(nft::Plan(table), *found); !difference.empty())
@@ -366,7 +538,8 @@ class KernelFence final : public Fence {
   // Elements that nobody here published go, those that are missing come back. True: there were such.
   Result<bool> MendElements() {
     if (plan_.layout != FenceLayout::kShared) return false;
-    const auto found = ReadHeld();
+    const std::lock_guard lock(mutex_);
+    const auto found = ReadHeld(*session_);
     if (!found) return std::unexpected(found.error());
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::Key>, kDynamicSets> foreign;
@@ -375,7 +548,7 @@ class KernelFence final : public Fence {
     for (const Held& held : *found) {
       const auto ours = held_.find(held.element);
       // One that would outlive what was published would pass later what nobody allows then.
-      const bool longer = ours != held_.end() && now + held.left > ours->second + kClockSlack;
+      const bool longer = ours != held_.end() && now + held.left > ours->second.until + kClockSlack;
       if (!longer && ours != held_.end()) {
         there.push_back(held.element);
         continue;
@@ -385,9 +558,9 @@ class KernelFence final : public Fence {
     }
     std::ranges::sort(there);
     std::array<std::vector<nft::TimedElement>, kDynamicSets> missing;
-    for (const auto& [element, until] : held_)
-      if (until > now + kClockSlack && !std::ranges::binary_search(there, element))
-        missing[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(until - now)});
+    for (const auto& [element, lease] : held_)
+      if (lease.until > now + kClockSlack && !std::ranges::binary_search(there, element))
+        missing[element.address.is_v4() ? 0 : 1].push_back({KeyOf(element), std::chrono::ceil<milliseconds>(lease.until - now)});
     const auto empty = [](const auto& sets) { return std::ranges::all_of(sets, [](const auto& set) { return set.empty(); }); };
     if (empty(foreign) && empty(missing)) return false;
     if (auto deleted = empty(foreign) ? Result<void>() : Delete(foreign); !deleted) return std::unexpected(deleted.error());
@@ -397,11 +570,10 @@ class KernelFence final : public Fence {
     return cut ? Result<bool>(true) : std::unexpected(cut.error());
   }
 
-  Result<std::vector<Held>> ReadHeld() {
+  static Result<std::vector<Held>> ReadHeld(nft::Session& session) {
     std::vector<Held> all;
-    const nft::Table table = Tables().front();
-    for (size_t i = 0; i < kDynamicSets && i < table.sets.size(); ++i) {
-      const auto elements = session_->Elements(table, table.sets[i]);
+    for (size_t i = 0; i < kDynamicSets; ++i) {
+      const auto elements = session.Elements(Frame(), Frame().sets[i]);
       if (!elements) return std::unexpected(elements.error());
       for (const nft::HeldElement& held : *elements)
         if (const auto element = ElementOf(held.key)) all.push_back({*element, held.left});
@@ -436,7 +608,7 @@ class KernelFence final : public Fence {
   Result<void> ConfirmLost(const Result<void>& committed,
                            const std::array<std::vector<nft::TimedElement>, kDynamicSets>& adding) {
     if (committed || committed.error().sys_errno != ENOBUFS) return committed;
-    const auto found = ReadHeld();
+    const auto found = ReadHeld(*session_);
     if (!found) return std::unexpected(found.error());
     std::vector<nft::Key> there;
     for (const Held& held : *found) there.push_back(KeyOf(held.element));
@@ -454,13 +626,16 @@ class KernelFence final : public Fence {
     });
   }
 
+  // Of elements. Under mutex_.
   template <class Fill>
   Result<void> Send(Fill fill) {
     nft::BatchBuilder builder(session_->NextSequence());
     fill(builder);
     const auto batch = builder.Finish();
     if (!batch) return std::unexpected(batch.error());
-    return session_->Commit(*batch);
+    auto committed = session_->Commit(*batch);
+    if (committed && batch->acknowledged != 0) ++element_commits_;
+    return committed;
   }
 
   // The watcher's thread.
@@ -494,7 +669,7 @@ class KernelFence final : public Fence {
   void PutRight() {
     FenceChange change;
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard changing(changes_);
       const std::vector<std::string> devices = plan_.layout == FenceLayout::kShared ? Devices() : plan_.devices;
       const bool new_devices = devices != plan_.devices;
       const auto held = Compare();
@@ -506,8 +681,11 @@ class KernelFence final : public Fence {
         if (!mended) change.what += "; it cannot be put right: " + mended.error().message;
       } else {
         change.what = new_devices ? "the devices of this namespace changed" : held.error().message;
-        plan_.devices = devices;
-        auto applied = ApplyAll();
+        in_force_.clear();
+        FencePlan plan = plan_;
+        plan.devices = devices;
+        auto applied = Take(std::move(plan));
+        if (applied) applied = ApplyAll();
         // A table that was left as it is may hold other elements than were published.
         if (applied)
           if (auto mended = MendElements(); !mended) applied = std::unexpected(mended.error());
@@ -519,12 +697,29 @@ class KernelFence final : public Fence {
     on_change_(change);
   }
 
-  mutable std::mutex mutex_;
-  std::unique_ptr<nft::Session> session_;
+  struct Lease {
+    SteadyClock::time_point until{};
+    uint64_t published = 0;  ///< which publication was the last
+  };
+
+  // Who changes the rules; before mutex_. What is not under mutex_ is under this.
+  mutable std::mutex changes_;
+  // The writer's socket and what was published.
+  mutable std::timed_mutex mutex_;
+  std::mutex observing_;
+  std::unique_ptr<nft::Session> session_;   ///< whose the tables are; under mutex_
+  std::unique_ptr<nft::Session> reader_;    ///< dumps take long
+  std::unique_ptr<nft::Session> observer_;  ///< under observing_
   std::unique_ptr<FlowPurger> purger_;
   nft::Session::Traits traits_;
   FencePlan plan_;
-  std::map<FenceElement, SteadyClock::time_point> held_;  ///< what was published, and until when; at most 2 * kFenceElements
+  std::vector<nft::Table> tables_;      ///< of plan_
+  StaticAllows static_;                 ///< of plan_
+  std::vector<nft::Table> in_force_;    ///< where they are nobody else's; empty: to be read first
+  std::map<FenceElement, Lease> held_;  ///< what was published, at most 2 * kFenceElements; under mutex_
+  uint64_t publications_ = 0;           ///< under mutex_
+  uint32_t element_commits_ = 0;        ///< under mutex_
+  bool unsure_ = false;                 ///< the kernel may hold more than held_; under mutex_
   XdpGuard xdp_;
   bool destroys_ = true;
   std::unique_ptr<nft::Notices> notices_;
@@ -537,11 +732,15 @@ class KernelFence final : public Fence {
 }  // namespace
 
 Result<std::unique_ptr<Fence>> Fence::Install(const FencePlan& plan) {
-  auto session = nft::Session::Open();
-  if (!session) return std::unexpected(session.error());
+  std::array<std::unique_ptr<nft::Session>, 3> sessions;
+  for (auto& session : sessions) {
+    auto opened = nft::Session::Open();
+    if (!opened) return std::unexpected(opened.error());
+    session = *std::move(opened);
+  }
   auto purger = FlowPurger::Open();
   if (!purger) return std::unexpected(purger.error());
-  auto fence = std::make_unique<KernelFence>(std::move(*session), std::move(*purger));
+  auto fence = std::make_unique<KernelFence>(std::move(sessions), std::move(*purger));
   if (auto started = fence->Start(plan); !started) return std::unexpected(started.error());
   return fence;
 }

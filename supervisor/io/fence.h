@@ -23,6 +23,9 @@
 
 namespace sluice::supervisor {
 
+/// That a publication waits for a change of the rules.
+inline constexpr std::chrono::seconds kMaxPublishWait{1};
+
 struct FenceCounter {
   std::string name;  ///< of the rule: "dropped", "refused"
   uint64_t packets = 0;
@@ -53,11 +56,13 @@ class Fence {
   [[nodiscard]] Result<void> Replace(const FencePlan& plan) { return Replace(plan, {}); }
 
   /// The elements are in the kernel when it returns, each for the longer of what it had left and `lifetime`. kExhausted: the set
-  /// is full. Any thread; one batch and one answer, about 10 µs.
-  [[nodiscard]] virtual Result<void> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) = 0;
+  /// is full. Any thread; one batch and one answer, about 10 µs. What it returns is how long it waited before that for a
+  /// transaction of a Replace or a Withdraw; kTimeout: longer than kMaxPublishWait.
+  [[nodiscard]] virtual Result<std::chrono::steady_clock::duration> Publish(std::span<const FenceElement> elements,
+                                                                            std::chrono::seconds lifetime) = 0;
 
-  /// Takes out the elements that `gone` names and cuts the flows they carried, unless a static allow still passes them. Any
-  /// thread; `gone` runs on it.
+  /// Takes out the elements that `gone` names and cuts the flows they carried, unless a static allow still passes them. What is
+  /// published meanwhile stays. Any thread; `gone` runs on it.
   [[nodiscard]] virtual Result<void> Withdraw(const std::function<bool(const FenceElement&)>& gone) = 0;
 
   /// What the kernel holds is what was planned: rules, chains, policies, devices, static sets. kInternal tells the first

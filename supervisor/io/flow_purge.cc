@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -28,6 +29,7 @@ constexpr int kAttempts = 4;
 constexpr std::array<uint8_t, 2> kFamilies = {AF_INET, AF_INET6};
 constexpr std::array<uint8_t, 2> kProtocols = {IPPROTO_TCP, IPPROTO_UDP};
 constexpr uint16_t kMarkAttribute = INET_DIAG_MARK;
+constexpr size_t kTupleBytes = 256;  // of two IPv6 addresses, two ports and their headers: under 100
 
 struct SocketCloser {
   void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
@@ -64,7 +66,52 @@ class Socket {
     }
   }
 
+  // Sends `count` requests, each written by `put` into room of kRequestBytes, as many at once as one datagram takes. `refused`
+  // gets the number and the errno of each that failed. An errno of the socket's own, 0 for success.
+  int Tell(size_t count, const std::function<nlmsghdr*(size_t, std::span<char>)>& put,
+           const std::function<void(size_t, int)>& refused) {
+    alignas(nlmsghdr) std::array<char, kRequestBytes> room{};
+    for (size_t from = 0; from < count;) {
+      std::vector<char> datagram;
+      const uint32_t first = sequence_ + 1;
+      size_t next = from;
+      size_t last = 0;
+      for (; next < count && datagram.size() < kDatagramBytes; ++next) {
+        nlmsghdr* request = put(next, room);
+        request->nlmsg_seq = ++sequence_;
+        last = datagram.size();
+        datagram.insert(datagram.end(), room.data(), room.data() + request->nlmsg_len);
+        datagram.resize(MNL_ALIGN(datagram.size()));
+      }
+      // Refusals come back for any; the last one's answer ends it.
+      reinterpret_cast<nlmsghdr*>(&datagram[last])->nlmsg_flags |= NLM_F_ACK;
+      if (mnl_socket_sendto(socket_.get(), datagram.data(), datagram.size()) < 0) return errno;
+      if (const int error = TakeAnswers(first, from, refused); error != 0) return error;
+      from = next;
+    }
+    return 0;
+  }
+
  private:
+  static constexpr size_t kRequestBytes = 512;
+  static constexpr size_t kDatagramBytes = 32 * 1024;
+
+  int TakeAnswers(uint32_t first, size_t from, const std::function<void(size_t, int)>& refused) {
+    while (true) {
+      const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return errno;
+      int left = static_cast<int>(got);
+      for (const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(answer, left);
+           answer = mnl_nlmsg_next(answer, &left)) {
+        if (answer->nlmsg_type != NLMSG_ERROR || answer->nlmsg_seq - first > sequence_ - first) continue;
+        const int error = -static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(answer))->error;
+        if (error != 0) refused(from + (answer->nlmsg_seq - first), error);
+        if (answer->nlmsg_seq == sequence_) return 0;
+      }
+    }
+  }
+
   std::unique_ptr<mnl_socket, SocketCloser> socket_;
   std::vector<char> buffer_ = std::vector<char>(64 * 1024);
   uint32_t sequence_ = 0;
@@ -98,14 +145,6 @@ std::optional<IpAddress> AddressOf(const nlattr* attribute) {
   std::memcpy(all.data(), bytes.data(), 16);
   return IpAddress::FromV6(all);
 }
-
-struct Flow {
-  uint8_t family = 0;
-  std::optional<FenceElement> to;  ///< where its first packet went; TCP and UDP only
-  uint16_t from_port = 0;
-  std::vector<uint8_t> tuple;  ///< the attribute, as it deletes the entry
-  uint32_t mark = 0;
-};
 
 void ReadTuple(const nlattr* tuple, Flow* flow) {
   std::optional<IpAddress> address;
@@ -151,35 +190,57 @@ nlmsghdr* ConntrackRequest(std::span<char> buffer, uint16_t type, uint16_t flags
   return header;
 }
 
-Result<std::vector<Flow>> FlowsThat(Socket& socket, uint32_t mark_mask, const std::function<bool(const FenceElement&)>& gone) {
+// Those with bits in the mask, of both families in one walk of the kernel's table.
+Result<std::vector<Flow>> FlowsOf(Socket& socket, uint32_t mark_mask) {
   std::vector<Flow> flows;
-  for (const uint8_t family : kFamilies) {
-    int error = 0;
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      alignas(nlmsghdr) std::array<char, 256> buffer{};
-      error = socket.Talk(ConntrackRequest(buffer, IPCTNL_MSG_CT_GET, NLM_F_DUMP, family), [&](const nlmsghdr* message) {
-        Flow flow = FlowOf(message);
-        if ((flow.mark & mark_mask) != 0 && flow.to && gone(*flow.to)) flows.push_back(std::move(flow));
-      });
-      if (error != ENOBUFS) break;
-    }
-    if (error != 0) return FailErrno("cannot read the flows of this namespace", error);
+  int error = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    flows.clear();
+    alignas(nlmsghdr) std::array<char, 256> buffer{};
+    error = socket.Talk(ConntrackRequest(buffer, IPCTNL_MSG_CT_GET, NLM_F_DUMP, AF_UNSPEC), [&](const nlmsghdr* message) {
+      Flow flow = FlowOf(message);
+      if ((flow.mark & mark_mask) != 0 && flow.to && flow.tuple.size() <= kTupleBytes) flows.push_back(std::move(flow));
+    });
+    if (error != ENOBUFS) break;
   }
+  if (error != 0) return FailErrno("cannot read the flows of this namespace", error);
   return flows;
 }
 
-Result<size_t> Delete(Socket& socket, const std::vector<Flow>& flows) {
-  size_t deleted = 0;
-  for (const Flow& flow : flows) {
-    alignas(nlmsghdr) std::array<char, 1024> buffer{};
-    if (flow.tuple.size() > buffer.size() / 2) continue;
-    nlmsghdr* request = ConntrackRequest(buffer, IPCTNL_MSG_CT_DELETE, NLM_F_ACK, flow.family);
-    mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flow.tuple.size(), flow.tuple.data());
-    const int error = socket.Talk(request, [](const nlmsghdr*) {});
-    if (error == 0) ++deleted;
-    if (error != 0 && error != ENOENT) return FailErrno("cannot delete a flow", error);
-  }
+Result<size_t> Delete(Socket& socket, std::span<const Flow> flows) {
+  size_t deleted = flows.size();
+  int refusal = 0;
+  const int error = socket.Tell(
+      flows.size(),
+      [&](size_t i, std::span<char> room) {
+        nlmsghdr* request = ConntrackRequest(room, IPCTNL_MSG_CT_DELETE, 0, flows[i].family);
+        mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flows[i].tuple.size(), flows[i].tuple.data());
+        return request;
+      },
+      [&](size_t, int why) {
+        --deleted;
+        if (why != ENOENT) refusal = why;
+      });
+  if (error != 0 || refusal != 0) return FailErrno("cannot delete a flow", error != 0 ? error : refusal);
   return deleted;
+}
+
+Result<void> MarkAll(Socket& socket, uint32_t mark_mask, uint32_t mark, const std::vector<const Flow*>& flows) {
+  int refusal = 0;
+  const int error = socket.Tell(
+      flows.size(),
+      [&](size_t i, std::span<char> room) {
+        nlmsghdr* request = ConntrackRequest(room, IPCTNL_MSG_CT_NEW, 0, flows[i]->family);
+        mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flows[i]->tuple.size(), flows[i]->tuple.data());
+        mnl_attr_put_u32(request, CTA_MARK, htonl(mark & mark_mask));
+        mnl_attr_put_u32(request, CTA_MARK_MASK, htonl(mark_mask));
+        return request;
+      },
+      [&](size_t, int why) {
+        if (why != ENOENT) refusal = why;
+      });
+  if (error != 0 || refusal != 0) return FailErrno("cannot mark a flow", error != 0 ? error : refusal);
+  return {};
 }
 
 using HeldFlow = std::pair<FenceElement, uint16_t>;  ///< and the port of this end
@@ -219,21 +280,7 @@ void FillRequest(nlmsghdr* header, uint8_t family, uint8_t protocol) {
   request->idiag_states = UINT32_MAX;
 }
 
-Result<void> DestroySockets(Socket& socket, const SocketSeal& seal, const std::set<HeldFlow>& gone, Purged* purged) {
-  std::vector<Holder> holders;
-  for (const uint8_t family : kFamilies)
-    for (const uint8_t protocol : kProtocols) {
-      alignas(nlmsghdr) std::array<char, 256> buffer{};
-      nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
-      header->nlmsg_type = SOCK_DIAG_BY_FAMILY;
-      header->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-      FillRequest(header, family, protocol);
-      const int error = socket.Talk(header, [&](const nlmsghdr* message) {
-        if (auto holder = HolderOf(message, protocol, seal, gone)) holders.push_back(*holder);
-      });
-      // ENOENT: the kernel has no diagnosis of this protocol; the rules reset what is left.
-      if (error != 0 && error != ENOENT) return FailErrno("cannot read the sockets of this namespace", error);
-    }
+Result<void> Destroy(Socket& socket, const std::vector<Holder>& holders, Purged* purged) {
   for (const Holder& holder : holders) {
     alignas(nlmsghdr) std::array<char, 256> buffer{};
     nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
@@ -249,6 +296,30 @@ Result<void> DestroySockets(Socket& socket, const SocketSeal& seal, const std::s
   return {};
 }
 
+Result<void> DestroySockets(Socket& socket, const SocketSeal& seal, const std::set<HeldFlow>& gone, Purged* purged) {
+  for (const uint8_t protocol : kProtocols) {
+    const bool some =
+        std::ranges::any_of(gone, [&](const HeldFlow& flow) { return static_cast<uint8_t>(flow.first.protocol) == protocol; });
+    if (!some) continue;
+    std::vector<Holder> holders;
+    // A socket of IPv6 may hold a flow of IPv4.
+    for (const uint8_t family : kFamilies) {
+      alignas(nlmsghdr) std::array<char, 256> buffer{};
+      nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
+      header->nlmsg_type = SOCK_DIAG_BY_FAMILY;
+      header->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+      FillRequest(header, family, protocol);
+      const int error = socket.Talk(header, [&](const nlmsghdr* message) {
+        if (auto holder = HolderOf(message, protocol, seal, gone)) holders.push_back(*holder);
+      });
+      // ENOENT: the kernel has no diagnosis of this protocol; the rules reset what is left.
+      if (error != 0 && error != ENOENT) return FailErrno("cannot read the sockets of this namespace", error);
+    }
+    if (auto destroyed = Destroy(socket, holders, purged); !destroyed) return destroyed;
+  }
+  return {};
+}
+
 class KernelPurger final : public FlowPurger {
  public:
   Result<void> OpenBoth() {
@@ -256,43 +327,25 @@ class KernelPurger final : public FlowPurger {
     return sockets_.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket");
   }
 
-  Result<Purged> Purge(uint32_t mark_mask, const SocketSeal& seal,
-                       const std::function<bool(const FenceElement&)>& gone) override {
+  Result<std::vector<Flow>> Flows(uint32_t mark_mask) override { return FlowsOf(flows_, mark_mask); }
+
+  Result<Purged> End(std::span<const Flow> flows, const SocketSeal& seal) override {
     Purged purged;
-    const auto flows = FlowsThat(flows_, mark_mask, gone);
-    if (!flows) return std::unexpected(flows.error());
-    if (flows->empty()) return purged;
+    if (flows.empty()) return purged;
     std::set<HeldFlow> held;
-    for (const Flow& flow : *flows) held.emplace(*flow.to, flow.from_port);
+    for (const Flow& flow : flows) held.emplace(*flow.to, flow.from_port);
     if (auto destroyed = DestroySockets(sockets_, seal, held, &purged); !destroyed) return std::unexpected(destroyed.error());
-    const auto deleted = Delete(flows_, *flows);
+    const auto deleted = Delete(flows_, flows);
     if (!deleted) return std::unexpected(deleted.error());
     purged.flows = *deleted;
     return purged;
   }
 
-  Result<std::vector<FenceElement>> Places(uint32_t mark_mask, const std::function<bool(const FenceElement&)>& which) override {
-    auto flows = FlowsThat(flows_, mark_mask, which);
-    if (!flows) return std::unexpected(flows.error());
-    std::set<FenceElement> places;
-    for (const Flow& flow : *flows) places.insert(*flow.to);
-    return std::vector<FenceElement>(places.begin(), places.end());
-  }
-
-  Result<void> Remark(uint32_t mark_mask, uint32_t mark, const std::function<bool(const FenceElement&)>& which) override {
-    auto flows = FlowsThat(flows_, mark_mask, which);
-    if (!flows) return std::unexpected(flows.error());
-    for (const Flow& flow : *flows) {
-      alignas(nlmsghdr) std::array<char, 1024> buffer{};
-      if (flow.tuple.size() > buffer.size() / 2) continue;
-      nlmsghdr* request = ConntrackRequest(buffer, IPCTNL_MSG_CT_NEW, NLM_F_ACK, flow.family);
-      mnl_attr_put(request, CTA_TUPLE_ORIG | NLA_F_NESTED, flow.tuple.size(), flow.tuple.data());
-      mnl_attr_put_u32(request, CTA_MARK, htonl(mark & mark_mask));
-      mnl_attr_put_u32(request, CTA_MARK_MASK, htonl(mark_mask));
-      const int error = flows_.Talk(request, [](const nlmsghdr*) {});
-      if (error != 0 && error != ENOENT) return FailErrno("cannot mark a flow", error);
-    }
-    return {};
+  Result<void> Mark(uint32_t mark_mask, uint32_t mark, std::span<const Flow> flows) override {
+    std::vector<const Flow*> other;
+    for (const Flow& flow : flows)
+      if ((flow.mark & mark_mask) != (mark & mark_mask)) other.push_back(&flow);
+    return MarkAll(flows_, mark_mask, mark, other);
   }
 
  private:

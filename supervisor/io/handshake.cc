@@ -102,7 +102,7 @@ void SendFailure(int socket, const Error& error) {
   [[maybe_unused]] const ssize_t sent = ::write(socket, &wire, sizeof wire);
 }
 
-Result<Message> Receive(int socket, int timeout_ms) {
+Result<Message> Receive(int socket, int timeout_ms, std::vector<UniqueFd>* stray) {
   pollfd ready{.fd = socket, .events = POLLIN, .revents = 0};
   int polled = 0;
   do {
@@ -125,7 +125,10 @@ Result<Message> Receive(int socket, int timeout_ms) {
   if (received == 0) return Fail(Code::kInternal, "a start-up process ended early");
   Message message = received == sizeof wire ? Decode(wire) : Message{};
   TakeControl(header, message);
-  if (received != sizeof wire) return Fail(Code::kInternal, "a start-up message was cut short");
+  if (received != sizeof wire) {
+    if (stray != nullptr) *stray = std::move(message.fds);
+    return Fail(Code::kInternal, "a start-up message was cut short");
+  }
   return message;
 }
 

@@ -44,8 +44,9 @@ struct Message {
 /// For a process about to exit: failures of sending are not reported.
 void SendFailure(int socket, const Error& error);
 
-/// Waits for the next message. kTimeout after `timeout_ms` (-1: none); kInternal when the peer is gone.
-[[nodiscard]] Result<Message> Receive(int socket, int timeout_ms);
+/// Waits for the next message. kTimeout after `timeout_ms` (-1: none); kInternal when the peer is gone. `stray` gets what came
+/// with one that is none, for who must not close a workload's descriptors here: that may wait.
+[[nodiscard]] Result<Message> Receive(int socket, int timeout_ms, std::vector<UniqueFd>* stray = nullptr);
 
 /// As Receive, but any step other than `expected` is an error; a kFailed becomes its own Error.
 [[nodiscard]] Result<Message> Expect(int socket, Step expected, int timeout_ms);

@@ -20,6 +20,7 @@
 #include "supervisor/io/launch_relay.h"
 #include "supervisor/io/light_process.h"
 #include "supervisor/io/output_meter.h"
+#include "supervisor/io/prepared_launch.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/running_tree.h"
 #include "supervisor/io/small_file.h"
@@ -115,7 +116,24 @@ class Sandbox final : public Workload {
   int pid() const override { return command_; }
   const std::vector<std::string>& writable_trees() const override { return writable_trees_; }
 
+  // The command must not run beside a process 1 that still knows what the supervisor knew, or that has not taken away what the
+  // view was built from.
+  Result<void> AwaitSeal() {
+    if (sealed_) return {};
+    pollfd ready{.fd = status_.get(), .events = POLLIN, .revents = 0};
+    int polled = 0;
+    do {
+      polled = ::poll(&ready, 1, kStartTimeoutMs);
+    } while (polled < 0 && errno == EINTR);
+    CommandStatus first;
+    sealed_ = polled > 0 && ::read(status_.get(), &first, sizeof first) == sizeof first && first.status == kInitSealed;
+    if (sealed_) return {};
+    if (const auto why = Receive(handshake_.get(), 0); why && why->step == Step::kFailed) return std::unexpected(why->error);
+    return Fail(Code::kInternal, "the sandbox's first process did not give up what it held");
+  }
+
   Result<void> Release() override {
+    if (auto sealed = AwaitSeal(); !sealed) return sealed;
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();
@@ -207,19 +225,6 @@ class Sandbox final : public Workload {
         return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
       return FailErrno("cannot take the notification descriptor", error);
     }
-    return AwaitSeal();
-  }
-
-  // The command must not run beside a process 1 that still knows what the supervisor knew.
-  Result<void> AwaitSeal() {
-    pollfd ready{.fd = status_.get(), .events = POLLIN, .revents = 0};
-    int polled = 0;
-    do {
-      polled = ::poll(&ready, 1, kStartTimeoutMs);
-    } while (polled < 0 && errno == EINTR);
-    CommandStatus first;
-    if (polled <= 0 || ::read(status_.get(), &first, sizeof first) != sizeof first || first.status != kInitSealed)
-      return Fail(Code::kInternal, "the sandbox's first process did not give up what it held");
     return {};
   }
 
@@ -257,6 +262,7 @@ class Sandbox final : public Workload {
   std::optional<LaunchRelay> relay_;
   std::vector<std::string> writable_trees_;
   std::optional<SteadyTime> deadline_;
+  bool sealed_ = false;  // waited for
   pid_t entry_ = 0;
   pid_t init_ = 0;
   pid_t command_ = 0;
@@ -264,11 +270,11 @@ class Sandbox final : public Workload {
 
 }  // namespace
 
-Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, const Capture& capture,
-                                                      std::span<const sock_filter> filter) {
+Result<PreparedLaunch> PrepareLaunch(const LaunchSpec& spec) {
   ReserveStandardDescriptors();
-  const int abi = LandlockAbi();
-  if (auto enough = HandledBy(abi); !enough) return std::unexpected(enough.error());
+  PreparedLaunch prepared;
+  prepared.landlock_abi = LandlockAbi();
+  if (auto enough = HandledBy(prepared.landlock_abi); !enough) return std::unexpected(enough.error());
   auto resolved = ResolvePaths(spec);
   if (!resolved) return std::unexpected(resolved.error());
   AddHosts(*resolved);
@@ -277,10 +283,24 @@ Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, co
   if (!facts) return std::unexpected(facts.error());
   auto mounts = PlanMounts(*resolved, *facts);
   if (!mounts) return std::unexpected(mounts.error());
+  prepared.spec = *std::move(resolved);
+  prepared.mounts = *std::move(mounts);
+  return prepared;
+}
+
+Result<std::unique_ptr<Workload>> BeginFilteredLaunch(PreparedLaunch prepared, const Capture& capture,
+                                                      std::span<const sock_filter> filter) {
   auto sandbox = std::make_unique<Sandbox>();
-  if (auto started = sandbox->Start(*std::move(resolved), *mounts, capture, filter, abi); !started)
+  if (auto started = sandbox->Start(std::move(prepared.spec), prepared.mounts, capture, filter, prepared.landlock_abi); !started)
     return std::unexpected(started.error());
   return sandbox;
+}
+
+Result<std::unique_ptr<Workload>> BeginFilteredLaunch(const LaunchSpec& spec, const Capture& capture,
+                                                      std::span<const sock_filter> filter) {
+  auto prepared = PrepareLaunch(spec);
+  if (!prepared) return std::unexpected(prepared.error());
+  return BeginFilteredLaunch(*std::move(prepared), capture, filter);
 }
 
 Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const Capture& capture,
@@ -288,6 +308,7 @@ Result<std::unique_ptr<Workload>> LaunchFiltered(const LaunchSpec& spec, const C
   auto workload = BeginFilteredLaunch(spec, capture, filter);
   if (!workload) return workload;
   if (auto waiting = (*workload)->AwaitGate(); !waiting) return std::unexpected(waiting.error());
+  if (auto sealed = static_cast<Sandbox&>(**workload).AwaitSeal(); !sealed) return std::unexpected(sealed.error());
   return workload;
 }
 

@@ -128,6 +128,8 @@ Result<void> StartCommand(const SandboxPlan& plan) {
   const pid_t command = ::fork();
   if (command < 0) return FailErrno("cannot fork", errno);
   if (command == 0) RunCommand(plan, standard);
+  // Beside the command's process, which passes its gate only after the seal.
+  if (auto sealed = SealView(*plan.mounts); !sealed) return sealed;
   SealInit(plan);
   ReapWithEmptyMemory({.command = command, .status_pipe = plan.status_pipe});
 }

@@ -94,20 +94,28 @@ std::optional<LinkOnTheWay> FirstLink(const std::string& path) {
   }
 }
 
+}  // namespace
+
+Result<void> RefuseLinksInTrees(const std::string& path, const std::vector<std::string>& trees) {
+  int links = 0;
+  for (auto link = FirstLink(path); link; link = FirstLink(link->followed)) {
+    if (++links > kLinksFollowed) return Fail(Code::kInvalid, fmt::format("too many links at {}", path));
+    const auto folder = Canonical(link->folder);
+    for (const std::string& tree : trees)
+      if (folder && IsWithin(*folder, tree))
+        return Fail(Code::kInvalid,
+                    fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", link->place, tree));
+  }
+  return {};
+}
+
+namespace {
+
 // A protected file reached through a link in a tree the workload writes: the link could be pointed elsewhere. Links that lead
 // to such a link as well.
 Result<void> RefuseReplaceableLinks(const LaunchSpec& resolved, const LaunchSpec& given) {
-  for (const std::string& protect : given.protect) {
-    int links = 0;
-    for (auto link = FirstLink(protect); link; link = FirstLink(link->followed)) {
-      if (++links > kLinksFollowed) return Fail(Code::kInvalid, fmt::format("too many links at {}", protect));
-      const auto folder = Canonical(link->folder);
-      for (const std::string& tree : WritableTrees(resolved))
-        if (folder && IsWithin(*folder, tree))
-          return Fail(Code::kInvalid,
-                      fmt::format("{} is a link in a tree the workload may write ({}): name the file itself", link->place, tree));
-    }
-  }
+  for (const std::string& protect : given.protect)
+    if (auto fine = RefuseLinksInTrees(protect, WritableTrees(resolved)); !fine) return fine;
   return {};
 }
 

@@ -24,6 +24,10 @@ inline constexpr size_t kMaxScanDepth = 128;
 /// A path as it stands, not followed.
 [[nodiscard]] HostEntry Look(std::string path);
 
+/// That no link on the way to `path` stands in one of `trees`, canonical, which a workload may write: it could lead elsewhere.
+/// kInvalid names it.
+[[nodiscard]] Result<void> RefuseLinksInTrees(const std::string& path, const std::vector<std::string>& trees);
+
 /// Of a spec from ResolvePaths; `given` is the spec as its user wrote it, for links that stand in writable trees.
 [[nodiscard]] Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given);
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace sluice::supervisor {
 namespace {
 
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
-constexpr size_t kFixedPolls = 3;  // status, signals and lifeline
+constexpr size_t kFixedPolls = 4;  // status, signals, lifeline and transcript
 
 // A sink that is gone must not end the supervisor.
 class PipeSignalIgnored {
@@ -40,6 +41,33 @@ int MillisecondsUntil(SteadyTime when) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - SystemClock().Steady()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
 }
+
+// What stands still keeps no deadline: from then on the kernel continues this process, until it runs.
+class ContinuedAt {
+ public:
+  explicit ContinuedAt(SteadyTime when) {
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGCONT;
+    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
+    made_ = true;
+    const auto left = std::max<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(when - SystemClock().Steady()).count(), 1);
+    const itimerspec from{.it_interval = {.tv_sec = 1, .tv_nsec = 0},
+                          .it_value = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1'000'000}};
+    set_ = ::timer_settime(timer_, 0, &from, nullptr) == 0;
+  }
+  ~ContinuedAt() {
+    if (made_) ::timer_delete(timer_);
+  }
+  ContinuedAt(const ContinuedAt&) = delete;
+  ContinuedAt& operator=(const ContinuedAt&) = delete;
+  [[nodiscard]] bool set() const { return set_; }
+
+ private:
+  timer_t timer_{};
+  bool made_ = false;
+  bool set_ = false;
+};
 
 void SignalProcess(const RunningCommand& command, int signal) {
   ::syscall(SYS_pidfd_send_signal, command.pidfd, signal, nullptr, 0);
@@ -79,10 +107,10 @@ CommandEnd LaunchRelay::Run(RunningCommand command) {
   CommandEnd end;
   if (!signals_.Open(kForwarded)) return end;
   AddTerminalInput();
-  std::optional<SteadyTime> deadline = command.deadline;
+  deadline_ = command.deadline;
   while (true) {
     std::optional<int> status;
-    const int events = PollOnce(command, deadline ? MillisecondsUntil(*deadline) : -1, status);
+    const int events = PollOnce(command, deadline_ ? MillisecondsUntil(*deadline_) : -1, status);
     if (events < 0) break;  // the sandbox is gone
     if (status && WIFSTOPPED(*status)) {
       if (terminal_ && !command.tree->frozen()) StopWith(command);
@@ -93,14 +121,14 @@ CommandEnd LaunchRelay::Run(RunningCommand command) {
     if (meter_.exceeded()) end.ended_by = EndedBy::kOutput;
     if (ended_by_signal_) end.ended_by = EndedBy::kDisconnect;
     if (end.ended_by == EndedBy::kOutput || end.ended_by == EndedBy::kDisconnect) break;
-    if (!deadline || MillisecondsUntil(*deadline) > 0) continue;
+    if (!deadline_ || MillisecondsUntil(*deadline_) > 0) continue;
     if (end.timed_out) break;  // the grace is over too
     end.timed_out = true;
     end.ended_by = EndedBy::kTimeout;
     if (command.tree->frozen()) break;  // nobody would hear it
     SignalGroup(command, SIGTERM);
     SignalGroup(command, SIGCONT);
-    deadline = SystemClock().Steady() + kTimeoutGrace;
+    deadline_ = SystemClock().Steady() + kTimeoutGrace;
   }
   return end;
 }
@@ -109,11 +137,13 @@ CommandEnd LaunchRelay::Run(RunningCommand command) {
 int LaunchRelay::PollOnce(RunningCommand& command, int timeout_ms, std::optional<int>& status) {
   std::vector<pollfd> polls = {{.fd = command.status, .events = POLLIN, .revents = 0},
                                {.fd = signals_.fd(), .events = POLLIN, .revents = 0},
-                               {.fd = command.lifeline, .events = POLLIN, .revents = 0}};
+                               {.fd = command.lifeline, .events = POLLIN, .revents = 0},
+                               meter_.Interest()};
   for (const auto& channel : channels_) polls.push_back(channel->Interest());
   const int ready = ::poll(polls.data(), polls.size(), timeout_ms);
   if (ready < 0) return errno == EINTR ? 0 : -1;
   MoveChannels(polls, kFixedPolls);
+  if (polls[3].revents != 0) meter_.WriteWaiting();
   if (polls[1].revents != 0)
     for (const int signal : signals_.Take()) Forward(command, signal);
   if (polls[2].revents != 0 && Disconnected(command)) ended_by_signal_ = true;
@@ -188,13 +218,16 @@ void LaunchRelay::Forward(const RunningCommand& command, int signal) {
   }
 }
 
-// Stops the workload's group and then this process, as one job. Both go on with the SIGCONT that this process gets.
+// Stops the workload's group and then this process, as one job. Both go on with the SIGCONT that this process gets, when its time
+// is up at the latest: the command may stop itself, and would outlive it.
 void LaunchRelay::StopWith(const RunningCommand& command) {
   SignalGroup(command, SIGSTOP);
   if (terminal_) {
     terminal_->Leave();
     std::erase_if(channels_, [&](const auto& channel) { return channel->to() == master_.get(); });
   }
+  std::optional<ContinuedAt> at_the_end;
+  if (deadline_ && !at_the_end.emplace(*deadline_).set()) return;
   ::kill(::getpid(), SIGSTOP);
 }
 
@@ -203,12 +236,14 @@ void LaunchRelay::Drain() {
   // Input has no reader any more.
   std::erase_if(channels_, [&](const auto& channel) { return channel->from() == 0; });
   const SteadyTime until = SystemClock().Steady() + kDrainLimit;
-  while (!channels_.empty() && MillisecondsUntil(until) > 0) {
-    std::vector<pollfd> polls;
+  while ((!channels_.empty() || meter_.behind()) && MillisecondsUntil(until) > 0) {
+    std::vector<pollfd> polls = {meter_.Interest()};
     for (const auto& channel : channels_) polls.push_back(channel->Interest());
     if (::poll(polls.data(), polls.size(), MillisecondsUntil(until)) < 0 && errno != EINTR) break;
-    MoveChannels(polls, 0);
+    MoveChannels(polls, 1);
+    if (polls[0].revents != 0) meter_.WriteWaiting();
   }
+  meter_.GiveUp();
   if (terminal_) terminal_->Leave();
 }
 

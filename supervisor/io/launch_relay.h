@@ -66,6 +66,7 @@ class LaunchRelay {
   SignalPipe signals_;
   std::vector<std::unique_ptr<ByteChannel>> channels_;
   OutputMeter& meter_;
+  std::optional<SteadyTime> deadline_;
   bool ended_by_signal_ = false;  // a frozen run can hear nothing: the signal that should end it ends it
 };
 

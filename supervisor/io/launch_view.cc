@@ -1,5 +1,6 @@
 #include "supervisor/io/launch_view.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mount.h>
@@ -9,7 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/unique_fd.h"
 #include "supervisor/io/mount_calls.h"
@@ -23,6 +26,7 @@ using Kind = MountStep::Kind;
 
 constexpr uint64_t kTreeAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 constexpr uint64_t kScratchAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+constexpr uint64_t kProcAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 constexpr uint64_t kSealedAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 // Bounds of what a workload can put in memory through its scratch trees: each tmpfs takes half of memory at most.
 constexpr const char* kScratchSize = "50%";
@@ -30,10 +34,13 @@ constexpr const char* kScratchInodes = "1000000";
 constexpr const char* kRootSize = "4m";  // folders, links and overlays' content
 constexpr std::string_view kMaskFile = "/.mask";
 constexpr std::string_view kMaskFolder = "/.void";
-// Where a tree stands while its shield is made, and what shields have as their second layers.
-constexpr const char* kBehind = "/.behind";
-constexpr const char* kLayers = "/.layers";
-constexpr const char* kNothing = "/.layers/nothing";
+// A mount for what is gone once the view is built: the old root, trees that are seen through shields, and the second layers of
+// those. It goes as a whole, since each umount(2) waits until no processor can be looking at it any more.
+constexpr const char* kStage = "/.stage";
+constexpr const char* kStageFolder = ".stage";
+constexpr const char* kOldRoot = ".stage/old";
+constexpr const char* kNothing = "/.stage/nothing";
+constexpr const char* kLayers = "/.stage/layers";
 
 Result<void> MakeFolders(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
@@ -57,7 +64,9 @@ class ViewBuilder {
     if (auto made = MakeMasks(); !made) return made;
     for (size_t i = 0; i < plan_.steps.size(); ++i)
       if (auto done = Place(plan_.steps[i], sources_[i]); !done) return done;
-    return Seal();
+    ::unlink(kMaskFile.data());
+    ::rmdir(kMaskFolder.data());
+    return {};
   }
 
  private:
@@ -81,7 +90,7 @@ class ViewBuilder {
         break;
       }
       case Kind::kProc:
-        made = NewFileSystem("proc", {}, kSealedAttributes);
+        made = NewFileSystem("proc", {}, step.access == Access::kReadOnly ? kSealedAttributes : kProcAttributes);
         break;
       case Kind::kTerminals:
         made = NewFileSystem("devpts", {{"mode", "0620"}, {"ptmxmode", "0666"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
@@ -102,22 +111,22 @@ class ViewBuilder {
     // Any folder will do: the old root goes away with it.
     if (auto attached = Attach(root->get(), "/usr"); !attached) return attached;
     if (::fchdir(root->get()) != 0) return FailErrno("cannot enter the workload's root", errno);
-    if (::syscall(SYS_pivot_root, ".", ".") != 0) return FailErrno("cannot change the root", errno);
-    if (::umount2(".", MNT_DETACH) != 0) return FailErrno("cannot leave the old root", errno);
+    // Not a folder of the root's: one that is removed under an overlay ends each listing of it.
+    auto stage =
+        NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", "64k"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (!stage) return std::unexpected(stage.error());
+    if (::mkdir(kStageFolder, 0755) != 0) return FailErrno("cannot prepare the workload's root", errno);
+    if (auto attached = Attach(stage->get(), kStageFolder); !attached) return attached;
+    if (::mkdir(kOldRoot, 0755) != 0) return FailErrno("cannot prepare the workload's root", errno);
+    if (::syscall(SYS_pivot_root, ".", kOldRoot) != 0) return FailErrno("cannot change the root", errno);
     if (::chdir("/") != 0) return FailErrno("cannot enter the new root", errno);
     return {};
   }
 
   static Result<void> MakeMasks() {
     const UniqueFd file(::open(kMaskFile.data(), O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0));
-    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kBehind, 0755) != 0 || ::mkdir(kLayers, 0755) != 0)
+    if (!file || ::mkdir(kMaskFolder.data(), 0) != 0 || ::mkdir(kNothing, 0755) != 0 || ::mkdir(kLayers, 0755) != 0)
       return FailErrno("cannot create masks", errno);
-    // The second layers of the shields. A mount of their own: a folder that is removed under an overlay ends each listing of it.
-    auto layers =
-        NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", "64k"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    if (!layers) return std::unexpected(layers.error());
-    if (auto attached = Attach(layers->get(), kLayers); !attached) return attached;
-    if (::mkdir(kNothing, 0755) != 0) return FailErrno("cannot create masks", errno);
     return {};
   }
 
@@ -126,9 +135,11 @@ class ViewBuilder {
       case Kind::kBind:
       case Kind::kDevice:
       case Kind::kScratch:
-      case Kind::kProc:
       case Kind::kTerminals:
         return PlaceSource(step, source.get());
+      case Kind::kProc:
+        if (auto placed = PlaceSource(step, source.get()); !placed || step.access == Access::kReadOnly) return placed;
+        return SealKernelFiles(step.target);
       case Kind::kShield:
         return PlaceShield(step, source.get());
       case Kind::kLink:
@@ -160,18 +171,35 @@ class ViewBuilder {
     return Attach(source, step.target);
   }
 
-  Result<void> PlaceShield(const MountStep& step, int source) const {
+  // All of a procfs but the folders of processes: settings, devices and buses of the machine. Links lead to one or the other.
+  static Result<void> SealKernelFiles(const std::string& proc) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(proc.c_str()), ::closedir);
+    if (!folder) return FailErrno(fmt::format("cannot list {}", proc), errno);
+    bool settings = false;
+    while (const dirent* entry = ::readdir(folder.get())) {
+      const std::string_view name = entry->d_name;
+      if (name.find_first_not_of("0123456789") == std::string_view::npos || name == "." || name == "..") continue;
+      const std::string path = fmt::format("{}/{}", proc, name);
+      struct stat about{};
+      if (::lstat(path.c_str(), &about) != 0) return FailErrno(fmt::format("cannot look at {}", path), errno);
+      if (S_ISLNK(about.st_mode)) continue;
+      if (auto sealed = BindOnto(path, path, kSealedAttributes); !sealed) return sealed;
+      settings = settings || name == "sys";
+    }
+    return settings ? Result<void>() : Fail(Code::kInternal, fmt::format("{} was not listed whole", proc));
+  }
+
+  Result<void> PlaceShield(const MountStep& step, int source) {
     if (auto made = MakeTarget(step.target, true); !made) return made;
-    if (auto attached = Attach(source, kBehind); !attached) return attached;
-    const Reader reader = ReaderOf(kBehind);
+    const std::string behind = fmt::format("{}/behind{}", kStage, ++shields_);
+    if (::mkdir(behind.c_str(), 0755) != 0) return FailErrno(fmt::format("cannot shield {}", step.target), errno);
+    if (auto attached = Attach(source, behind); !attached) return attached;
+    const Reader reader = ReaderOf(behind);
     const auto layer = LayerFor(step.target);
     if (!layer) return std::unexpected(layer.error());
-    if (const auto shield = ShieldTree(kBehind, *layer, reader)) {
-      if (::umount2(kBehind, MNT_DETACH) != 0) return FailErrno(fmt::format("cannot shield {}", step.target), errno);
-      return Attach(shield->get(), step.target);
-    }
+    if (const auto shield = ShieldTree(behind, *layer, reader)) return Attach(shield->get(), step.target);
     // The tree itself, then. What lies in it now can be hidden; what is bound or written later cannot.
-    if (::move_mount(AT_FDCWD, kBehind, AT_FDCWD, step.target.c_str(), 0) != 0)
+    if (::move_mount(AT_FDCWD, behind.c_str(), AT_FDCWD, step.target.c_str(), 0) != 0)
       return FailErrno(fmt::format("cannot mount {} in the workload's view", step.target), errno);
     const auto hidden = FindHidden(step.target, reader, plan_.granted);
     if (!hidden) return std::unexpected(hidden.error());
@@ -255,30 +283,29 @@ class ViewBuilder {
     return Fail(Code::kInvalid, fmt::format("too many links at {}", path));
   }
 
-  Result<void> Seal() {
-    ::unlink(kMaskFile.data());
-    if (::umount2(kLayers, MNT_DETACH) != 0) return FailErrno("cannot clear the workload's root", errno);
-    for (const char* folder : {kMaskFolder.data(), kBehind, kLayers}) ::rmdir(folder);
-    mount_attr change{};
-    change.attr_set = MOUNT_ATTR_RDONLY;
-    if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0)
-      return FailErrno("cannot seal the workload's root", errno);
-    for (const std::string& path : plan_.must_be_read_only) {
-      // Not by opening it: of a program that runs, such as this one, the kernel says ETXTBSY whatever the mount is.
-      struct statvfs mount{};
-      if (::statvfs(path.c_str(), &mount) != 0 || (mount.f_flag & ST_RDONLY) == 0)
-        return Fail(Code::kInternal, fmt::format("{} would be writable to the workload", path));
-    }
-    return {};
-  }
-
   const MountPlan& plan_;
   const FillOverlay& fill_;
   std::vector<UniqueFd> sources_;
+  int shields_ = 0;
 };
 
 }  // namespace
 
 Result<void> EnterView(const MountPlan& plan, const FillOverlay& fill) { return ViewBuilder(plan, fill).Run(); }
+
+Result<void> SealView(const MountPlan& plan) {
+  if (::umount2(kStage, MNT_DETACH) != 0) return FailErrno("cannot leave the old root", errno);
+  ::rmdir(kStage);
+  mount_attr change{};
+  change.attr_set = MOUNT_ATTR_RDONLY;
+  if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0) return FailErrno("cannot seal the workload's root", errno);
+  for (const std::string& path : plan.must_be_read_only) {
+    // Not by opening it: of a program that runs, such as this one, the kernel says ETXTBSY whatever the mount is.
+    struct statvfs mount{};
+    if (::statvfs(path.c_str(), &mount) != 0 || (mount.f_flag & ST_RDONLY) == 0)
+      return Fail(Code::kInternal, fmt::format("{} would be writable to the workload", path));
+  }
+  return {};
+}
 
 }  // namespace sluice::supervisor

@@ -14,8 +14,12 @@ namespace sluice::supervisor {
 /// Writes the content of an overlay, by its number in the spec, into a new file.
 using FillOverlay = std::function<Result<void>(size_t overlay, int file)>;
 
-/// Afterwards the old root is gone and the root is read-only but for the plan's writable trees. Verifies what the plan says
-/// must be read-only. An error names the path.
+/// Afterwards the view is the root, and what it was built from is still mounted in it: SealView must follow before anything of
+/// the workload's runs. An error names the path.
 [[nodiscard]] Result<void> EnterView(const MountPlan& plan, const FillOverlay& fill);
+
+/// Afterwards the old root is gone and the root is read-only but for the plan's writable trees. Verifies what the plan says
+/// must be read-only. Takes long where many processors are busy: umount(2) waits for each.
+[[nodiscard]] Result<void> SealView(const MountPlan& plan);
 
 }  // namespace sluice::supervisor

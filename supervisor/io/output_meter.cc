@@ -1,7 +1,5 @@
 #include "supervisor/io/output_meter.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
@@ -15,17 +13,32 @@ size_t OutputMeter::Take(const char* data, size_t size) {
     size = static_cast<size_t>(*bound_ - count_);
   }
   count_ += size;
-  for (size_t done = 0; transcript_ >= 0 && complete_ && done < size;) {
-    const ssize_t put = ::write(transcript_, data + done, size - done);
+  if (transcript_.fd() < 0 || !complete_) return size;
+  waiting_.append(data, size);
+  WriteWaiting();
+  return size;
+}
+
+void OutputMeter::WriteWaiting() {
+  size_t done = 0;
+  while (done < waiting_.size()) {
+    const ssize_t put = transcript_.Write(waiting_.data() + done, waiting_.size() - done);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      LogError("the transcript cannot be written ({}); it ends here, and the command goes on", std::strerror(errno));
-      complete_ = false;
-      break;
-    }
+    if (put < 0 && errno == EAGAIN) break;
+    if (put < 0) return Break(std::strerror(errno));
     done += static_cast<size_t>(put);
   }
-  return size;
+  waiting_.erase(0, done);
+}
+
+void OutputMeter::GiveUp() {
+  if (behind()) Break("nobody reads it");
+}
+
+void OutputMeter::Break(const char* why) {
+  LogError("the transcript cannot be written ({}); it ends here, and the command goes on", why);
+  complete_ = false;
+  waiting_.clear();
 }
 
 }  // namespace sluice::supervisor

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +17,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/privileges.h"
 
@@ -24,10 +28,24 @@ namespace {
 constexpr int kStartTimeoutMs = 10'000;
 constexpr size_t kPiece = size_t{64} << 10;
 constexpr int kBacklog = 256;
+constexpr int kFinishMs = 1000;
+constexpr int kShutMs = 200;  // before it is tried again whether there is room for one more connection
+
+using End = PublishedConnection::End;
 
 struct Listener {
   UniqueFd fd;
   uint16_t inside = 0;
+};
+
+// What the child says of a connection that has ended.
+struct Report {
+  sockaddr_storage from;
+  uint64_t octets_in;
+  uint64_t octets_out;
+  uint64_t microseconds;
+  uint32_t listener;
+  End end;
 };
 
 Result<UniqueFd> ListenOn(Endpoint* where) {
@@ -51,19 +69,22 @@ Result<UniqueFd> ListenOn(Endpoint* where) {
   return fd;
 }
 
-// One end of a connection: what is read here is written to the other.
-struct End {
+// One side of a connection: what is read here is written to the other.
+struct Side {
   UniqueFd fd;
   std::string unsent;  // to be written here
   size_t sent = 0;
   bool read_ended = false;
   bool write_ended = false;
   uint32_t interest = 0;
+  uint64_t octets = 0;  // that were written here
 };
 
 struct Pair {
-  std::array<End, 2> ends;  // outside, inside
-  uint16_t port = 0;
+  std::array<Side, 2> sides;  // outside, inside
+  sockaddr_storage from{};
+  SteadyTime since{};
+  size_t listener = 0;
   bool dialling = false;
   bool tried_v6 = false;
 };
@@ -71,23 +92,28 @@ struct Pair {
 // In the child, alone with its sockets.
 class Server {
  public:
-  explicit Server(std::vector<Listener> listeners) : listeners_(std::move(listeners)), pairs_(kMaxPublishedConnections) {}
+  Server(std::vector<Listener> listeners, int supervisor)
+      : listeners_(std::move(listeners)), pairs_(kMaxPublishedConnections), supervisor_(supervisor) {}
 
   void Run() {
     epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_) return;
     for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].fd.get(), EPOLL_CTL_ADD, EPOLLIN, Tag(kListeners, i));
+    Watch(supervisor_, EPOLL_CTL_ADD, EPOLLIN, Tag(kSupervisor, 0));
     std::array<epoll_event, 64> events{};
-    while (true) {
-      const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    while (!finished_) {
+      const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), full_ ? kShutMs : -1);
       if (ready < 0 && errno != EINTR) return;
       for (int i = 0; i < ready; ++i) Handle(events[static_cast<size_t>(i)]);
-      Reopen();
+      if (full_ && (closed_ || ready == 0)) Reopen();
     }
+    for (Pair& pair : pairs_)
+      if (pair.sides[0].fd) Close(pair, End::kRunEnded);
   }
 
  private:
-  static constexpr uint64_t kListeners = 2;  // beside ends 0 and 1
+  static constexpr uint64_t kListeners = 2;  // beside sides 0 and 1
+  static constexpr uint64_t kSupervisor = 3;
   static uint64_t Tag(uint64_t what, size_t index) { return what << 32 | index; }
 
   void Watch(int fd, int how, uint32_t interest, uint64_t tag) const {
@@ -100,35 +126,48 @@ class Server {
   void Handle(const epoll_event& event) {
     const uint64_t what = event.data.u64 >> 32;
     const auto index = static_cast<size_t>(event.data.u64 & 0xffffffff);
-    if (what == kListeners) return Accept(listeners_[index]);
+    if (what == kListeners) return Accept(index);
+    if (what == kSupervisor) {  // it says nothing: this is its end
+      finished_ = true;
+      return;
+    }
     Pair& pair = pairs_[index];
-    if (!pair.ends[0].fd) return;  // closed by an event before this one
+    if (!pair.sides[0].fd) return;  // closed by an event before this one
     if (pair.dialling && !Dialled(pair, index)) return;
     const bool lives = Move(pair, 0) && Move(pair, 1);
-    const bool over = pair.ends[0].write_ended && pair.ends[1].write_ended;
-    if (!lives || over) return Close(pair, lives);
+    const bool over = pair.sides[0].write_ended && pair.sides[1].write_ended;
+    if (!lives || over) return Close(pair, lives ? End::kBoth : End::kBroken);
     Update(pair, index);
   }
 
-  void Accept(const Listener& listener) {
-    const auto free = std::ranges::find_if(pairs_, [](const Pair& pair) { return !pair.ends[0].fd; });
-    if (free == pairs_.end()) {  // until one ends
-      for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].fd.get(), EPOLL_CTL_MOD, 0, Tag(kListeners, i));
-      full_ = true;
-      return;
-    }
-    UniqueFd outside(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  void Accept(size_t listener) {
+    const auto free = std::ranges::find_if(pairs_, [](const Pair& pair) { return !pair.sides[0].fd; });
+    if (free == pairs_.end()) return Shut();
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    UniqueFd outside(
+        ::accept4(listeners_[listener].fd.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    // Without room for one more, the one that waits would be found again at once, and again.
+    if (!outside && errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) return Shut();
     if (!outside) return;
     const auto index = static_cast<size_t>(free - pairs_.begin());
     *free = Pair{};
-    free->ends[0].fd = std::move(outside);
-    free->port = listener.inside;
-    Watch(free->ends[0].fd.get(), EPOLL_CTL_ADD, 0, Tag(0, index));
+    free->sides[0].fd = std::move(outside);
+    free->from = from;
+    free->since = SystemClock().Steady();
+    free->listener = listener;
+    Watch(free->sides[0].fd.get(), EPOLL_CTL_ADD, 0, Tag(0, index));
     Dial(*free, index, false);
   }
 
+  // Until a connection ends, or for a while.
+  void Shut() {
+    for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].fd.get(), EPOLL_CTL_MOD, 0, Tag(kListeners, i));
+    full_ = true;
+    closed_ = false;
+  }
+
   void Reopen() {
-    if (!full_ || std::ranges::none_of(pairs_, [](const Pair& pair) { return !pair.ends[0].fd; })) return;
     for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].fd.get(), EPOLL_CTL_MOD, EPOLLIN, Tag(kListeners, i));
     full_ = false;
   }
@@ -138,29 +177,29 @@ class Server {
     pair.tried_v6 = v6;
     const IpAddress address = v6 ? *IpAddress::Parse("::1") : IpAddress::FromV4(0x7f000001);
     sockaddr_storage to{};
-    const auto length = static_cast<socklen_t>(Endpoint{address, pair.port}.ToSockaddr(&to));
-    pair.ends[1] = End{};
-    pair.ends[1].fd = UniqueFd(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!pair.ends[1].fd) return Close(pair, false);
-    const int result = ::connect(pair.ends[1].fd.get(), reinterpret_cast<const sockaddr*>(&to), length);
-    if (result != 0 && errno != EINPROGRESS) return v6 ? Close(pair, false) : Dial(pair, index, true);
+    const auto length = static_cast<socklen_t>(Endpoint{address, listeners_[pair.listener].inside}.ToSockaddr(&to));
+    pair.sides[1] = Side{};
+    pair.sides[1].fd = UniqueFd(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!pair.sides[1].fd) return Close(pair, End::kNobody);
+    const int result = ::connect(pair.sides[1].fd.get(), reinterpret_cast<const sockaddr*>(&to), length);
+    if (result != 0 && errno != EINPROGRESS) return v6 ? Close(pair, End::kNobody) : Dial(pair, index, true);
     pair.dialling = true;
-    pair.ends[1].interest = EPOLLOUT;
-    Watch(pair.ends[1].fd.get(), EPOLL_CTL_ADD, EPOLLOUT, Tag(1, index));
+    pair.sides[1].interest = EPOLLOUT;
+    Watch(pair.sides[1].fd.get(), EPOLL_CTL_ADD, EPOLLOUT, Tag(1, index));
   }
 
   // True: connected.
   bool Dialled(Pair& pair, size_t index) {
     int error = 0;
     socklen_t size = sizeof error;
-    ::getsockopt(pair.ends[1].fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    ::getsockopt(pair.sides[1].fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     sockaddr_storage peer{};
     size = sizeof peer;
-    if (error == 0 && ::getpeername(pair.ends[1].fd.get(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return false;
+    if (error == 0 && ::getpeername(pair.sides[1].fd.get(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return false;
     pair.dialling = false;
     if (error == 0) return true;
     if (pair.tried_v6) {
-      Close(pair, false);
+      Close(pair, End::kNobody);
     } else {
       Dial(pair, index, true);
     }
@@ -169,8 +208,8 @@ class Server {
 
   // Bytes from end `from` to the other, as far as they go now. False: one of them broke.
   static bool Move(Pair& pair, size_t from) {
-    End& source = pair.ends[from];
-    End& sink = pair.ends[1 - from];
+    Side& source = pair.sides[from];
+    Side& sink = pair.sides[1 - from];
     for (int turns = 0; turns < 4; ++turns) {
       if (sink.unsent.size() == sink.sent && !source.read_ended) {
         sink.unsent.resize(kPiece);
@@ -186,6 +225,7 @@ class Server {
       if (put < 0 && errno != EAGAIN && errno != EINTR) return false;
       if (put < 0) break;
       sink.sent += static_cast<size_t>(put);
+      sink.octets += static_cast<uint64_t>(put);
     }
     if (sink.unsent.size() == sink.sent) {
       sink.unsent = std::string();  // idle connections hold no buffer
@@ -200,8 +240,8 @@ class Server {
 
   void Update(Pair& pair, size_t index) const {
     for (size_t i = 0; i < 2; ++i) {
-      End& end = pair.ends[i];
-      const End& other = pair.ends[1 - i];
+      Side& end = pair.sides[i];
+      const Side& other = pair.sides[1 - i];
       uint32_t interest = 0;
       if (!end.read_ended && other.unsent.empty()) interest |= EPOLLIN;
       if (!end.unsent.empty()) interest |= EPOLLOUT;
@@ -211,17 +251,31 @@ class Server {
     }
   }
 
-  static void Close(Pair& pair, bool orderly) {
+  void Close(Pair& pair, End how) {
     const linger reset{1, 0};
-    for (End& end : pair.ends)
-      if (end.fd && !orderly) ::setsockopt(end.fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    for (Side& side : pair.sides)
+      if (side.fd && how != End::kBoth) ::setsockopt(side.fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    const auto lasted = std::chrono::duration_cast<std::chrono::microseconds>(SystemClock().Steady() - pair.since);
+    const Report report{.from = pair.from,
+                        .octets_in = pair.sides[1].octets,
+                        .octets_out = pair.sides[0].octets,
+                        .microseconds = static_cast<uint64_t>(lasted.count()),
+                        .listener = static_cast<uint32_t>(pair.listener),
+                        .end = how};
     pair = Pair{};
+    closed_ = true;
+    // Where the supervisor does not keep up, nothing goes on unrecorded: this waits.
+    while (::send(supervisor_, &report, sizeof report, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    }
   }
 
   std::vector<Listener> listeners_;
   std::vector<Pair> pairs_;
+  const int supervisor_;
   UniqueFd epoll_;
   bool full_ = false;
+  bool closed_ = false;  // one of them, since they were full
+  bool finished_ = false;
 };
 
 // Closes what this process inherited but the standard descriptors, which become /dev/null, and those of `kept`.
@@ -263,8 +317,8 @@ void KeepOnly(std::vector<int> kept) {
   ::prctl(PR_SET_DUMPABLE, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != supervisor || !Send(handshake, Step::kGo)) ::_exit(1);
-  Server(std::move(listeners)).Run();
-  ::_exit(1);
+  Server(std::move(listeners), handshake).Run();
+  ::_exit(0);
 }
 
 }  // namespace
@@ -294,7 +348,9 @@ Result<std::unique_ptr<Publisher>> Publisher::Begin(const std::vector<PublishedP
 
 Publisher::~Publisher() {
   if (child_ <= 0) return;
+  finishing_ = true;
   ::kill(child_, SIGKILL);  // not reaped yet, so the number is still its own
+  if (reader_.joinable()) reader_.join();
   while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -305,6 +361,37 @@ Result<void> Publisher::Serve(const Capture& capture) {
     return sent;
   if (auto ready = Expect(handshake_.get(), Step::kGo, kStartTimeoutMs); !ready) return std::unexpected(ready.error());
   return {};
+}
+
+void Publisher::Tell(std::function<void(const PublishedConnection&)> told) {
+  reader_ = std::thread([this, told = std::move(told)] { ReadReports(told); });
+}
+
+void Publisher::ReadReports(const std::function<void(const PublishedConnection&)>& told) {
+  Report report{};
+  for (;;) {
+    const ssize_t got = ::recv(handshake_.get(), &report, sizeof report, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    const auto from = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&report.from), sizeof report.from);
+    if (got != static_cast<ssize_t>(sizeof report) || !from || report.listener >= ports_.size()) continue;
+    told({.from = *from,
+          .port = ports_[report.listener],
+          .octets_in = report.octets_in,
+          .octets_out = report.octets_out,
+          .duration = std::chrono::microseconds(report.microseconds),
+          .end = report.end});
+  }
+  if (!finishing_) LogError("published ports are served no longer: the process that did so is gone");
+}
+
+void Publisher::Finish() {
+  finishing_ = true;
+  ::shutdown(handshake_.get(), SHUT_WR);
+  const UniqueFd child(static_cast<int>(::syscall(SYS_pidfd_open, child_, 0)));
+  pollfd ended{child.get(), POLLIN, 0};
+  if (::poll(&ended, 1, kFinishMs) <= 0) ::kill(child_, SIGKILL);
+  if (reader_.joinable()) reader_.join();
 }
 
 }  // namespace sluice::supervisor

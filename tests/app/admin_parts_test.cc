@@ -325,5 +325,44 @@ TEST(DecisionStream, HasRoomForSoManyReaders) {
   EXPECT_NE(stream.Open({}, [] {}), nullptr);
 }
 
+// What is over a bound of docs/limits.md is refused, and what is just within it is not.
+TEST(AdminBounds, TargetsParametersEditsBundlesAndKeys) {
+  AdminRequest request;
+  EXPECT_TRUE(ReadTarget("/v1/" + std::string(kMaxAdminTarget - 4, 'x'), &request));
+  EXPECT_FALSE(ReadTarget("/v1/" + std::string(kMaxAdminTarget - 3, 'x'), &request));
+  const auto with_parameters = [](size_t count) {
+    std::string target = "/v1/sets?";
+    for (size_t i = 0; i < count; ++i) target += (i == 0 ? "" : "&") + ("p" + std::to_string(i)) + "=1";
+    return target;
+  };
+  AdminRequest few;
+  EXPECT_TRUE(ReadTarget(with_parameters(kMaxAdminParameters), &few));
+  AdminRequest many;
+  EXPECT_FALSE(ReadTarget(with_parameters(kMaxAdminParameters + 1), &many));
+
+  const auto edit_of = [](size_t count) {
+    std::string json = R"({"remove":[)";
+    for (size_t i = 0; i < count; ++i) json += (i == 0 ? "\"r" : ",\"r") + std::to_string(i) + "\"";
+    return json + "]}";
+  };
+  EXPECT_TRUE(ReadPolicyEdit(edit_of(kMaxEdits)));
+  EXPECT_FALSE(ReadPolicyEdit(edit_of(kMaxEdits + 1)));
+
+  const auto over = VerifyBundle({}, std::string(kMaxBundleBytes + 1, '#'), std::string(64, '\0'));
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().code, Code::kExhausted);
+  EXPECT_EQ(VerifyBundle({}, std::string(kMaxBundleBytes, '#'), std::string(64, '\0')).error().code, Code::kPermission);
+
+  std::string pem;
+  const std::string one =
+      "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+  for (size_t i = 0; i < kMaxBundleKeys; ++i) pem += one;
+  ASSERT_TRUE(ReadBundleKeys(pem, "keys"));
+  EXPECT_EQ(ReadBundleKeys(pem, "keys")->size(), kMaxBundleKeys);
+  const auto too_many = ReadBundleKeys(pem + one, "keys");
+  ASSERT_FALSE(too_many);
+  EXPECT_EQ(too_many.error().code, Code::kExhausted);
+}
+
 }  // namespace
 }  // namespace sluice::app

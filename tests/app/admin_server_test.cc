@@ -28,6 +28,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string RunShell(const std::string& command, int* code = nullptr) {
   std::string out;
@@ -131,6 +132,26 @@ TEST(AdminServer, WantsTheTokenOverTcp) {
   EXPECT_THAT(bed.Tcp("-i -H 'Authorization: Bearer another-token-of-some-length' " + url), HasSubstr("200 OK"));
   chmod(bed.token_file.c_str(), 0644);
   EXPECT_THAT(bed.Tcp("-i -H 'Authorization: Bearer another-token-of-some-length' " + url), HasSubstr("503"));
+}
+
+// The head alone, and what is answered to it.
+std::string AnswerToHead(const std::string& address, const std::string& head) {
+  const size_t colon = address.rfind(':');
+  return RunShell("printf '" + head +
+                  "' | timeout 5 python3 -c 'import socket,sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); "
+                  "c.sendall(sys.stdin.buffer.read()); print(c.recv(4096).decode())' " +
+                  address.substr(0, colon) + " " + address.substr(colon + 1) + " 2>&1");
+}
+
+TEST(AdminServer, ReadsNoLongBodyOfWhoHasNoToken) {
+  const Bed bed;
+  const std::string head = "PUT /v1/policy HTTP/1.1\\r\\nHost: x\\r\\n";
+  for (const char* framing : {"Content-Length: 1000000\\r\\n\\r\\n", "Transfer-Encoding: chunked\\r\\n\\r\\n"}) {
+    EXPECT_THAT(AnswerToHead(bed.tcp, head + framing), HasSubstr("401 Unauthorized")) << framing;
+    const std::string with = head + "Authorization: Bearer 0123456789abcdef0123456789abcdef\\r\\n" + framing;
+    EXPECT_THAT(AnswerToHead(bed.tcp, with), Not(HasSubstr("HTTP/1.1"))) << "the body is waited for";
+  }
+  EXPECT_THAT(AnswerToHead(bed.server->health_address(), head + "Content-Length: 1000000\\r\\n\\r\\n"), HasSubstr("413"));
 }
 
 TEST(AdminServer, TellsHealthAloneAtItsHealthPort) {

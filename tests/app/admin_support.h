@@ -18,7 +18,9 @@ namespace sluice::app {
 class ListFence final : public supervisor::Fence {
  public:
   Result<void> Replace(const supervisor::FencePlan&, const StillAllowed&) override { return {}; }
-  Result<void> Publish(std::span<const supervisor::FenceElement>, std::chrono::seconds) override { return {}; }
+  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement>, std::chrono::seconds) override {
+    return {};
+  }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>&) override { return {}; }
   Result<void> Check() override { return {}; }
   Result<void> Watch(std::function<void(const supervisor::FenceChange&)>) override { return {}; }

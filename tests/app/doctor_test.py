@@ -82,8 +82,12 @@ class Whole(unittest.TestCase):
 
     def test_the_fence_and_the_other_self_tests_hold_where_there_are_rights(self):
         for name in ("nft-fence.fib", "nft-fence.redirect", "nft-fence.flow-mark", "nft-fence.sets", "nft-fence.egress", "nft-fence.ruleset",
-                     "conntrack", "self-test-proxy"):
+                     "conntrack", "self-test-proxy", "self-test-agent"):
             self.assertEqual(self.checks[name]["finding"], "ok", self.checks[name])
+        runtimes = self.checks["container-runtimes"]
+        self.assertEqual(runtimes["finding"], "ok", runtimes)
+        for name in ("runc", "crun"):
+            self.assertRegex(runtimes["found"], rf"{name} .*\d\.\d+.* \(hands notifications over\)")
         if MODE == "root":
             self.assertEqual(self.checks["self-test-sidecar"]["finding"], "ok", self.checks["self-test-sidecar"])
             self.assertEqual(self.checks["self-test-rootless"]["finding"], "ok", self.checks["self-test-rootless"])

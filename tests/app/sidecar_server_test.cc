@@ -31,7 +31,8 @@ class UnwillingFence final : public supervisor::Fence {
     }
     return fence_->Replace(plan, still);
   }
-  Result<void> Publish(std::span<const supervisor::FenceElement> elements, std::chrono::seconds lifetime) override {
+  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement> elements,
+                                                      std::chrono::seconds lifetime) override {
     return fence_->Publish(elements, lifetime);
   }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>& gone) override {
@@ -80,7 +81,7 @@ std::string TryUnwilling() {
   if (!canary) return canary.error().message;
   SidecarPlan plan;
   plan.engine.lookups.servers = {*dns::ParseUpstreamServer("127.0.0.1")};
-  plan.fence.seal = plan.engine.seal = plan.engine.lookups.seal = DrawSeal();
+  plan.fence.seal = plan.engine.lookups.seal = DrawSeal();
   plan.fence.passage = DrawSeal();
   auto kernel = supervisor::Fence::Install(supervisor::ClosedPlan(plan.fence));
   if (!kernel) return kernel.error().message;
@@ -121,12 +122,38 @@ std::string TryUnwilling() {
   if (policy.Get() != first) return "the old policy did not stay after a reload";
   const PolicyOutcome good = (*server)->SetPolicy(PolicyOf("tcp 203.0.113.0/24:80"), "third", std::nullopt);
   if (good.kind != PolicyOutcome::Kind::kSet || (*server)->Policy().source != "third") return "a good one was not set";
+  // A file's policy that another one overtook, before its rules were made.
+  policy.Set(PolicyOf("tcp 203.0.113.0/24:81"));
+  if ((*server)->SetPolicy(PolicyOf("tcp 203.0.113.0/24:82"), "fourth", std::nullopt).kind != PolicyOutcome::Kind::kSet)
+    return "the one that overtakes was not set";
+  if (auto late = (*server)->PolicyChanged("file"); !late) return late.error().message;
+  if ((*server)->Policy().source != "fourth") return "it is said to be the file's";
   if (fence.Publish(std::vector{leased}, 300s); fence.Elements()->size() != 1) return "nothing is published any more";
   server->reset();
   const std::string shut = nft::Command(kRules);
   if (shut.find("redirect to") != std::string::npos || shut.find("198.51.100.7") != std::string::npos)
     return "not shut at the end: " + shut;
   return "";
+}
+
+TEST(SidecarPolicy, MoreRulesByAddressThanASetHoldsAreAnErrorAtLoad) {
+  // Every second port, so that none can be joined: 1,024 entries each.
+  std::string ports;
+  for (int port = 1; port < 2048; port += 2) ports += (ports.empty() ? "" : ",") + std::to_string(port);
+  const auto policy_of = [&](size_t addresses) {
+    std::string text = "version: 1\nrules:\n";
+    for (size_t i = 0; i < addresses; ++i) text += "  - allow: tcp 203.0.113." + std::to_string(2 * i) + ":" + ports + "\n";
+    return policy::LoadText(text, "p.yaml", {});
+  };
+  const auto fitting = policy_of(supervisor::kFenceStaticElements / 1024);
+  ASSERT_TRUE(fitting) << fitting.error().message;
+  EXPECT_TRUE(CheckSidecarPolicy(**fitting, ProcessSight::kUnseen));
+  const auto over = policy_of(supervisor::kFenceStaticElements / 1024 + 1);
+  ASSERT_TRUE(over);
+  const auto refused = CheckSidecarPolicy(**over, ProcessSight::kUnseen);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_NE(refused.error().message.find("more than 65536 entries"), std::string::npos) << refused.error().message;
 }
 
 TEST(SidecarServer, KeepsTheOldPolicyAndShutsWhereTheKernelDoesNotTakeTheNewOne) {

@@ -60,6 +60,11 @@ TEST(DenialFoldTest, WhatDiffersIsNotFolded) {
   other.decision.reason = policy::Reason::kPath;
   EXPECT_EQ(fold.Offer(other, kStart), Fate::kRecord);
   EXPECT_EQ(fold.Offer(DenialBy(4711, 100), kStart), Fate::kRecord) << "the same number, another process";
+  auto client = std::make_shared<policy::Process>(*Denial().process);
+  client->client = "ci";
+  other = Denial();
+  other.process = client;
+  EXPECT_EQ(fold.Offer(other, kStart), Fate::kRecord) << "another client, of whom nothing else is known";
   other.process = nullptr;
   EXPECT_EQ(fold.Offer(other, kStart), Fate::kRecord);
 }

@@ -56,6 +56,18 @@ TEST(RecordTest, ADenialHasEveryField) {
   EXPECT_EQ(record.at("nearest_rule").at("line"), event.snapshot->rules()[0].span.line);
 }
 
+TEST(RecordTest, AClientOfTheExplicitProxyHasFieldsOfItsOwn) {
+  policy::DecisionEvent event = Denial();
+  auto process = std::make_shared<policy::Process>(*event.process);
+  process->client = "ci";
+  process->client_labels = "team=build env=prod";
+  event.process = process;
+  const json record = Line(event);
+  EXPECT_EQ(record.at("process").at("comm"), "node");
+  EXPECT_EQ(record.at("process").at("client"), "ci");
+  EXPECT_EQ(record.at("process").at("client_labels"), "team=build env=prod");
+}
+
 TEST(RecordTest, AFloodHasItsCountAndBothEnds) {
   Repeated repeated{.event = Denial(), .count = 41, .first = Denial().time - std::chrono::seconds(1), .last_id = "d-47"};
   json record = Line(repeated);

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -124,6 +125,24 @@ class Specification(Launch):
         self.assertIn("GITHUB_TOKEN=ghp_1", done.out.splitlines())
         self.assertNotIn("HOME=", done.out)
 
+    def test_a_login_in_a_file_that_the_command_sees_is_remarked_on(self):
+        (self.work / ".git").mkdir()
+        config = "[remote \"origin\"]\n\turl = https://%sgithub.com/octo/x\n"
+        (self.work / ".git/config").write_text(config % "")
+        (self.work / ".npmrc").write_text("registry=https://registry.example/\n")
+        (self.work / "_netrc").symlink_to("/etc/hostname")
+        done = self.launch(self.spec("true"))
+        self.assertExit(done, 0)
+        self.assertNotIn("credentials", done.err)
+        (self.work / ".git/config").write_text(config % "x-access-token:hunter2@")
+        (self.work / ".npmrc").write_text("//registry.example/:_authToken=npm_1\n")
+        (self.work / ".netrc").write_text("machine a.test login me password hunter2\n")
+        done = self.launch(self.spec("true"))
+        self.assertExit(done, 0)
+        names = " ".join(f"{self.work}/{name}" for name in (".git/config", ".netrc", ".npmrc"))
+        self.assertIn(f"the command sees files that hold credentials: {names} (", done.err)
+        self.assertNotIn("hunter2", done.err)
+
     def test_what_it_writes_is_out_of_the_commands_reach(self):
         done = self.launch(self.spec("sh", "-c", "(echo x >> out.txt; rm -f out.txt result.json; mv result.json y) 2>/dev/null; echo said",
                                      transcript="work/out.txt", result="work/result.json"))
@@ -134,6 +153,19 @@ class Specification(Launch):
         done = self.launch(self.spec("true", result="work/link"))
         self.assertExit(done, 2)
         self.assertIn("--result", done.err)
+
+    def test_no_link_in_its_folder_leads_what_the_supervisor_writes_elsewhere(self):
+        (self.outside / "out.txt").write_text("kept")
+        (self.work / "logs").symlink_to(self.outside)
+        (self.work / "far").symlink_to("logs")
+        for member, path in (("transcript", "work/logs/out.txt"), ("transcript", "work/far/out.txt"), ("audit", "work/logs/audit.jsonl"),
+                             ("result", "work/logs/out.txt")):
+            done = self.launch({**self.spec("true"), member: path})
+            self.assertExit(done, 2)
+            self.assertIn(f"--{member}: {self.work}/", done.err)
+            self.assertIn("is a link in a tree the workload may write", done.err)
+            self.assertEqual((self.outside / "out.txt").read_text(), "kept")
+            self.assertFalse((self.outside / "audit.jsonl").exists())
 
     def test_a_result_can_go_to_a_descriptor(self):
         reader, writer = os.pipe()
@@ -164,6 +196,48 @@ class Limits(Launch):
         self.assertExit(done, 128 + signal.SIGKILL)
         self.assertEqual((self.result["timed_out"], self.result["ended_by"]), (True, "timeout"))
         self.assertEqual(processes_named(mark), [])
+
+    # After an odd size a pipe has room in the end for less than what is to be written.
+    POUR = "import os, time\nos.write(1, b'x' * 1000)\ntime.sleep(0.2)\nwhile True: os.write(1, b'y' * 65536)"
+
+    def test_a_timeout_waits_for_no_reader_of_its_output(self):
+        for members in ({"limits": {"wall-time": "2s", "output": "1GiB"}}, {"limits": {"wall-time": "2s"}, "transcript": "outside/out.txt"}):
+            reader, writer = os.pipe()
+            done = self.launch(self.spec(harness.PYTHON, "-c", self.POUR, **members), "-q", capture_output=False, stdout=writer, stderr=subprocess.PIPE,
+                               timeout=15 * harness.SLOW)
+            os.close(writer)
+            os.close(reader)
+            self.assertEqual((self.result["timed_out"], self.result["ended_by"]), (True, "timeout"), done.err)
+
+    def test_a_timeout_waits_for_no_reader_of_a_transcript(self):
+        reader, writer = os.pipe()
+        done = self.launch(self.spec(harness.PYTHON, "-c", self.POUR, limits={"wall-time": "2s"}), "--transcript", f"fd:{writer}", pass_fds=[writer],
+                           timeout=15 * harness.SLOW)
+        os.close(writer)
+        self.assertEqual((self.result["timed_out"], self.result["transcript_complete"]), (True, False), done.err)
+        with open(reader, "rb") as transcript:
+            kept = transcript.read()
+        # It is the output as far as it goes.
+        self.assertGreaterEqual(len(kept), 60000)
+        self.assertTrue(done.out.encode().startswith(kept))
+
+    def test_a_command_that_stops_its_supervisor_does_not_outlive_its_time(self):
+        # On a terminal a command that stops itself stops the job, as a shell expects.
+        import pty
+        master, slave = pty.openpty()
+        path = self.folder / "launch.json"
+        path.write_text(json.dumps(self.spec("sh", "-c", "kill -STOP $$; sleep 1000", limits={"wall-time": "700ms"})))
+        words = [str(w) for w in [*self.lab.enter(cwd=self.work), lab.binary_for_anyone(self.lab.folder), "run", "--spec", path]]
+        process = subprocess.Popen(["setsid", "--ctty", *words], stdin=slave, stdout=slave, stderr=slave, env=self.lab.environment({}))
+        try:
+            process.wait(15 * harness.SLOW)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            os.close(slave)
+            os.close(master)
+        self.assertEqual((self.result["timed_out"], self.result["ended_by"]), (True, "timeout"))
 
     def test_memory_runs_out_and_it_is_said_what_holds_it(self):
         script = "data = []\nwhile True: data.append(bytearray(16 << 20))"
@@ -242,6 +316,27 @@ class Ended(Launch):
         self.assertEqual(len(self.result["denials"]), 100)
         quoted = sum(d.get("count", 1) for d in self.result["denials"])
         self.assertEqual(quoted + self.result["denials_omitted"], self.result["denied"])
+
+    def test_a_result_that_is_read_at_the_end_alone_ends_the_run(self):
+        # Denials as long as a command can make them: all of them would be more than a pipe holds.
+        deep = self.work.joinpath(*["d" * 250] * 15)
+        deep.mkdir(parents=True)
+        shell = deep / "sh"
+        shutil.copy("/bin/busybox", shell)
+        names = [f"n{i}.no.test" for i in range(120)]
+        (self.work / "deny.py").write_text("import socket\nfor name in %r:\n    try: socket.getaddrinfo(name, 443, type=socket.SOCK_STREAM)\n"
+                                           "    except OSError: pass\n" % names)
+        (self.work / "3.sh").write_text(f"{harness.PYTHON} deny.py; true\n")
+        for number in (2, 1):
+            (self.work / f"{number}.sh").write_text(f"'{shell}' {number + 1}.sh; true\n")
+        reader, writer = os.pipe()
+        done = self.launch(self.spec(str(shell), "1.sh", result=f"fd:{writer}"), pass_fds=[writer], timeout=60 * harness.SLOW)
+        os.close(writer)
+        with open(reader) as file:
+            result = json.load(file)
+        self.assertExit(done, 0)
+        self.assertGreater(len(json.dumps(result["denials"][0])), 10000)
+        self.assertEqual(sum(d.get("count", 1) for d in result["denials"]) + result["denials_omitted"], result["denied"])
 
     def started(self, how, *command):
         """A run with a lifeline, and the end that keeps it alive."""

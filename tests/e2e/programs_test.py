@@ -1,8 +1,11 @@
 #!/usr/bin/python3
 """Programs that are hard on a supervisor, as they are: debuggers, ssh, daemons, storms of threads, namespaces and sandboxes of their own."""
+import json
 import os
+import re
 import shutil
 import subprocess
+import time
 
 import harness
 import lab
@@ -35,8 +38,65 @@ class OwnNamespaces(harness.SluiceTest):
     def test_they_are_made_with_leave_alone(self):
         self.assertEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true", flags=["--allow-user-namespaces"]).code, 0)
         self.assertNotEqual(self.sluice(NOTHING, "unshare", "--user", "--net", "true").code, 0)
-        # Nobody inside can give one a map of ids: /proc is read-only.
-        self.assertNotEqual(self.sluice(NOTHING, "unshare", "--map-root-user", "true", flags=["--allow-user-namespaces"]).code, 0)
+        # An ordinary user's may map its own id. Root's not: the files in /proc that nothing but their owner guards are its.
+        mapped = self.sluice(NOTHING, "unshare", "--map-root-user", "id", "-u", flags=["--allow-user-namespaces"])
+        self.assertEqual((mapped.code == 0, mapped.out.strip()), (True, "0") if harness.MODE == "rootless" else (False, ""), str(mapped))
+        self.assertNotEqual(self.sluice(NOTHING, "unshare", "--map-root-user", "true").code, 0)
+
+    def test_in_proc_nothing_but_processes_files_can_be_written(self):
+        """Whoever maps its ids has every capability in its namespace, and no other id, mount, setting or process than before."""
+        script = r"""
+import ctypes, errno, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+uid, gid = os.getuid(), os.getgid()
+def said(attempt):
+    try: attempt(); return "DONE"
+    except OSError as error: return errno.errorcode[error.errno]
+def put(path, text):
+    fd = os.open(path, os.O_WRONLY)
+    try: os.write(fd, text)
+    finally: os.close(fd)
+def kernel_files():
+    for name in sorted(os.listdir("/proc")):
+        path = "/proc/" + name
+        if name.isdigit() or os.path.islink(path): continue
+        yield path
+        if os.path.isdir(path):
+            for folder, folders, files in os.walk(path):
+                for file in files: yield os.path.join(folder, file)
+def writable():
+    for path in kernel_files():
+        try: about = os.lstat(path)
+        except OSError: continue
+        if stat.S_ISREG(about.st_mode) and said(lambda: os.close(os.open(path, os.O_WRONLY))) == "DONE": yield path
+        if said(lambda: os.chmod(path, 0o777)) == "DONE": yield "chmod " + path
+print("files", list(writable()))
+print("init", said(lambda: put("/proc/1/oom_score_adj", b"1000")), said(lambda: put("/proc/1/mem", b"x")), said(lambda: put("/proc/1/uid_map", b"0 0 1")))
+print("adjust", said(lambda: put("/proc/self/oom_score_adj", b"-1000")))
+NEWUSER, NEWNET, NEWPID, NEWNS = 0x10000000, 0x40000000, 0x20000000, 0x00020000
+print("own", libc.unshare(NEWUSER | NEWNET))
+put("/proc/self/setgroups", b"deny")
+print("others", said(lambda: put("/proc/self/uid_map", b"0 0 1")), said(lambda: put("/proc/self/uid_map", b"0 %d 2" % uid)))
+put("/proc/self/uid_map", b"0 %d 1" % uid)
+put("/proc/self/gid_map", b"0 %d 1" % gid)
+print("root", os.getuid(), said(lambda: os.setuid(0)), said(lambda: os.setuid(1)))
+print("files", list(writable()))
+print("mounts", libc.unshare(NEWNS), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None), libc.mount(b"proc", b"/proc", b"proc", 0, None))
+print("joins", [said(lambda: os.open(f"/proc/1/ns/{kind}", os.O_RDONLY)) for kind in ("user", "net", "mnt")], libc.setns(os.open("/proc/self/ns/net", os.O_RDONLY), 0))
+print("net", said(lambda: put("/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")), said(lambda: put("/proc/self/net/dev", b"0")))
+os.chroot("/proc/self/fdinfo"); os.chdir("/")
+print("chroot", os.listdir("/"))
+"""
+        result = self.python(NOTHING, script, flags=["--allow-user-namespaces"])
+        lines = result.out.splitlines()
+        self.assertEqual(lines[0], "files []", str(result))
+        self.assertNotIn("DONE", lines[1])
+        if harness.MODE != "rootless":
+            return self.assertIn("EROFS", lines[1])
+        self.assertEqual(lines[2:7], ["adjust EACCES", "own 0", "others EPERM EPERM", "root 0 DONE EINVAL", "files []"], str(result))
+        self.assertEqual(lines[7], "mounts -1 -1 -1")
+        self.assertNotIn("DONE", lines[8] + lines[9])
+        self.assertTrue(lines[10].startswith("chroot "))
 
     def test_namespaces_of_its_own_lead_nowhere(self):
         script = """
@@ -178,6 +238,65 @@ class Nested(harness.SluiceTest):
             self.assertIn("code 2", result.out, str(result))
             self.assertRegex(result.err, rf"can only narrow the outer one, and `{inner}` would let out .*{word}")
         self.assertEqual(self.served(), [])
+
+    def test_what_has_a_credential_is_not_for_it(self):
+        # The outer run takes a token of the workload's own out of these requests; an inner one could send it.
+        secret = self.folder / "secret"
+        secret.write_text("the-operators-token")
+        secret.chmod(0o600)
+        os.chown(secret, self.lab.uid or 0, self.lab.uid or 0)
+        rules = harness.policy_text([("allow GET a.test/pub/**", {"with": "tok"}), "allow GET a.test/more/**"],
+                                    extra=f"credentials: {{tok: {{from: file {secret}, send: bearer, to: [a.test]}}}}")
+        result = self.nested("./sluice run --allow 'GET a.test/pub/x' -- curl -sS -H 'Authorization: Bearer mine' https://a.test/pub/x; echo code $?; "
+                             "./sluice run --allow 'GET a.test/more/x' -- curl -sS https://a.test/more/x; echo code $?", rules=rules)
+        self.assertEqual(re.findall("code ([0-9]+)", result.out), ["2", "0"], str(result))
+        self.assertIn("would let out GET https://a.test/pub/x", result.err)
+        self.assertIn("with a credential is not for a run in the sandbox", result.err)
+        self.assertFalse([r for r in self.served() if "/pub/x" in json.dumps(r)])
+
+    def test_the_first_denial_ends_it_where_the_outer_run_says_so(self):
+        result = self.nested("./sluice run --allow 'GET a.test/pub/x' -- sh -c 'curl -sS https://a.test/more/x; sleep 60'; echo code $?",
+                             flags=("--allow-nested", "--kill-on-deny"))
+        self.assertIn("code 137", result.out, str(result))
+
+    def test_a_message_that_is_none_holds_nobody_up(self):
+        # Its descriptor's last close would wait for a reader who does not read.
+        script = """
+import array, os, socket, struct, subprocess, sys
+server = socket.create_server(("127.0.0.1", 0)); server.settimeout(5)
+client = socket.create_connection(server.getsockname()); kept = server.accept()[0]
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 40)); client.setblocking(False)
+try:
+    while True: client.send(b"x" * 65536)
+except BlockingIOError: pass
+outer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); outer.connect(os.environ["SLUICE_NESTED"])
+outer.sendmsg([b"no message"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [client.fileno()]))])
+# In flight it is nobody's to wait for: this close is not the last.
+client.close()
+print(subprocess.run(["./sluice", "run", "--allow", "GET a.test/pub/x", "--", "true"], timeout=15).returncode)
+"""
+        (self.work / "linger.py").write_text(script)
+        result = self.nested(f"{harness.PYTHON} linger.py")
+        self.assertEqual(result.out.strip(), "0", str(result))
+
+    def test_it_does_not_go_on_where_the_outer_run_is_frozen(self):
+        keep, give = os.pipe()
+        inner = "while :; do echo x >> ticks; sleep 0.01; done"
+        words = self.command(self.OUTER, ["sh", "-c", f"./sluice run --allow 'GET a.test/more/**' -- sh -c '{inner}'; sleep 1000"],
+                             ["--allow-nested", "--lifeline", str(keep), "--on-disconnect", "freeze"])
+        process = self.lab.popen(words, cwd=self.work, pass_fds=[keep], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        os.close(keep)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        ticks = self.work / "ticks"
+        self.assertEventually(lambda: ticks.exists() and ticks.stat().st_size > 4, "the inner run", 20)
+        os.close(give)
+
+        def still():
+            before = ticks.stat().st_size
+            time.sleep(0.3)
+            return ticks.stat().st_size == before
+
+        self.assertEventually(still, "the inner run to stand still", 10)
 
     def test_it_chooses_nothing_of_the_machines(self):
         (self.work / "p.yaml").write_text("version: 1\ncredentials:\n  k: { from: file /etc/shadow, send: bearer, to: [a.test] }\nrules:\n  - allow: GET a.test/pub/x\n")

@@ -1,9 +1,13 @@
 #!/usr/bin/python3
 """Ports of a sandbox that are led to from outside, and ports of the machine's own loopback that a rule opens."""
+import json
+import pathlib
 import re
 import subprocess
+import time
 
 import harness
+import lab as lab_module
 
 NOTHING = ["allow GET nothing.test"]
 
@@ -77,6 +81,52 @@ class Published(harness.SluiceTest):
         with self.running(NOTHING, harness.PYTHON, "-c", ECHO, "127.0.0.1", "8081", flags=["--publish", "0:8080"]) as process:
             host, port, _ = self.where(process)
             self.assertIn(self.ask(host, port), ("ConnectionResetError", "BrokenPipeError"))
+
+    def test_each_connection_leaves_a_record(self):
+        if self.audit.exists():
+            self.audit.unlink()
+        with self.running(NOTHING, harness.PYTHON, "-c", ECHO, "127.0.0.1", "8080", flags=["--publish", "127.0.0.1:0:8080", "--publish", "127.0.0.1:0:8090"]) as process:
+            host, port, _ = self.where(process)
+            other = re.search(r"published: \S+:(\d+) leads", process.stderr.readline()).group(1)
+            self.assertEqual(self.ask(host, port, 5000), "same")
+            self.assertIn(self.ask(host, other), ("ConnectionResetError", "BrokenPipeError"))
+            # One that is still open when the run ends.
+            open_one = self.lab.popen([harness.PYTHON, "-c", f"import socket; c = socket.create_connection(('{host}', {port})); c.sendall(b'abc'); "
+                                       "print(c.getsockname()[1], flush=True); c.recv(1); import time; time.sleep(100)"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.addCleanup(lambda: (open_one.kill(), open_one.communicate()))
+            caller = int(open_one.stdout.readline())
+            time.sleep(harness.SLOW)  # until what it sent has arrived inside
+            process.terminate()
+            process.communicate(timeout=20 * harness.SLOW)
+        records = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        inward = [r for r in records if r["target"].get("method") == "publish"]
+        self.assertEqual([(r["type"], r["process"], r["target"]["address"], r["target"]["path"], r["bytes_down"], r["bytes_up"], r.get("error", "")) for r in inward], [
+            ("exchange", None, "127.0.0.1", f"127.0.0.1:{port}:8080", 5000, 5000, ""),
+            ("exchange", None, "127.0.0.1", f"127.0.0.1:{other}:8090", 0, 0, "nobody listens there in the sandbox"),
+            ("exchange", None, "127.0.0.1", f"127.0.0.1:{port}:8080", 3, 0, "the run ended")])
+        self.assertEqual(inward[2]["target"]["port"], caller)
+
+    def test_callers_who_hold_every_descriptor_cost_no_processor(self):
+        # Few descriptors, and more callers than they are for.
+        words = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *self.command(NOTHING, [harness.PYTHON, "-c", ECHO, "127.0.0.1", "8080"], ["--publish", "127.0.0.1:0:8080"])]
+        process = self.lab.popen(words, cwd=self.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        host, port, _ = self.where(process)
+        callers = self.lab.popen([harness.PYTHON, "-c", f"import socket, time\nkept = [socket.create_connection(('{host}', {port})) for _ in range(200)]\n"
+                                  "print('all', flush=True)\ntime.sleep(100)"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (callers.kill(), callers.communicate()))
+        self.assertEqual(callers.stdout.readline(), "all\n")
+        child = next(pid for pid in lab_module.descendants() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "sluice-publish\n")
+
+        def ticks():
+            return sum(map(int, pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+
+        time.sleep(0.3)
+        before = ticks()
+        time.sleep(1)
+        self.assertLess(ticks() - before, 50, "of a hundred in a second")
+        callers.kill()
+        self.assertEventually(lambda: self.ask(host, port, 100) == "same", "it to serve again")
 
     def test_what_cannot_be_published_is_told(self):
         taken = self.lab.popen([harness.PYTHON, "-c", ECHO, "127.0.0.1", "0"], stdout=subprocess.PIPE, text=True)

@@ -1,9 +1,13 @@
 #!/usr/bin/python3
 """The administration of a real sidecar: policies over its socket, proved, stored and fetched; health, metrics and the decisions stream."""
 import base64
+import contextlib
+import datetime
+import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -88,6 +92,127 @@ class Policy(AdminTest):
             self.assertNotEqual(self.echo("db.test", 5432).code, 0)
         with self.sidecar(harness.policy_text(RULES[1:]), *flags):
             self.assertEqual(self.echo("db.test", 5432).out, "hello\n", "the operator's own policy is another now")
+
+
+class Caller(http.client.HTTPConnection):
+    """The administration's socket, without a program in between that takes time."""
+
+    def __init__(self, path):
+        super().__init__("sluice")
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+WS_PORT = 9301
+
+
+class Cuts(AdminTest):
+    """What is no longer allowed ends within 100 ms of what ends it. A busy machine may be late once; of a few tries the best counts."""
+    TRIES = 10
+    ALLOWED = 0.1 * harness.SLOW
+    KEPT = ["allow tcp a.test:5432"]
+    FLOWS = {"drip": ("allow GET a.test/drip", "drip:a.test:443"), "ws": (f"allow ws a.test:{WS_PORT}/echo", f"ws:a.test:{WS_PORT}"),
+             "tcp": ("allow tcp db.test:5432", "tcp:db.test:5432"), "udp": ("allow udp db.test:7007", "udp:db.test:7007")}
+
+    @classmethod
+    def setUpClass(cls):
+        lab = harness.THE_LAB
+        inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{lab.world.pid}/ns/net"]
+        cls.origin = subprocess.Popen([*inside, harness.PYTHON, str(harness.CLIENTS / "ws_origin.py"), "151.101.1.10", str(WS_PORT), str(WS_PORT + 1),
+                                       str(lab.folder / "good.pem"), str(lab.folder / "good.key")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        probe = f"import socket; socket.create_connection(('151.101.1.10', {WS_PORT}), 1).close()"
+        until = time.monotonic() + 30 * harness.SLOW
+        while subprocess.run([*inside, harness.PYTHON, "-c", probe], stderr=subprocess.DEVNULL).returncode:
+            if time.monotonic() > until:
+                raise SystemExit("the WebSocket origin did not start")
+            time.sleep(0.1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.origin.kill()
+        cls.origin.wait()
+
+    @contextlib.contextmanager
+    def flows(self, names, kept):
+        targets = [f"{name}={self.FLOWS[name][1]}" for name in names] + kept
+        process = self.lab.popen([*sidecar_test.WITHOUT_NET_ADMIN, harness.PYTHON, self.client("sidecar_cuts.py"), *targets], cwd=self.work,
+                                 env={"SSL_CERT_FILE": str(self.bundle)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        try:
+            self.assertEqual(process.stdout.readline(), "open\n")
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def put(self, text):
+        """When it was sent: it is in force later than that."""
+        caller = Caller(self.socket)
+        caller.connect()
+        sent = time.monotonic()
+        caller.request("PUT", "/v1/policy", text)
+        answer = caller.getresponse()
+        self.assertEqual(answer.status, 200, answer.read())
+        caller.close()
+        return sent
+
+    def ends(self, process, names):
+        told = [json.loads(process.stdout.readline()) for _ in names]
+        self.assertEqual({one["name"] for one in told}, set(names))
+        return told
+
+    def best_of_tries(self, names, one_try):
+        best = dict.fromkeys(names, 1e9)
+        for _ in range(self.TRIES):
+            for name, after in one_try().items():
+                best[name] = min(best[name], after)
+            if max(best.values()) < self.ALLOWED:
+                break
+        print("  cut after " + ", ".join(f"{name} {after * 1000:.0f} ms" for name, after in best.items()), flush=True)
+        for name, after in best.items():
+            self.assertLess(after, self.ALLOWED, name)
+
+    def by_a_policy(self, names, settings, kept):
+        after = harness.policy_text(self.KEPT, settings)
+        before = harness.policy_text(self.KEPT + [self.FLOWS[name][0] for name in names], settings)
+
+        def one_try():
+            self.put(before)
+            with self.flows(names, kept) as process:
+                sent = self.put(after)
+                taken = {one["name"]: one["monotonic"] - sent for one in self.ends(process, names)}
+                process.stdin.write("\n")
+                self.assertEqual(json.loads(process.stdout.readline())["alive"], [one.split("=")[0] for one in kept])
+                return taken
+
+        with self.sidecar(before, *self.flags()):
+            self.best_of_tries(names, one_try)
+
+    def test_what_the_proxy_carries(self):
+        self.by_a_policy(["drip", "ws", "tcp"], "settings: { dns: synthetic }", ["kept=tcp:a.test:5432"])
+
+    def test_what_the_kernel_carries_beside_it(self):
+        self.by_a_policy(["drip", "ws", "tcp", "udp"], sidecar_test.REAL, ["kept=tcp:a.test:5432"])
+
+    def test_what_a_rule_allowed_ends_with_it(self):
+        names = ["drip", "ws", "tcp", "udp"]
+
+        def one_try():
+            self.put(harness.policy_text(self.KEPT + [self.FLOWS[name][0] for name in names], sidecar_test.REAL))
+            with self.flows(names, ["kept=tcp:a.test:5432"]) as process:
+                until = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(seconds=2)
+                rules = [(self.FLOWS[name][0], {"until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}) for name in names]
+                self.put(harness.policy_text(self.KEPT + rules, sidecar_test.REAL))
+                taken = {one["name"]: one["wall"] - until.timestamp() for one in self.ends(process, names)}
+                self.assertGreater(min(taken.values()), -0.01, "before its time")
+                process.stdin.write("\n")
+                self.assertEqual(json.loads(process.stdout.readline())["alive"], ["kept"])
+                return taken
+
+        with self.sidecar(harness.policy_text(self.KEPT, sidecar_test.REAL), *self.flags()):
+            self.best_of_tries(names, one_try)
 
 
 class Watching(AdminTest):

@@ -4,7 +4,8 @@ SLUICE_SOAK_MINUTES says how long (./dev soak sidecar 10).
 
 Every second another policy comes into force. Of the names that change, those that are in it must be reached by name at once, and
 those that are not must neither resolve nor be reached at the address they had; so must one whose rule has run out. Beside that, three
-processes do without pause what must always work or never. None may be denied wrongly or let through wrongly, and the sidecar's memory stays flat.
+processes do without pause what must always work or never. None may be denied wrongly or let through wrongly, no lookup may fail for a while
+because rules are being replaced, and the sidecar's memory stays flat.
 """
 import contextlib
 import datetime
@@ -73,7 +74,7 @@ class Soak(sidecar_test.SidecarTest):
         self.assertEventually(lambda: sidecar.errors().count("policy reloaded") > before, "the reload", 10)
 
     def test_nothing_is_wrong_for_minutes(self):
-        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=4)
+        until = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(seconds=4)
         denied, allowed, memory, leases_ended, told = [], [], [], 0, []
         text, _, _ = self.policy_of(0, until)
         with self.sidecar(text) as sidecar, self.workload("check") as checks, self.workload("steady") as steady, self.workload("intrude") as intruder:
@@ -83,7 +84,7 @@ class Soak(sidecar_test.SidecarTest):
                 second += 1
                 now = datetime.datetime.now(datetime.UTC)
                 if now > until + datetime.timedelta(seconds=2):
-                    until = now + datetime.timedelta(seconds=4)
+                    until = now.replace(microsecond=0) + datetime.timedelta(seconds=4)  # as it is written
                 text, open_now, shut = self.policy_of(second, until)
                 self.put_in_force(sidecar, text)
                 ends_in = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
@@ -93,6 +94,8 @@ class Soak(sidecar_test.SidecarTest):
                 elif ends_in < -1:
                     shut = shut + [ENDING]
                 result = checks.ask(open=open_now, shut=shut)
+                if datetime.datetime.now(datetime.UTC) >= until:  # it ran out while the machine was busy
+                    result["denied"] = [fault for fault in result["denied"] if not fault.startswith(ENDING[0])]
                 denied += result["denied"]
                 allowed += result["allowed"]
                 memory.append(soak.resident(sidecar.process.pid))
@@ -105,6 +108,8 @@ class Soak(sidecar_test.SidecarTest):
                 time.sleep(max(0, begun + second - time.monotonic()))
             told = [steady.ask(), intruder.ask()]
             self.assertEqual(sidecar.process.poll(), None, sidecar.errors())
+            # A C library that is told SERVFAIL asks again by itself: the sidecar's own word counts.
+            self.assertNotIn("get SERVFAIL", sidecar.errors())
         for one in told:
             denied += one["denied"]
             allowed += one["allowed"]

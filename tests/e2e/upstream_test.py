@@ -397,5 +397,45 @@ class OwnAuthority(harness.SluiceTest):
         self.assertIn("CA:TRUE", result.err)
 
 
+class MirroredCertificates(harness.SluiceTest):
+    """For clients that compare more than the name they dialled. Every good site of the lab shows one certificate, of CN=github.com."""
+    SUBJECT = "CN=github.com"
+
+    def shown(self, *flags, host="a.test", rule="allow GET a.test"):
+        script = f"openssl s_client -connect {host}:443 -servername {host} -verify_return_error </dev/null 2>/dev/null >shown.pem; " \
+                 "openssl x509 -in shown.pem -noout -subject -issuer -ext subjectAltName,keyUsage,extendedKeyUsage,basicConstraints"
+        return self.sluice([rule], "sh", "-c", script, flags=flags)
+
+    def test_openssl_sees_the_upstreams_subject_and_no_name_but_the_asked_one(self):
+        plain, mirrored = self.shown(), self.shown("--mirror-certificates")
+        self.assertRegex(plain.out, r"(?m)^subject=O = Sluice, CN = a\.test$", str(plain))
+        self.assertRegex(mirrored.out, r"(?m)^subject=CN = github\.com$", str(mirrored))
+        for result in (plain, mirrored):
+            self.assertRegex(result.out, r"(?m)^issuer=O = Sluice, CN = Sluice sandbox ")
+            self.assertRegex(result.out, r"Subject Alternative Name: *\n +DNS:a\.test\n")
+            self.assertRegex(result.out, r"Key Usage: critical\n +Digital Signature\n")
+            self.assertRegex(result.out, r"Extended Key Usage: *\n +TLS Web Server Authentication\n")
+            self.assertIn("CA:FALSE", result.out)
+
+    def test_curl_is_served_over_either_protocol(self):
+        for version in ("--http1.1", "--http2"):
+            result = self.sluice(["allow GET a.test"], "curl", "-sS", "-v", version, "https://a.test/pub", "https://a.test/pub", flags=["--mirror-certificates"])
+            self.assertEqual(result.out.count("hello from the lab"), 2, str(result))
+            self.assertIn(f"subject: {self.SUBJECT}", result.err)
+
+    def test_a_java_client_that_pins_the_subject_goes_on(self):
+        java = ("java", "-XX:TieredStopAtLevel=1", self.client("PinnedNames.java"), "https://a.test/pub", self.SUBJECT)
+        refused = self.sluice(["allow GET a.test"], *java, timeout=120)
+        self.assertRegex(refused.out, r"^refused: CN=a\.test, O=Sluice", str(refused))
+        served = self.sluice(["allow GET a.test"], *java, flags=["--mirror-certificates"], timeout=120)
+        self.assertRegex(served.out, r"^200 \[\[2, a\.test\]\]", str(served))
+
+    def test_a_certificate_that_does_not_verify_is_not_mirrored(self):
+        result = self.shown("--mirror-certificates", host="wrongname.test", rule="allow GET wrongname.test")
+        self.assertRegex(result.out, r"(?m)^subject=O = Sluice, CN = wrongname\.test$", str(result))
+        result = self.sluice(["allow GET wrongname.test"], "curl", "-sS", "-i", "https://wrongname.test/", flags=["--mirror-certificates"])
+        self.assertRegex(result.out, r"^HTTP/(1\.1|2) 502 ", str(result))
+
+
 if __name__ == "__main__":
     harness.main()

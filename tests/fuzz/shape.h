@@ -32,6 +32,10 @@ struct Shape {
   size_t (*length)(std::string_view);    ///< of the first record in what is left; 0: all of it
   void (*mend)(std::string*) = nullptr;  ///< writes the record's length into it; null: it has none
   std::span<const std::string_view> words{};
+  /// Writes what the octets ahead say of the records; null: nothing.
+  void (*finish)(std::string* ahead, std::span<const std::string> records) = nullptr;
+  /// Whether a record may be changed inside; null: any may.
+  bool (*open)(std::string_view) = nullptr;
 };
 
 namespace detail {
@@ -93,21 +97,25 @@ inline void ChangeOne(const Shape& shape, std::vector<std::string>* records, std
       break;
   }
   std::string& record = (*records)[i];
+  if (shape.open != nullptr && !shape.open(record)) return;
+  const std::string before = record;
   const size_t was = record.size();
   record.resize(was + 64);
   record.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(record.data()), was, record.size()));
-  if (shape.mend != nullptr && below(8) != 0) shape.mend(&record);
+  if (shape.mend != nullptr && (shape.open != nullptr || below(8) != 0)) shape.mend(&record);
+  if (shape.open != nullptr && !shape.open(record)) record = before;
 }
 
 }  // namespace detail
 
 inline size_t Mutate(const Shape& shape, uint8_t* data, size_t size, size_t most, unsigned seed) {
   std::minstd_rand random(seed + 1);
-  if (random() % 8 == 0 || size < shape.ahead) return LLVMFuzzerMutate(data, size, most);
+  if (shape.open == nullptr && (random() % 8 == 0 || size < shape.ahead)) return LLVMFuzzerMutate(data, size, most);
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   std::vector<std::string> records = detail::Split(shape, bytes.substr(shape.ahead));
   for (size_t changes = 1 + random() % 3; changes != 0; --changes) detail::ChangeOne(shape, &records, random);
   std::string out(bytes.substr(0, shape.ahead));
+  if (shape.finish != nullptr && random() % 8 != 0) shape.finish(&out, records);
   for (const std::string& record : records) out += record;
   out.resize(std::min(out.size(), most));
   std::memcpy(data, out.data(), out.size());

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Every bound that the code names stands in docs/limits.md, and every bound there is in the code.
+"""Every bound that the code names stands in docs/limits.md, and every bound there is in the code and used by it: what is only
+defined bounds nothing.
 
 A bound is a constant named kMax…, or k… ending in Limit, Capacity, Deadline or Timeout.
 Usage: limits_test.py SOURCE_FOLDER
@@ -25,6 +26,11 @@ def main():
     faults = [f"docs/limits.md lacks {name} of {where}" for name, where in sorted(defined.items()) if name not in written]
     source = "\n".join(p.read_text() for room in ROOMS for p in (root / room).rglob("*") if p.suffix in (".h", ".cc"))
     faults += [f"docs/limits.md names {name}, which the code lacks" for name in sorted(written) if not re.search(rf"\b{name}\b", source)]
+    code = [line.split("//")[0] for line in source.splitlines()]
+    for name in sorted(written):
+        definition = re.compile(rf"\bconstexpr\b[^;=]*\b{name}\b\s*(?:=|\{{)")
+        if not any(re.search(rf"\b{name}\b", line) and not definition.search(line) for line in code):
+            faults.append(f"docs/limits.md names {name}, which no code uses")
     print("\n".join(faults))
     print(f"{len(defined)} bounds checked, {len(faults)} faults")
     return 1 if faults or not defined else 0

@@ -17,7 +17,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = SOURCE / "examples/library"
 CC, CXX = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
 SANITIZED = os.environ.get("SLUICE_SANITIZED", "")
-SANITIZE = [f"-fsanitize={SANITIZED}"] if SANITIZED else []
+# libsluice is C++, whose part of a sanitizer a program of C would not bring.
+SANITIZE = [f"-fsanitize={SANITIZED}", "-fsanitize-link-c++-runtime"] if SANITIZED else []
 
 
 def run(*command, **options):

@@ -7,14 +7,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "sluice/sluice.h"
@@ -149,6 +154,55 @@ TEST(Library, TakesStructsOfOtherVersionsAndNoNonsense) {
   EXPECT_EQ(sluice_run_stop(nullptr, 0, nullptr), SLUICE_INVALID);
 }
 
+// A sanitizer has a malloc of its own.
+#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer) && !__has_feature(memory_sanitizer)
+#define SLUICE_FAILING_MALLOC
+// Every allocation of this thread fails from the `fail_at`-th on.
+thread_local size_t fail_at = 0;
+thread_local size_t allocated = 0;
+
+TEST(Library, SaysThatMemoryIsOutAndThrowsNothing) {
+  sluice_policy* const same = [] {
+    sluice_policy* made = nullptr;
+    EXPECT_EQ(sluice_policy_from_text(kPolicy, strlen(kPolicy), nullptr, &made, nullptr), SLUICE_OK);
+    return made;
+  }();
+  const std::array<std::function<sluice_code(sluice_error**)>, 5> calls = {
+      [](sluice_error** error) {
+        sluice_policy* made = nullptr;
+        const sluice_code code = sluice_policy_from_text(kPolicy, strlen(kPolicy), "p", &made, error);
+        sluice_policy_free(made);
+        return code;
+      },
+      [](sluice_error** error) { return sluice_policy_from_file("/nonexistent/policy.yaml", nullptr, error); },
+      [&](sluice_error** error) {
+        sluice_decision* decision = nullptr;
+        sluice_question question{};
+        question.size = sizeof question;
+        question.question = "GET https://a.test/pub/x";
+        const sluice_code code = sluice_decide(same, &question, &decision, error);
+        sluice_decision_free(decision);
+        return code;
+      },
+      [](sluice_error** error) { return sluice_run_status(nullptr, nullptr, error); },
+      [](sluice_error** error) { return sluice_run_set_policy(nullptr, "x", 1, 0, 0, nullptr, nullptr, error); },
+  };
+  for (size_t i = 0; i < calls.size(); ++i) {
+    sluice_error* error = nullptr;
+    allocated = 0;
+    fail_at = 1;
+    const sluice_code code = calls[i](&error);
+    const size_t asked = allocated;
+    fail_at = 0;
+    EXPECT_GE(asked, 1u) << "call " << i << " is to allocate something";
+    EXPECT_TRUE(code == SLUICE_EXHAUSTED || code == SLUICE_INVALID) << "call " << i << " gave " << code;
+    EXPECT_STREQ(sluice_error_message(error), "out of memory");
+    sluice_error_free(error);
+  }
+  sluice_policy_free(same);
+}
+#endif
+
 TEST(LibraryRun, RunsACommandAndTellsHowItEnded) {
   const Capture out;
   auto options = MakeOptions({"/bin/sh", "-c", "echo hello; exit 7"});
@@ -270,6 +324,133 @@ TEST(LibraryRun, StopsKillsAndTimesOut) {
   auto late = sluice::Run::Start(slow);
   ASSERT_TRUE(late);
   EXPECT_EQ(late->Wait()->timed_out, 1);
+}
+
+// What the run came to, and what was said of it.
+struct Launched {
+  sluice_result result{};
+  std::string log;
+};
+Launched Launch(sluice::Options& options) {
+  Launched launched;
+  options.OnLog([&launched](std::string_view line) { launched.log.append(line).append("\n"); });
+  auto run = sluice::Run::Start(options);
+  EXPECT_TRUE(run) << run.error().message;
+  if (!run) return launched;
+  const auto end = run->Wait(milliseconds(30'000));
+  EXPECT_TRUE(end) << end.error().message;
+  if (end) launched.result = *end;
+  return launched;
+}
+
+std::string ReadWhole(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(LibraryRun, HoldsALaunchToItsLimitsAndSaysWhichOneEndedIt) {
+  const Capture output;
+  sluice::Options chatty = MakeOptions({"sh", "-c", "ulimit -n; while :; do echo more; done"});
+  chatty.Streams(-1, output.fd(), -1).Set(SLUICE_OUTPUT_LIMIT, "64KiB").Set(SLUICE_OPEN_FILE_LIMIT, "77");
+  const Launched loud = Launch(chatty);
+  EXPECT_EQ(loud.result.ended_by, SLUICE_BY_OUTPUT);
+  EXPECT_THAT(loud.log, HasSubstr("limits: "));
+  EXPECT_EQ(output.text().substr(0, 3), "77\n");
+  EXPECT_LE(output.text().size(), 65536u);
+
+  sluice::Options slow = MakeOptions({"sleep", "60"});
+  EXPECT_EQ(Launch(slow.Set(SLUICE_TIME_LIMIT, "100ms")).result.ended_by, SLUICE_BY_TIME);
+  sluice::Options hungry = MakeOptions({"sh", "-c", "x=x; while :; do x=$x$x; done"});
+  const Launched fed = Launch(hungry.Set(SLUICE_MEMORY_LIMIT, "64MiB").Set(SLUICE_TIME_LIMIT, "30s"));
+  EXPECT_NE(fed.result.exit_code, 0);
+  EXPECT_NE(fed.result.ended_by, SLUICE_BY_TIME);
+  sluice::Options fine = MakeOptions({"true"});
+  EXPECT_EQ(Launch(fine).result.ended_by, SLUICE_BY_COMMAND);
+}
+
+TEST(LibraryRun, WritesDownWhatALaunchPrintsAndComesTo) {
+  std::string name = std::filesystem::temp_directory_path() / "library-launch-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  std::filesystem::create_directory(folder / "workspace");
+  const Capture output;
+  sluice::Options options;
+  options.Command({"sh", "-c", "pwd; echo $SEEN.$HIDDEN; echo kept > made; exit 7"})
+      .UsePolicy(MustLoad())
+      .Set(SLUICE_PROGRAM, kProgram)
+      .Streams(-1, output.fd(), -1)
+      .Set(SLUICE_WORKSPACE, folder / "workspace")
+      .Set(SLUICE_ENVIRONMENT_INHERIT, "none")
+      .Set(SLUICE_UNSAFE_ENVIRONMENT, "SEEN=seen")
+      .Set(SLUICE_TRANSCRIPT, folder / "transcript")
+      .Set(SLUICE_RESULT_FILE, folder / "result")
+      .Set(SLUICE_LABEL, "run=17")
+      .Set(SLUICE_QUIET, "true");
+  setenv("HIDDEN", "hidden", 1);
+  const Launched launched = Launch(options);
+  EXPECT_EQ(launched.result.exit_code, 7);
+  EXPECT_EQ(launched.log, "");
+  EXPECT_EQ(output.text(), (folder / "workspace").string() + "\nseen.\n");
+  EXPECT_EQ(ReadWhole(folder / "transcript"), output.text());
+  EXPECT_EQ(ReadWhole(folder / "workspace/made"), "kept\n");
+  const json result = json::parse(ReadWhole(folder / "result"));
+  EXPECT_EQ(result["exit_code"], 7);
+  EXPECT_EQ(result["labels"]["run"], "17");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LibraryRun, PublishesAPortAndTellsWhichOne) {
+  sluice::Options options = MakeOptions({"sleep", "60"});
+  auto run = sluice::Run::Start(options.Set(SLUICE_PUBLISH, "127.0.0.1:0:8080"));
+  ASSERT_TRUE(run) << run.error().message;
+  const auto status = run->Status();
+  ASSERT_TRUE(status);
+  const json ports = json::parse(*status)["run"]["published"];
+  ASSERT_EQ(ports.size(), 1u) << *status;
+  EXPECT_EQ(ports[0]["inside"], 8080);
+  EXPECT_THAT(ports[0]["outside"].get<std::string>(), MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"));
+}
+
+TEST(LibraryRun, ADenialFailsOrEndsALaunchWhereThatIsAskedFor) {
+  const auto connect = [](const char* then) {
+    return MakeOptions({"bash", "-c", std::string("(echo > /dev/tcp/151.101.1.1/81) 2>/dev/null; ") + then});
+  };
+  sluice::Options failing = connect("true");
+  EXPECT_EQ(Launch(failing.Set(SLUICE_FAIL_ON_DENY, "true")).result.exit_code, 3);
+  sluice::Options not_failing = connect("true");
+  EXPECT_EQ(Launch(not_failing.Set(SLUICE_FAIL_ON_DENY, "false")).result.exit_code, 0);
+  sluice::Options killed = connect("sleep 60");
+  EXPECT_EQ(Launch(killed.Set(SLUICE_KILL_ON_DENY, "true")).result.ended_by, SLUICE_BY_POLICY);
+}
+
+TEST(LibraryRun, TakesEachOptionThatItsHeaderNamesAndTellsAWrongValueInTheCommandLinesWords) {
+  const std::initializer_list<std::tuple<sluice_option, const char*, const char*>> wrong = {
+      {SLUICE_WORKSPACE, "/nowhere", "--workspace /nowhere"},
+      {SLUICE_ENVIRONMENT_INHERIT, "all", "--env-inherit"},
+      {SLUICE_UNSAFE_ENVIRONMENT, "=x", "--unsafe-env"},
+      {SLUICE_MEMORY_LIMIT, "much", "--max-memory much"},
+      {SLUICE_PROCESS_LIMIT, "1", "--max-processes 1"},
+      {SLUICE_OPEN_FILE_LIMIT, "1", "--max-open-files 1"},
+      {SLUICE_OUTPUT_LIMIT, "-1", "--max-output"},
+      {SLUICE_TRANSCRIPT, "/nowhere/x", "--transcript"},
+      {SLUICE_RESULT_FILE, "/nowhere/x", "--result"},
+      {SLUICE_PUBLISH, "udp", "udp"},
+      {SLUICE_ON_DISCONNECT, "wait", "--on-disconnect"},
+      {SLUICE_VIA_AUTHORIZATION, "x", "--via-auth"},
+      {SLUICE_VIA_CA, "x", "--via-ca"},
+      {SLUICE_VIA_EXCEPT, "x", "--via-except"},
+      {SLUICE_FAIL_ON_DENY, "perhaps", "perhaps"},
+      {SLUICE_KILL_ON_DENY, "perhaps", "perhaps"},
+      {SLUICE_ALLOW_NESTED, "perhaps", "perhaps"},
+      {SLUICE_ALLOW_USER_NAMESPACES, "perhaps", "perhaps"},
+      {SLUICE_QUIET, "perhaps", "perhaps"}};
+  for (const auto& [option, value, words] : wrong) {
+    sluice::Options options = MakeOptions({"true"});
+    const auto run = sluice::Run::Start(options.Set(option, value));
+    EXPECT_EQ(run.error().code, SLUICE_INVALID) << option << ": " << run.error().message;
+    EXPECT_THAT(run.error().message, HasSubstr(words)) << option;
+  }
+  sluice::Options options = MakeOptions({"true"});
+  EXPECT_EQ(sluice::Run::Start(options.Set(SLUICE_QUIET + 1, "x")).error().code, SLUICE_INVALID);
 }
 
 TEST(LibraryRun, PutsAnotherPolicyInForceAndProvesItFirst) {
@@ -396,6 +577,89 @@ TEST(LibraryRun, LeavesTheProcessAsItWas) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child was left to the caller";
 }
 
+TEST(LibraryRun, GivesItsSupervisorNothingBesideWhatItListed) {
+  const std::string file = std::filesystem::temp_directory_path() / ("library-policy-" + std::to_string(getpid()) + ".yaml");
+  std::ofstream(file) << kPolicy;
+  const auto policy = sluice::Policy::FromFile(file);
+  ASSERT_TRUE(policy);
+  auto options = MakeOptions({"/bin/sleep", "600"});
+  options.UsePolicy(*policy);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  // Where it has descriptors of its own, and behind them.
+  std::vector<std::pair<int, int>> kept;
+  for (const int number : {3, 4, 5, 6, 7}) {
+    if (number == ends[0] || number == ends[1]) continue;
+    kept.emplace_back(number, fcntl(number, F_DUPFD_CLOEXEC, 100));
+    ASSERT_EQ(dup2(ends[1], number), number);
+  }
+  auto run = sluice::Run::Start(options);
+  for (const auto& [number, copy] : kept) {
+    copy < 0 ? close(number) : dup3(copy, number, O_CLOEXEC);
+    if (copy >= 0) close(copy);
+  }
+  std::filesystem::remove(file);
+  ASSERT_TRUE(run) << run.error().message;
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "somebody holds the other end";
+  close(ends[0]);
+}
+
+// What a callback of the C interface gets.
+struct Called {
+  std::atomic<sluice_run*> run = nullptr;
+  std::atomic<int> times = 0;
+  std::atomic<sluice_code> dispatched = SLUICE_OK;
+  std::atomic<sluice_code> waited = SLUICE_OK;
+};
+
+void FreeTheRun(void* context, const char* /*json*/, size_t /*size*/) {
+  auto& called = *static_cast<Called*>(context);
+  if (++called.times > 1) return;
+  while (called.run == nullptr) std::this_thread::yield();
+  called.dispatched = sluice_run_dispatch(called.run, nullptr);
+  called.waited = sluice_run_wait(called.run, 0, nullptr, nullptr);
+  sluice_run_free(called.run);
+}
+
+TEST(LibraryRun, MayBeFreedByItsCallback) {
+  for (const int32_t loop : {SLUICE_LOOP_CALLER, SLUICE_LOOP_OWN}) {
+    const std::string mark = "601." + std::to_string(getpid()) + std::to_string(loop);
+    const std::string script =
+        "import socket, os\nfor _ in range(3):\n  try: socket.create_connection(('192.0.2.1', 1), 1)\n"
+        "  except OSError: pass\nos.execv('/bin/sleep', ['/bin/sleep', '" +
+        mark + "'])";
+    sluice_options* options = sluice_options_new();
+    const char* argv[] = {"/usr/bin/python3", "-c", script.c_str(), nullptr};
+    sluice_policy* policy = nullptr;
+    ASSERT_EQ(sluice_policy_from_text(kPolicy, strlen(kPolicy), nullptr, &policy, nullptr), SLUICE_OK);
+    Called called;
+    sluice_callbacks callbacks{};
+    callbacks.size = sizeof callbacks;
+    callbacks.context = &called;
+    callbacks.record = FreeTheRun;
+    sluice_options_set_command(options, argv, nullptr);
+    sluice_options_set_policy(options, policy, nullptr);
+    sluice_options_set(options, SLUICE_PROGRAM, kProgram, nullptr);
+    sluice_options_set(options, SLUICE_WORK_DIRECTORY, std::filesystem::current_path().c_str(), nullptr);
+    sluice_options_set_callbacks(options, &callbacks, nullptr);
+    sluice_options_set_loop(options, loop, nullptr);
+    sluice_run* run = nullptr;
+    sluice_error* error = nullptr;
+    ASSERT_EQ(sluice_start(options, &run, &error), SLUICE_OK) << sluice_error_message(error);
+    called.run = run;
+    if (loop == SLUICE_LOOP_CALLER) EXPECT_EQ(sluice_run_wait(run, 30'000, nullptr, nullptr), SLUICE_ENDED);
+    EXPECT_TRUE(Within(milliseconds(10'000), [&] { return called.waited != SLUICE_OK; }));
+    EXPECT_EQ(called.dispatched, SLUICE_INVALID);
+    EXPECT_EQ(called.waited, SLUICE_INVALID);
+    EXPECT_TRUE(Within(milliseconds(10'000), [&] { return !IsAlive(mark) && waitpid(-1, nullptr, WNOHANG) == -1; }));
+    EXPECT_EQ(called.times, 1) << "a callback came after the run was freed";
+    sluice_options_free(options);
+    sluice_policy_free(policy);
+  }
+}
+
 TEST(LibraryRun, GoesOnWhereTheCallerReapsEveryChild) {
   signal(SIGCHLD, SIG_IGN);
   auto options = MakeOptions({"/bin/sh", "-c", "exit 4"});
@@ -419,3 +683,15 @@ TEST(LibraryRun, ManyAtOnceFromManyThreads) {
 }
 
 }  // namespace
+
+#ifdef SLUICE_FAILING_MALLOC
+// The library's own operator new ends here.
+extern "C" void* __libc_malloc(size_t size);
+extern "C" void* malloc(size_t size) {
+  if (fail_at != 0 && ++allocated >= fail_at) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return __libc_malloc(size);
+}
+#endif

@@ -42,7 +42,7 @@ TEST(Set, DisjointBoxesCoverWhatTheBoxesDid) {
                        static_cast<uint8_t>(random() % 2 == 0 ? 6 : 17), from, static_cast<uint16_t>(from + random() % 10)});
     }
     if (round % 20 == 0) boxes.push_back({Prefix("10.0.0.0/28"), 6, 0, 65535});
-    const std::vector<Element> pieces = Disjoint(boxes);
+    const std::vector<Element> pieces = Disjoint(boxes, 1000).value();
     for (uint32_t address = 0; address < 16; ++address)
       for (const uint8_t protocol : {uint8_t{6}, uint8_t{17}})
         for (const uint32_t port : {0U, 1U, 5U, 10U, 15U, 19U, 25U, 30U, 65535U}) {
@@ -65,6 +65,21 @@ TEST(Set, DisjointBoxesCoverWhatTheBoxesDid) {
           ASSERT_EQ(std::ranges::count_if(pieces, within), wanted ? 1 : 0) << round;
         }
   }
+}
+
+TEST(Set, CuttingIsBoundedByPiecesAndByWork) {
+  std::vector<Box> boxes;
+  for (uint32_t i = 0; i < 100; ++i) boxes.push_back({Cidr::Of(IpAddress::FromV4(0x0a000000 + 2 * i), 32), 6, 443, 443});
+  EXPECT_EQ(Disjoint(boxes, 100).value().size(), 100U);
+  EXPECT_FALSE(Disjoint(boxes, 99));
+  // 20,000 addresses of a prefix whose ports are cut 2,000 times: one piece in the end, and forty million looks.
+  boxes.clear();
+  for (uint32_t i = 0; i < 20'000; ++i) boxes.push_back({Cidr::Of(IpAddress::FromV4(0x0a000000 + i), 32), 6, 0, 65535});
+  for (uint16_t port = 1; port <= 1000; ++port)
+    boxes.push_back({Cidr::Of(IpAddress::FromV4(0x0b000000 + port), 32), 6, static_cast<uint16_t>(2 * port),
+                     static_cast<uint16_t>(2 * port)});
+  EXPECT_GT(20'000U * 2'000U, kMaxCutWork);
+  EXPECT_FALSE(Disjoint(boxes, 1'000'000));
 }
 
 }  // namespace

@@ -96,5 +96,47 @@ TEST(Chunked, EncodesWhatItDecodes) {
   EXPECT_EQ(back.trailers, "x-sum: 9\r\n");
 }
 
+TEST(Chunked, NoTrailerFramesRoutesOrLogsIn) {
+  for (const char* name : {"content-length",
+                           "content_type",
+                           "transfer-encoding",
+                           "host",
+                           "x-host",
+                           "x-forwarded-for",
+                           "x_forwarded_host",
+                           "x-original-url",
+                           "x-rewrite-url",
+                           "x_real_ip",
+                           "authorization",
+                           "proxy-authorization",
+                           "proxy",
+                           "cookie",
+                           "set_cookie",
+                           "x-api-key",
+                           "x_api_key",
+                           "private-token",
+                           "x-http-method",
+                           "x_http_method_override",
+                           "x-http-method-override",
+                           "x-method-override",
+                           "sec-websocket-key",
+                           "sec_fetch_site",
+                           "te",
+                           "connection"})
+    EXPECT_FALSE(IsTrailerAllowed(name)) << name;
+  for (const char* name : {"x-sum", "grpc-status", "grpc-message", "server-timing", "digest", "etag", "x-amz-checksum-crc32"})
+    EXPECT_TRUE(IsTrailerAllowed(name)) << name;
+}
+
+TEST(Chunked, DropsTrailersByWhatWasAnnouncedAndByName) {
+  std::string lines = "x-sum: 9\r\nx_env: prod\r\nx-other: 1\r\n";
+  DropNamed(&lines, std::vector<std::string>{"x-env"});
+  EXPECT_EQ(lines, "x-sum: 9\r\nx-other: 1\r\n");
+  DropUnannounced(&lines, "X-Other");
+  EXPECT_EQ(lines, "x-other: 1\r\n");
+  DropUnannounced(&lines, "");
+  EXPECT_EQ(lines, "");
+}
+
 }  // namespace
 }  // namespace sluice::proxy

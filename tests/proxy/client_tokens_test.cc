@@ -16,9 +16,10 @@ TEST(ClientTokens, KnowsClientsByNameAndToken) {
       TokenTable::Parse("# clients\n\n ci " + kFoo + " team=build env=prod\nlaptop\t" + kBar + " # mine\n", "tokens");
   ASSERT_TRUE(table) << table.error().message;
   ASSERT_NE(table->Find("ci", "foo"), nullptr);
-  EXPECT_EQ(table->Find("ci", "foo")->comm, "client ci team=build env=prod");
+  EXPECT_EQ(table->Find("ci", "foo")->client, "ci");
+  EXPECT_EQ(table->Find("ci", "foo")->client_labels, "team=build env=prod");
   EXPECT_TRUE(table->Find("ci", "foo")->exe.path.empty());
-  EXPECT_EQ(table->Find("", "bar")->comm, "client laptop");
+  EXPECT_EQ(table->Find("", "bar")->client, "laptop");
   EXPECT_EQ(table->Find("ci", "bar"), nullptr);
   EXPECT_EQ(table->Find("CI", "foo"), nullptr);
   EXPECT_EQ(table->Find("ci", ""), nullptr);

@@ -151,7 +151,7 @@ TEST(Explicit, AsksForATokenAndTakesItOnTheSameConnection) {
   EXPECT_EQ(client.ReadMessage().body, "GET /x HTTP/1.1|");
   const auto decisions = bed.sink().decisions();
   ASSERT_EQ(decisions.size(), 1u);
-  EXPECT_EQ(decisions[0].process->comm, "client ci");
+  EXPECT_EQ(decisions[0].process->client, "ci");
 }
 
 TEST(Explicit, BelievesAListedPeersHeader) {
@@ -162,7 +162,7 @@ TEST(Explicit, BelievesAListedPeersHeader) {
   Peer client = Plain(bed);
   client.Write("PROXY TCP4 203.0.113.7 203.0.113.8 5000 3128\r\n" + ConnectHead("b.test:443"));
   EXPECT_TRUE(client.ReadMessage().FirstLine().starts_with("HTTP/1.1 403 "));
-  EXPECT_EQ(bed.sink().decisions().back().process->comm, "client 203.0.113.7");
+  EXPECT_EQ(bed.sink().decisions().back().process->client, "203.0.113.7");
   Peer bare = Plain(bed);
   bare.Write(ConnectHead("b.test:443"));
   EXPECT_EQ(bare.ReadToEnd(), "");

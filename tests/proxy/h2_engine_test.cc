@@ -240,6 +240,48 @@ TEST(H2, PassesTrailersAndInterimResponses) {
   EXPECT_EQ(got.trailers, "x-sum: 7\r\n");
 }
 
+// A server may put trailers among the header fields.
+TEST(H2, WhatRulesLookAtInAHeadDoesNotComeBehindTheBody) {
+  for (const std::string alpn : {"", "h2"}) {
+    for (const std::string client : {"h2", "http/1.1"}) {
+      SCOPED_TRACE("client " + client + " upstream " + alpn);
+      const auto h2 = [](Peer peer) {
+        ServeH2(std::move(peer),
+                [](const H2Message& request) -> H2Answer { return {{{":status", "200"}}, request.trailers, ""}; });
+      };
+      const auto http11 = [](Peer peer) {
+        const auto request = peer.ReadMessage();
+        peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", request.trailers.size(), request.trailers));
+      };
+      Origin origin(SharedAuthority().ServerContext("DNS:a.test", alpn), alpn == "h2" ? std::function<void(Peer)>(h2) : http11);
+      Testbed bed(LoopbackRule(fmt::format("PUT a.test:{}/**", origin.port())) +
+                  fmt::format("  - deny: http a.test:{}/**\n    headers: {{ x-env: [prod] }}\n", origin.port()));
+      bed.OfferAlpn({client});
+      const std::string trailers = "x-sum: 1\r\nx-env: prod\r\nx_env: prod\r\nx-http-method: DELETE\r\n";
+      const std::string announced = "x-sum, x-env, x_env, x-http-method";
+      if (client == "h2") {
+        H2Client peer(bed.Connect("a.test", origin.port()));
+        const int32_t id = peer.Start({{":method", "PUT"},
+                                       {":scheme", "https"},
+                                       {":authority", fmt::format("a.test:{}", origin.port())},
+                                       {":path", "/x"},
+                                       {"trailer", announced}},
+                                      H2Client::Body::kOpen);
+        peer.Say(id, "b", true, trailers);
+        peer.Until([&] { return peer.messages[id].ended; });
+        EXPECT_EQ(peer.messages[id].body, "x-sum: 1\r\n");
+      } else {
+        Peer peer = bed.Connect("a.test", origin.port());
+        peer.Write(
+            fmt::format("PUT /x HTTP/1.1\r\nHost: a.test:{}\r\nTrailer: {}\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n{}"
+                        "x-unannounced: 1\r\n\r\n",
+                        origin.port(), announced, trailers));
+        EXPECT_EQ(peer.ReadMessage().body, "x-sum: 1\r\n");
+      }
+    }
+  }
+}
+
 TEST(H2, SendsNoBodyWhereThereIsNone) {
   for (const std::string alpn : {"", "h2"}) {
     SCOPED_TRACE(alpn);

@@ -133,6 +133,79 @@ TEST(Tls, ALiteralsLeafHasItsAddress) {
   EXPECT_EQ(AlternativeNames(client.leaf().get()), std::vector<std::string>{std::string("IP:\x7f\0\0\x01", 7)});
 }
 
+EngineOptions Mirroring() {
+  EngineOptions options;
+  options.mirror_certificates = true;
+  return options;
+}
+
+std::string SubjectOf(X509* cert) {
+  char line[256] = {};
+  X509_NAME_oneline(X509_get_subject_name(cert), line, sizeof line);
+  return line;
+}
+
+TEST(Tls, AMirroredLeafHasTheUpstreamsSubjectAndTheNamesThatCoverTheAskedOne) {
+  Origin origin(SharedAuthority().ServerContext("DNS:b.test,DNS:*.a.test,DNS:X.a.test,DNS:*.b.test,IP:127.0.0.1"), Echo);
+  Testbed bed(LoopbackRule(fmt::format("http *.a.test:{}/**", origin.port())), Mirroring());
+  for (const char* alpn : {"", "\x02h2\x08http/1.1"}) {
+    Client client;
+    SSL_CTX_set_alpn_protos(client.context.get(), reinterpret_cast<const unsigned char*>(alpn),
+                            static_cast<unsigned>(std::string_view(alpn).size()));
+    ASSERT_TRUE(client.Connect(bed, To("x.a.test", origin.port())));
+    const CertPtr leaf = client.leaf();
+    EXPECT_EQ(AlternativeNames(leaf.get()), (std::vector<std::string>{"DNS:*.a.test", "DNS:x.a.test"}));
+    EXPECT_EQ(SubjectOf(leaf.get()), "/CN=Test origin");
+    EXPECT_EQ(X509_get_key_usage(leaf.get()), uint32_t{KU_DIGITAL_SIGNATURE});
+    EXPECT_EQ(X509_get_extended_key_usage(leaf.get()), uint32_t{XKU_SSL_SERVER});
+    EXPECT_EQ(X509_check_ca(leaf.get()), 0);
+  }
+  // The connection that was made for its certificate carries the first request, and what it showed is kept.
+  Peer peer = bed.Connect("x.a.test", origin.port());
+  ASSERT_TRUE(peer.ok());
+  peer.Write(fmt::format("GET /1 HTTP/1.1\r\nHost: x.a.test:{}\r\n\r\n", origin.port()));
+  EXPECT_EQ(peer.ReadMessage().body, "GET /1 HTTP/1.1|");
+  EXPECT_LE(origin.accepted(), 3);
+  Client again;
+  ASSERT_TRUE(again.Connect(bed, To("x.a.test", origin.port())));
+  Client other;
+  ASSERT_TRUE(other.Connect(bed, To("x.a.test", origin.port())));
+  EXPECT_EQ(X509_cmp(again.leaf().get(), other.leaf().get()), 0) << "one leaf for a name and a certificate";
+}
+
+TEST(Tls, AMirroredLeafOfALiteralHasItsAddressAlone) {
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test,IP:10.0.0.1,IP:127.0.0.1"), Echo);
+  Testbed bed(LoopbackRule(fmt::format("http 127.0.0.1:{}/**", origin.port())), Mirroring());
+  Client client;
+  ASSERT_TRUE(client.Connect(bed, To("", origin.port())));
+  EXPECT_EQ(AlternativeNames(client.leaf().get()), (std::vector<std::string>{std::string("IP:\x7f\0\0\x01", 7)}));
+  EXPECT_EQ(SubjectOf(client.leaf().get()), "/CN=Test origin");
+}
+
+TEST(Tls, NothingIsMirroredOfAnUpstreamThatDoesNotVerify) {
+  // Neither a certificate for another name nor one of a stranger.
+  TestAuthority stranger;
+  for (auto context : {SharedAuthority().ServerContext("DNS:b.test"), stranger.ServerContext("DNS:a.test")}) {
+    Origin origin(context, Echo);
+    Testbed bed(LoopbackRule(fmt::format("http a.test:{}/**", origin.port())), Mirroring());
+    Client client;
+    ASSERT_TRUE(client.Connect(bed, To("a.test", origin.port())));
+    EXPECT_EQ(AlternativeNames(client.leaf().get()), std::vector<std::string>{"DNS:a.test"});
+    EXPECT_EQ(SubjectOf(client.leaf().get()), "/O=Sluice/CN=a.test");
+    ASSERT_TRUE(client.Write(Get("/", origin.port())));
+    EXPECT_TRUE(client.Read().starts_with("HTTP/1.1 502 "));
+  }
+}
+
+TEST(Tls, NothingIsMetForAConnectionThatIsRefused) {
+  Origin origin(SharedAuthority().ServerContext("DNS:a.test"), Echo);
+  Testbed bed(fmt::format("  - allow: http a.test:{}/**\n", origin.port()), Mirroring());  // 127.0.0.1 is not unlocked
+  Client client;
+  ASSERT_TRUE(client.Connect(bed, To("a.test", origin.port())));
+  EXPECT_EQ(SubjectOf(client.leaf().get()), "/O=Sluice/CN=a.test");
+  EXPECT_EQ(origin.accepted(), 0);
+}
+
 TEST(Tls, NothingIsResumedSentEarlyOrNegotiatedAgain) {
   OneOrigin one(Echo);
   for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {

@@ -40,6 +40,16 @@ TEST(Environment, FindsPasswordsInUrls) {
   EXPECT_FALSE(LooksLikeCredential("DATABASE_URL", "postgres://db/x?at=a:b@c"));
   EXPECT_FALSE(LooksLikeCredential("ORIGIN", "ssh://git@github.com/x"));
   EXPECT_FALSE(LooksLikeCredential("PWD", "/work"));
+  EXPECT_TRUE(LooksLikeCredential("ORIGIN", "https://ghp_abcdefghij0123456789@github.com/octo/x"));
+  EXPECT_FALSE(LooksLikeCredential("ORIGIN", "https://some-quite-long-user-name@example.com/x"));
+}
+
+TEST(Environment, KnowsTheNamesOfOtherPrograms) {
+  for (const char* name :
+       {"SSHPASS", "PGPASSFILE", "BORG_PASSCOMMAND", "GIT_ASKPASS", "S3_ACCESSKEY", "GITHUB_OAUTH", "SLACK_WEBHOOK_URL"})
+    EXPECT_TRUE(LooksLikeCredential(name, "x")) << name;
+  for (const char* name : {"COMPASS", "BYPASS_CACHE", "KEYBOARD", "PASSES", "AUTHOR", "PATTERN"})
+    EXPECT_FALSE(LooksLikeCredential(name, "x")) << name;
 }
 
 TEST(Environment, DropsProxiesInAnySpelling) {

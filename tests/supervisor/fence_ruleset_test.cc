@@ -114,5 +114,60 @@ TEST(FenceRuleset, StaticAllowsEndAtDeny) {
   EXPECT_FALSE(StaticallyAllowed(plan, {*IpAddress::Parse("10.9.1.1"), nft::Protocol::kTcp, 443}));
 }
 
+TEST(FenceRuleset, ManyQuestionsGetTheAnswersOfOne) {
+  std::mt19937 random(20261130);
+  size_t allowed = 0;
+  for (int round = 0; round < 300; ++round) {
+    FencePlan plan = Plan();
+    plan.allow.clear();
+    const auto v4 = [&] { return IpAddress::FromV4(0x0a000000 + random() % 32); };
+    const auto v6 = [&] {
+      auto bytes = IpAddress::Parse("2001:db8::")->bytes();
+      bytes[15] = static_cast<uint8_t>(random() % 32);
+      return IpAddress::FromV6(bytes);
+    };
+    const auto protocol = [&] { return random() % 2 == 0 ? nft::Protocol::kTcp : nft::Protocol::kUdp; };
+    for (unsigned i = 0; i < 1 + random() % 6; ++i) {
+      const auto from = static_cast<uint16_t>(random() % 20);
+      const bool wide = random() % 2 == 0;
+      plan.allow.push_back({wide ? Cidr::Of(v4(), static_cast<unsigned>(27 + random() % 6))
+                                 : Cidr::Of(v6(), static_cast<unsigned>(123 + random() % 6)),
+                            protocol(), from, static_cast<uint16_t>(from + random() % 10)});
+    }
+    if (round % 3 == 0) plan.deny.push_back(Prefix("10.0.0.4/30"));
+    const StaticAllows statics(plan);
+    for (int question = 0; question < 200; ++question) {
+      const FenceElement element{question % 2 == 0 ? v4() : v6(), protocol(), static_cast<uint16_t>(random() % 32)};
+      const bool one = StaticallyAllowed(plan, element);
+      allowed += one ? 1 : 0;
+      ASSERT_EQ(statics.Contain(element), one) << round;
+    }
+  }
+  EXPECT_GT(allowed, 1000U);
+}
+
+TEST(FenceRuleset, AStaticSetIsBounded) {
+  for (const char* first : {"10.0.0.0", "2001:db8::"}) {
+    const IpAddress base = *IpAddress::Parse(first);
+    FencePlan plan = Plan();
+    plan.allow.clear();
+    for (size_t i = 0; i < kFenceStaticElements; ++i) {
+      // No two touch, so that they stay that many.
+      auto bytes = base.bytes();
+      bytes[15] = static_cast<uint8_t>(2 * i);
+      bytes[14] = static_cast<uint8_t>(2 * i >> 8);
+      bytes[13] = static_cast<uint8_t>(2 * i >> 16);
+      plan.allow.push_back({Cidr::Of(IpAddress::FromV6(bytes), base.is_v4() ? 32 : 128), nft::Protocol::kTcp, 443, 443});
+    }
+    EXPECT_TRUE(CheckedFenceRuleset(plan)) << first;
+    plan.allow.push_back({Prefix(base.is_v4() ? "192.0.2.0/24" : "2001:db9::/32"), nft::Protocol::kTcp, 443, 443});
+    const auto refused = CheckedFenceRuleset(plan);
+    ASSERT_FALSE(refused) << first;
+    EXPECT_EQ(refused.error().code, Code::kExhausted);
+    EXPECT_THAT(refused.error().message, HasSubstr("more than 65536 entries"));
+    EXPECT_THAT(nft::ToText(FenceRuleset(plan).front()), testing::Not(HasSubstr("443"))) << "nothing instead";
+  }
+}
+
 }  // namespace
 }  // namespace sluice::supervisor

@@ -55,6 +55,18 @@ TEST(MountPlan, StartsFromTheSystemReadOnly) {
   EXPECT_EQ(Step(plan, Kind::kBind, "/work").access, Access::kWritable);
 }
 
+TEST(MountPlan, ProcIsWritableWhereIdsMayBeMappedAlone) {
+  for (const auto own : {OwnNamespaces::kRefused, OwnNamespaces::kAllowed, OwnNamespaces::kMapped}) {
+    LaunchSpec spec = Spec("/work");
+    spec.own_namespaces = own;
+    const auto plan = Plan(spec, Facts());
+    const bool writable = own == OwnNamespaces::kMapped;
+    EXPECT_EQ(Step(plan, Kind::kProc, "/proc").access, writable ? Access::kWritable : Access::kReadOnly);
+    EXPECT_EQ(plan.writable_processes, writable);
+    EXPECT_THAT(plan.writable, Not(Contains("/proc")));
+  }
+}
+
 TEST(MountPlan, ATreeWithMountsBelowItIsShownByItsEntries) {
   HostFacts facts = Facts();
   facts.opened = {{"/etc",

@@ -43,6 +43,12 @@ TEST(OciState, EndsWhereItsBracesBalanceWhateverStandsInStrings) {
     const auto more = FindOciStateEnd(text.substr(0, cut));
     EXPECT_TRUE(more && !*more) << cut;
   }
+  OciStateEnd in_pieces;
+  for (size_t cut = 1; cut <= **end; ++cut) {
+    const auto found = in_pieces.Find(text.substr(0, cut));
+    ASSERT_TRUE(found) << cut;
+    EXPECT_EQ(*found, cut == **end ? *end : std::nullopt) << cut;
+  }
 }
 
 TEST(OciState, RefusesWhatIsNoObjectAndWhatIsTooLong) {

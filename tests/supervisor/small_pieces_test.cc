@@ -47,6 +47,19 @@ TEST(Landlock, WritesOnlyBelowWritableTreesAndNeverMakesDevices) {
   }
 }
 
+TEST(Landlock, OpensTheFilesOfProcessesWhereIdsMayBeMappedAlone) {
+  MountPlan plan;
+  for (const bool mapped : {false, true}) {
+    plan.writable_processes = mapped;
+    const auto rules = RulesFor(plan, 7);
+    EXPECT_EQ(std::ranges::count(rules, "/proc", &LandlockRule::path), mapped ? 1 : 0);
+    for (const LandlockRule& rule : rules) {
+      if (rule.path != "/proc") continue;
+      EXPECT_EQ(rule.access, (1U << 1) | (1U << 14)) << "to write and to truncate, nothing else";
+    }
+  }
+}
+
 TEST(IdMap, ReadsTheKernelsTextAndRefusesOthers) {
   EXPECT_EQ(ParseIdMap("         0          0 4294967295\n").value(), (std::vector<IdRange>{{0, 4294967295}}));
   EXPECT_EQ(ParseIdMap("0 100000 65536\n1000 1000 1").value(), (std::vector<IdRange>{{0, 65536}, {1000, 1}}));

@@ -34,7 +34,7 @@ Everything is tried in processes and namespaces of its own, which are gone after
 Exit code: 0, or that of the first feature that a named mode lacks (without --mode: that `run` lacks). docs/doctor.md lists them:
 10 kernel, 11 landlock, 12 notifications, 13 tracing, 14 user-namespaces, 15 mounts, 16 network-namespaces, 17 ipv6,
 18 nft-capture, 19 nft-fence, 20 conntrack, 21 socket-diagnosis, 22 capabilities, 24 descriptors, 25 processes,
-30 to 33 a self-test; 2 bad input.)";
+30 to 34 a self-test; 2 bad input.)";
 
 bool Contains(const std::vector<DoctorMode>& modes, DoctorMode mode) { return std::ranges::find(modes, mode) != modes.end(); }
 
@@ -87,6 +87,8 @@ void RunLive(DoctorReport* report, const Asked& asked) {
   }
   test(DoctorMode::kProxy, Feature::kSelfTestProxy, [&] { return live.Proxy(); });
   test(DoctorMode::kSidecar, Feature::kSelfTestSidecar, [&] { return live.Sidecar(); });
+  test(DoctorMode::kAgent, Feature::kSelfTestAgent, [&] { return live.Agent(); });
+  if (Contains(asked.shown, DoctorMode::kAgent)) report->checks.push_back(JudgeContainerRuntimes(live.ContainerRuntimes()));
   if (!Contains(asked.shown, DoctorMode::kRun) || !CanStart(*report, DoctorMode::kRun)) return;
   report->runtimes = live.TrustOfRuntimes();
   report->checks.push_back(JudgeTrust(report->runtimes));

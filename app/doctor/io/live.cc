@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "app/doctor/io/inside.h"
+#include "app/doctor/io/staged_container.h"
 #include "app/doctor/io/stand_in.h"
 #include "app/doctor/io/started.h"
 #include "base/unique_fd.h"
@@ -40,6 +41,7 @@ using supervisor::ThrowAway;
 constexpr std::chrono::milliseconds kRunPatience{30'000};
 constexpr std::chrono::milliseconds kTrustPatience{60'000};
 constexpr std::chrono::milliseconds kReadyPatience{15'000};
+constexpr std::chrono::milliseconds kVersionPatience{5'000};
 constexpr unsigned kNobody = 65534;
 
 bool MayExecute(const fs::path& folder) {
@@ -75,6 +77,8 @@ class Folder {
   [[nodiscard]] std::string work() const { return path_ + "/work"; }
   [[nodiscard]] std::string policy() const { return path_ + "/policy.yaml"; }
   [[nodiscard]] std::string proxy() const { return path_ + "/work/proxy.sock"; }
+  [[nodiscard]] std::string agent() const { return path_ + "/work/agent.sock"; }
+  [[nodiscard]] std::string state() const { return path_ + "/work/state"; }
   [[nodiscard]] std::string notify() const { return path_ + "/work/ready.sock"; }
 
   Result<void> WritePolicy(uint16_t port) const {
@@ -168,7 +172,7 @@ Result<UniqueFd> OpenNotify(const std::string& path) {
   return socket;
 }
 
-// Of `proxy` and `sidecar`: started, and waited for.
+// Of `proxy`, `sidecar` and `agent`: started, and waited for.
 Result<Started> StartService(const Folder& folder, std::vector<std::string> arguments, bool keep_rights) {
   auto notify = OpenNotify(folder.notify());
   if (!notify) return std::unexpected(notify.error());
@@ -248,6 +252,33 @@ class FencedStage {
 
 constexpr int kStageLimitMs = 60'000;
 
+std::string FindOnPath(std::string_view path, std::string_view name) {
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find(':', at), path.size());
+    std::string file = fmt::format("{}/{}", path.substr(at, end - at), name);
+    if (file.front() == '/' && ::access(file.c_str(), X_OK) == 0) return file;
+    at = end + 1;
+  }
+  return {};
+}
+
+std::string OutputOf(std::vector<std::string> argv) {
+  auto started = Started::Start({.argv = std::move(argv), .folder = "/"});
+  return started && started->AwaitEnd(kVersionPatience) ? started->output() : std::string();
+}
+
+// What `runc features` prints names the actions that it knows. crun has that since 1.9; notifications it hands over since 0.19,
+// where it was built with seccomp.
+bool HandsOver(const ContainerRuntime& runtime) {
+  return OutputOf({runtime.path, "features"}).contains("SCMP_ACT_NOTIFY") ||
+         (runtime.name == "crun" && OutputOf({runtime.path, "--version"}).contains("+SECCOMP"));
+}
+
+std::string FirstLineOf(std::vector<std::string> argv) {
+  const std::string text = OutputOf(std::move(argv));
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace
 
 SelfTest LiveTests::Run() const { return RunTest(std::nullopt); }
@@ -292,6 +323,36 @@ SelfTest LiveTests::Sidecar() const {
           .allowed = failed->error().code == Code::kPermission,
           .denied = failed->error().code == Code::kNotFound,
           .detail = failed->error().message};
+}
+
+SelfTest LiveTests::Agent() const {
+  auto folder = Folder::Make(std::nullopt);
+  if (!folder) return NotTried(folder.error().message);
+  auto stand_in = StandIn::Start();
+  if (!stand_in) return NotTried(stand_in.error().message);
+  if (auto written = folder->WritePolicy(stand_in->port()); !written) return NotTried(written.error().message);
+  std::vector<std::string> arguments = ServiceArguments(*folder, *stand_in, "agent");
+  arguments.insert(arguments.end(), {"--listen", folder->agent(), "--state-dir", folder->state()});
+  auto started = StartService(*folder, std::move(arguments), false);
+  if (!started) return Failed(started.error().message);
+  const auto lines = RunStagedContainer(
+      folder->agent(), {folder->program(), "doctor", "--inside", fmt::format("connect:{}", stand_in->port())}, kRunPatience);
+  if (!lines && lines.error().code == Code::kUnsupported) return NotTried(lines.error().message);
+  return lines ? FromLines(*lines) : Failed(fmt::format("{}: {}", lines.error().message, started->LastWords()));
+}
+
+// The others are started by one of the first three.
+std::vector<ContainerRuntime> LiveTests::ContainerRuntimes() const {
+  std::vector<ContainerRuntime> found;
+  for (const auto& [name, lower] : std::initializer_list<std::pair<const char*, bool>>{
+           {"runc", true}, {"crun", true}, {"youki", true}, {"podman", false}, {"docker", false}, {"containerd", false}}) {
+    ContainerRuntime runtime{.name = name, .path = FindOnPath(path_, name)};
+    if (runtime.path.empty()) continue;
+    runtime.version = FirstLineOf({runtime.path, "--version"});
+    if (lower && HandsOver(runtime)) runtime.notifies = Notifies::kYes;
+    found.push_back(std::move(runtime));
+  }
+  return found;
 }
 
 std::vector<Runtime> LiveTests::TrustOfRuntimes() const {

@@ -23,6 +23,10 @@ class LiveTests {
   [[nodiscard]] SelfTest Proxy() const;
   /// `sluice sidecar` in a network namespace that is gone afterwards.
   [[nodiscard]] SelfTest Sidecar() const;
+  /// `sluice agent`, which is handed a container over its socket.
+  [[nodiscard]] SelfTest Agent() const;
+  /// Container runtimes of PATH: whether they can hand their containers to an agent.
+  [[nodiscard]] std::vector<ContainerRuntime> ContainerRuntimes() const;
   /// The programs of PATH, in `sluice run`.
   [[nodiscard]] std::vector<Runtime> TrustOfRuntimes() const;
 

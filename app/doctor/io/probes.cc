@@ -245,8 +245,8 @@ Plan FencePlanFor(nft::Hold hold) {
            []() -> Result<void> {
              auto purger = supervisor::FlowPurger::Open();
              if (!purger) return std::unexpected(purger.error());
-             auto places = (*purger)->Places(0xff000000, [](const supervisor::FenceElement&) { return false; });
-             return places ? Result<void>() : std::unexpected(places.error());
+             const auto flows = (*purger)->Flows(0xff000000);
+             return flows ? Result<void>() : std::unexpected(flows.error());
            });
   return plan;
 }

@@ -171,7 +171,28 @@ enum {
   SLUICE_CA_KEY = 13,         /* --ca-key */
   SLUICE_VIA = 14,            /* --via: the upstream proxy */
   SLUICE_CONTROL = 15,        /* --control: a UNIX socket of the same administration, for others; one more each time */
-  SLUICE_PROGRAM = 16         /* the `sluice` program; else the one installed with this library. Its version must be the same */
+  SLUICE_PROGRAM = 16,        /* the `sluice` program; else the one installed with this library. Its version must be the same */
+  /* The launch contract (docs/launch.md). */
+  SLUICE_WORKSPACE = 17,           /* --workspace: a prepared folder, writable, where the command starts */
+  SLUICE_ENVIRONMENT_INHERIT = 18, /* --env-inherit: "usual" or "none" */
+  SLUICE_UNSAFE_ENVIRONMENT = 19,  /* --unsafe-env: as SLUICE_ENVIRONMENT, for what looks like a credential */
+  SLUICE_MEMORY_LIMIT = 20,        /* --max-memory: "512MiB", "2GiB" */
+  SLUICE_PROCESS_LIMIT = 21,       /* --max-processes: "256" */
+  SLUICE_OPEN_FILE_LIMIT = 22,     /* --max-open-files: "1024" */
+  SLUICE_OUTPUT_LIMIT = 23,        /* --max-output: "64MiB" to standard output and error together */
+  SLUICE_TRANSCRIPT = 24,          /* --transcript: a file that gets what the command prints */
+  SLUICE_RESULT_FILE = 25,         /* --result: a file that says as JSON what the run came to */
+  SLUICE_PUBLISH = 26,             /* --publish: "127.0.0.1:8080:8080", one more each time; sluice_run_status has the ports */
+  SLUICE_ON_DISCONNECT = 27,       /* --on-disconnect: "kill" or "freeze" the run when this process has ended */
+  SLUICE_VIA_AUTHORIZATION = 28,   /* --via-auth */
+  SLUICE_VIA_CA = 29,              /* --via-ca */
+  SLUICE_VIA_EXCEPT = 30,          /* --via-except, one more each time */
+  /* "true" or "false", the default. */
+  SLUICE_FAIL_ON_DENY = 31,          /* --fail-on-deny: exit code 3 if anything was denied */
+  SLUICE_KILL_ON_DENY = 32,          /* --kill-on-deny: the first denial ends the run */
+  SLUICE_ALLOW_NESTED = 33,          /* --allow-nested: serve `sluice run` in the sandbox */
+  SLUICE_ALLOW_USER_NAMESPACES = 34, /* --allow-user-namespaces */
+  SLUICE_QUIET = 35                  /* --quiet: the log callback gets denials and errors alone */
 };
 /* SLUICE_INVALID: no such option, or no value. What is wrong with a value is told by sluice_start. */
 SLUICE_API sluice_code sluice_options_set(sluice_options* options, sluice_option option, const char* value,
@@ -184,8 +205,10 @@ SLUICE_API sluice_code sluice_options_set_streams(sluice_options* options, int i
 
 /* What happens, as it happens. Called on the thread that dispatches (see sluice_run), one at a time, in order: with the caller's
  * loop never during sluice_start, with the library's own perhaps before that has returned. Texts end with a NUL that does not
- * count and live for the call. A callback may call sluice_run_state, _stop, _status, _set_policy and _request, and must not
- * dispatch, wait or free. It must not throw. Set size to sizeof(sluice_callbacks). */
+ * count and live for the call. A callback may call sluice_run_state, _stop, _status, _set_policy and _request. It must not
+ * dispatch or wait (SLUICE_INVALID); where it frees the run, no callback comes after it, the run is killed and freed when it
+ * returns, and the dispatch or wait that it was called from says SLUICE_ENDED. It must not throw. Set size to
+ * sizeof(sluice_callbacks). */
 typedef struct sluice_callbacks {
   size_t size;
   void* context;                                                /* handed to each */
@@ -222,6 +245,18 @@ SLUICE_API int sluice_run_fd(const sluice_run* run) SLUICE_NOEXCEPT;
 /* Does what there is to do now, callbacks included, and never waits for anything. */
 SLUICE_API sluice_code sluice_run_dispatch(sluice_run* run, sluice_error** error) SLUICE_NOEXCEPT;
 
+/* What ended a run. */
+enum {
+  SLUICE_BY_COMMAND = 0,    /* its command, or a signal that came to that */
+  SLUICE_BY_TIME = 1,       /* SLUICE_TIME_LIMIT */
+  SLUICE_BY_OUTPUT = 2,     /* SLUICE_OUTPUT_LIMIT */
+  SLUICE_BY_MEMORY = 3,     /* SLUICE_MEMORY_LIMIT, where a control group holds it */
+  SLUICE_BY_POLICY = 4,     /* a denial, with SLUICE_KILL_ON_DENY */
+  SLUICE_BY_DISCONNECT = 5, /* its launcher was gone */
+  SLUICE_BY_STOP = 6,       /* somebody stopped it */
+  SLUICE_BY_UNKNOWN = -1    /* the supervisor was killed, or is newer than this library */
+};
+
 /* How a run ended. Set size to sizeof(sluice_result). */
 typedef struct sluice_result {
   size_t size;
@@ -232,6 +267,7 @@ typedef struct sluice_result {
   uint64_t allowed;  /* decisions */
   uint64_t denied;
   uint64_t lost_records; /* that the record callback missed, because it was more than 1 MiB behind; the audit file has them */
+  int32_t ended_by;      /* SLUICE_BY_COMMAND and so on */
 } sluice_result;
 /* Dispatches until the run has ended, or for `timeout_ms` at most (-1: for ever; SLUICE_TIMEOUT). `result` may be NULL. */
 SLUICE_API sluice_code sluice_run_wait(sluice_run* run, int64_t timeout_ms, sluice_result* result,

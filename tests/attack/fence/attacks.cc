@@ -7,6 +7,7 @@
 #include <linux/if_xdp.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <netinet/ip6.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -24,6 +25,8 @@ namespace sluice::supervisor {
 namespace {
 
 constexpr int kQdiscBypass = 20;            // PACKET_QDISC_BYPASS
+constexpr int kFastOpenNoCookie = 34;       // TCP_FASTOPEN_NO_COOKIE
+constexpr int kMultipathTcp = 262;          // IPPROTO_MPTCP, Linux 5.6
 constexpr int kReceiveMark = 75;            // SO_RCVMARK, Linux 5.19
 constexpr uint32_t kOfKernelMark = 0x51ce;  // what the fence writes on lo
 
@@ -146,6 +149,69 @@ void Stream(const char* address, const std::function<void(int)>& prepare = {}) {
   const sockaddr_storage to = To(address, kForbiddenPort, &length);
   [[maybe_unused]] const int made = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length);
   ::usleep(50'000);
+}
+
+// Data in the SYN (RFC 7413), without a cookie.
+void FastOpen(const char* address) {
+  const bool v4 = std::string_view(address).find(':') == std::string_view::npos;
+  const UniqueFd socket(::socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, kFastOpenNoCookie, &on, sizeof on);
+  socklen_t length = 0;
+  const sockaddr_storage to = To(address, kForbiddenPort, &length);
+  [[maybe_unused]] const auto sent =
+      ::sendto(socket.get(), kForbidden, 6, MSG_FASTOPEN, reinterpret_cast<const sockaddr*>(&to), length);
+  ::usleep(50'000);
+}
+
+void MultipathStream() {
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, kMultipathTcp));
+  if (!socket) socket = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));  // a kernel without it
+  socklen_t length = 0;
+  const sockaddr_storage to = To(kWorldV4, kForbiddenPort, &length);
+  [[maybe_unused]] const int made = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length);
+  ::usleep(50'000);
+}
+
+// A neighbour on the link, where routers announce resolvers (RFC 8106).
+void LinkLocal(uint16_t port) {
+  const UniqueFd socket(::socket(AF_INET6, SOCK_DGRAM, 0));
+  socklen_t length = 0;
+  sockaddr_storage to = To(kWorldLink, port, &length);
+  reinterpret_cast<sockaddr_in6*>(&to)->sin6_scope_id = ::if_nametoindex("eth0");
+  [[maybe_unused]] const auto sent =
+      ::sendto(socket.get(), kForbidden, 6, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), length);
+}
+
+// The device named with the packet, not with the socket.
+void DeviceInMessage() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
+  socklen_t length = 0;
+  sockaddr_storage to = To(kWorldV4, kForbiddenPort, &length);
+  Bytes text(kForbidden, kForbidden + 6);
+  iovec part{.iov_base = text.data(), .iov_len = text.size()};
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(in_pktinfo))> control{};
+  msghdr message{};
+  message.msg_name = &to;
+  message.msg_namelen = length;
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* head = CMSG_FIRSTHDR(&message);
+  *head = {.cmsg_len = CMSG_LEN(sizeof(in_pktinfo)), .cmsg_level = IPPROTO_IP, .cmsg_type = IP_PKTINFO};
+  in_pktinfo where{};
+  where.ipi_ifindex = static_cast<int>(::if_nametoindex("eth0"));
+  std::memcpy(CMSG_DATA(head), &where, sizeof where);
+  ::sendmsg(socket.get(), &message, MSG_DONTWAIT);
+}
+
+// Root owns the network's settings whatever its capabilities: this one lets groups send echoes without a raw socket.
+void PingSocket(const Bytes& echo) {
+  const UniqueFd groups(::open("/proc/sys/net/ipv4/ping_group_range", O_WRONLY));
+  [[maybe_unused]] const auto written = ::write(groups.get(), "0 0", 3);
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP));
+  SendTo(socket.get(), kWorldV4, 0, echo);
 }
 
 void Raw4(const Bytes& packet, const std::function<void(int)>& prepare = {}) {
@@ -333,6 +399,20 @@ std::vector<Attack> Attacks() {
       {"TCP", [] { Stream(kWorldV4); }},
       {"TCP over IPv6", [] { Stream(kWorldV6); }},
       {"TCP from a device", [] { Stream(kWorldV4, [](int fd) { ::setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "eth0", 5); }); }},
+      {"UDP from a device",
+       [] { Datagram(kWorldV4, kForbiddenPort, [](int fd) { ::setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "eth0", 5); }); }},
+      {"UDP by a device of the message", DeviceInMessage},
+      {"UDP with a route of its own",
+       [] {
+         const std::array<uint8_t, 8> options{IPOPT_LSRR, 7, 4, 10, 77, 0, 1, IPOPT_END};
+         Datagram(kWorldV4, kForbiddenPort,
+                  [&](int fd) { ::setsockopt(fd, IPPROTO_IP, IP_OPTIONS, options.data(), options.size()); });
+       }},
+      {"a resolver of the link", [] { LinkLocal(53); }},
+      {"a neighbour of the link", [] { LinkLocal(kForbiddenPort); }},
+      {"TCP with data in its SYN", [] { FastOpen(kWorldV4); }},
+      {"TCP over IPv6 with data in its SYN", [] { FastOpen(kWorldV6); }},
+      {"multipath TCP", MultipathStream},
       {"as another user",
        [] {
          if (::setresuid(65534, 65534, 65534) == 0) Datagram(kWorldV4, kForbiddenPort);
@@ -401,6 +481,7 @@ std::vector<Attack> Attacks() {
          const UniqueFd socket(::socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
          SendTo(socket.get(), kWorldV4, 0, echo);
        }},
+      {"an echo without a raw socket", [=] { PingSocket(echo); }},
       {"ICMP error",
        [=] {
          Bytes error{3, 3, 0, 0, 0, 0, 0, 0};

@@ -71,8 +71,8 @@ Pod::Pod() : inner_(NewNetwork()), world_(NewNetwork()) {
       world_,
       fmt::format(
           "set -e; ip link set lo up; ip link set out0 up; ip addr add 10.77.0.1/24 dev out0; ip addr add {}/32 dev out0; "
-          "ip addr add fd77::1/64 dev out0 nodad; ip addr add {}/128 dev out0 nodad",
-          kWorldV4, kWorldV6));
+          "ip addr add fd77::1/64 dev out0 nodad; ip addr add {}/128 dev out0 nodad; ip addr add {}/64 dev out0 nodad",
+          kWorldV4, kWorldV6, kWorldLink));
   const std::string routed = CommandIn(inner_, "set -e; ip route add default via 10.77.0.1; ip -6 route add default via fd77::1");
   ready_ = made.empty() && other.empty() && routed.empty();
   if (!ready_) std::fprintf(stderr, "no pod: %s%s%s\n", made.c_str(), other.c_str(), routed.c_str());

@@ -20,6 +20,7 @@ inline constexpr const char* kPodV4 = "10.77.0.2";
 inline constexpr const char* kPodV6 = "fd77::2";
 inline constexpr const char* kWorldV4 = "203.0.113.10";
 inline constexpr const char* kWorldV6 = "2001:db8:77::10";
+inline constexpr const char* kWorldLink = "fe80::77";
 inline constexpr uint16_t kForbiddenPort = 7777;  ///< what reaches it in the world has escaped
 inline constexpr const char* kForbidden = "ESCAPE";
 inline constexpr uint16_t kProxyPort = 15001;

@@ -34,7 +34,7 @@ class Kernel {
     int64_t seconds = 0;
   };
   Publish publish() {
-    return [this](std::span<const Lease> leases, seconds lifetime) -> Result<void> {
+    return [this](std::span<const Lease> leases, seconds lifetime) -> Result<std::chrono::steady_clock::duration> {
       if (delay_.load().count() > 0) std::this_thread::sleep_for(delay_.load());
       if (broken_) return Fail(Code::kIo, "the writer is gone");
       const std::lock_guard lock(mutex_);
@@ -43,7 +43,7 @@ class Kernel {
         batch.leases.push_back(fmt::format("{}{}:{}", lease.transport == policy::Transport::kUdp ? "udp " : "",
                                            lease.address.ToString(), lease.port));
       batches_.push_back(std::move(batch));
-      return {};
+      return waited_.load();
     };
   }
   [[nodiscard]] std::vector<Batch> batches() const {
@@ -56,13 +56,18 @@ class Kernel {
     return all;
   }
   void Break(bool broken) { broken_ = broken; }
-  void Delay(milliseconds delay) { delay_ = delay; }
+  /// Of which it waits for a change of the rules.
+  void Delay(milliseconds delay, milliseconds waited = milliseconds(0)) {
+    delay_ = delay;
+    waited_ = waited;
+  }
 
  private:
   mutable std::mutex mutex_;
   std::vector<Batch> batches_;
   std::atomic<bool> broken_{false};
   std::atomic<milliseconds> delay_{milliseconds(0)};
+  std::atomic<milliseconds> waited_{milliseconds(0)};
 };
 
 std::vector<std::string> AddressesIn(const std::optional<Message>& answer) {
@@ -182,7 +187,16 @@ TEST_F(RealTest, AWriterThatFailsOrStallsMeansServfailAndNoAddress) {
   kernel_.Break(false);
   kernel_.Delay(milliseconds(80));
   EXPECT_EQ(resolver.Ask(AskMessage("db.test", Type::kA))->header.rcode, Rcode::kServFail) << "over 50 ms";
+  kernel_.Delay(milliseconds(130), milliseconds(60));
+  EXPECT_EQ(resolver.Ask(AskMessage("db.test", Type::kA))->header.rcode, Rcode::kServFail) << "over 50 ms besides what it waited";
   kernel_.Delay(milliseconds(0));
+  EXPECT_THAT(AddressesIn(resolver.Ask(AskMessage("db.test", Type::kA))), ElementsAre("93.184.216.34"));
+}
+
+TEST_F(RealTest, WaitingForAChangeOfTheRulesIsNoStall) {
+  StubUpstream upstream(Zone().Addresses("db.test", {"93.184.216.34"}).Handler());
+  ResolverHarness resolver(With(upstream, "  - allow: tcp db.test:5432\n"));
+  kernel_.Delay(milliseconds(80), milliseconds(79));
   EXPECT_THAT(AddressesIn(resolver.Ask(AskMessage("db.test", Type::kA))), ElementsAre("93.184.216.34"));
 }
 
@@ -208,7 +222,7 @@ TEST_F(RealTest, ACommitAndAChangeOfThePolicyExcludeEachOther) {
   std::atomic<const policy::CurrentPolicy*> policy{nullptr};
   std::atomic<int> wrong{0};
   std::atomic<int> published{0};
-  options.publish = [&](std::span<const Lease> leases, seconds) -> Result<void> {
+  options.publish = [&](std::span<const Lease> leases, seconds) -> Result<std::chrono::steady_clock::duration> {
     std::this_thread::sleep_for(milliseconds(2));
     const auto in_force = policy.load()->Get();
     for (const Lease& lease : leases)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tests/app/admin_support.h"
+#include "tests/fuzz/sidecar_shape.h"
 
 using namespace sluice;
 using namespace sluice::app;
@@ -36,4 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!bed.control.stops().empty() && (!to_run || request.method != "POST" || response.status != 202)) std::abort();
   if (changed && (request.method == "GET" || request.method == "POST")) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return fuzz::Mutate(fuzz::kAdminRequest, data, size, most, seed);
 }

@@ -9,6 +9,7 @@
 #include "dns/message.h"
 #include "dns/query.h"
 #include "dns/svcb.h"
+#include "tests/fuzz/sidecar_shape.h"
 
 using namespace sluice::dns;  // NOLINT: a fuzz target is one function
 
@@ -41,4 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Relayed(query, *message, [](const std::string&, std::optional<uint16_t>) { return TargetVerdict::kForbidden; });
   if (relayed.answers.size() > kMaxRelayed || !Decode(EncodeWithin(relayed, kMaxMessageOctets))) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kDns, data, size, most, seed);
 }

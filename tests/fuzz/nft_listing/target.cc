@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "nft/listing.h"
+#include "tests/fuzz/sidecar_shape.h"
 
 using namespace sluice::nft;
 
@@ -24,4 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const HeldElement& element : held)
     if (element.key.bytes().size() > Key::kMaxBytes) std::abort();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  return sluice::fuzz::Mutate(sluice::fuzz::kNetlink, data, size, most, seed);
 }
