@@ -2,6 +2,7 @@
 """`sluice run --control`: a run's policy, decisions and end over a UNIX socket, who may come in, and that the command never can."""
 import os
 import signal
+import socket
 import stat
 import time
 
@@ -25,8 +26,13 @@ class ControlTest(harness.SluiceTest):
     def ask(self, method, target, body=None, **headers):
         return control.ask(self.socket, method, target, body, **headers)
 
+    def takes_connections(self):
+        # Between bind(2) and listen(2) the path is there and refuses.
+        with socket.socket(socket.AF_UNIX) as caller:
+            return caller.connect_ex(str(self.socket)) == 0
+
     def opened(self):
-        self.assertEventually(self.socket.exists, "the socket", 20)
+        self.assertEventually(self.takes_connections, "the socket", 20)
 
 
 class Policy(ControlTest):
