@@ -12,9 +12,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <utility>
+
+#include "base/send_descriptors.h"
 
 namespace sluice::library {
 namespace {
@@ -184,23 +187,11 @@ Result<UniqueFd> OpenConnection(int channel) {
     return FailErrno("cannot make a socket pair", errno);
   UniqueFd mine(pair[0]);
   const UniqueFd theirs(pair[1]);
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
+  constexpr std::byte kByte{};
   const int passed = theirs.get();
-  std::memcpy(CMSG_DATA(header), &passed, sizeof passed);
   ssize_t sent = 0;
   do {
-    sent = ::sendmsg(channel, &message, MSG_NOSIGNAL);
+    sent = SendDescriptors(channel, {&kByte, 1}, {&passed, 1});
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) return FailErrno("the supervisor takes no connection", errno);
   return mine;

@@ -9,6 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
+
+#include "base/send_descriptors.h"
 
 namespace sluice::supervisor {
 namespace {
@@ -75,19 +78,8 @@ Result<void> Send(int socket, Step step, int64_t number, const std::vector<int>&
     return {};
   }
   if (fds.size() > kMaxPassed) return Fail(Code::kInternal, "too many descriptors in a start-up message");
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int) * kMaxPassed)> control{};
-  iovec data{.iov_base = &wire, .iov_len = sizeof wire};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-  cmsghdr* rights = CMSG_FIRSTHDR(&header);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-  std::memcpy(CMSG_DATA(rights), fds.data(), sizeof(int) * fds.size());
-  if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) return FailErrno("cannot send start-up descriptors", errno);
+  if (SendDescriptors(socket, std::as_bytes(std::span(&wire, 1)), fds) < 0)
+    return FailErrno("cannot send start-up descriptors", errno);
   return {};
 }
 

@@ -6,14 +6,16 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
+
+#include "base/send_descriptors.h"
 
 namespace sluice::supervisor {
 namespace {
 
 constexpr size_t kChunk = 16 * 1024;
-constexpr size_t kMostPassed = 253;  // SCM_MAX_FD: what one message can carry
 
 // Takes them all, so that none is left open by mistake.
 void TakeFds(msghdr& header, std::vector<UniqueFd>* fds) {
@@ -70,21 +72,8 @@ bool IsNotifyFd(int fd) {
 }
 
 Result<void> SendListener(int socket, int listener, const seccomp_notif& first) {
-  seccomp_notif copy = first;
-  iovec data{&copy, sizeof copy};
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
-  cmsghdr* rights = CMSG_FIRSTHDR(&header);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof listener);
-  std::memcpy(CMSG_DATA(rights), &listener, sizeof listener);
-  if (::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof copy))
-    return FailErrno("cannot hand a container's process to its supervisor", errno);
+  const auto sent = SendDescriptors(socket, std::as_bytes(std::span(&first, 1)), {&listener, 1}, MSG_DONTWAIT);
+  if (sent != static_cast<ssize_t>(sizeof first)) return FailErrno("cannot hand a container's process to its supervisor", errno);
   return {};
 }
 

@@ -18,9 +18,11 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "app/doctor/io/started.h"
+#include "base/send_descriptors.h"
 #include "base/unique_fd.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/privileges.h"
@@ -109,23 +111,11 @@ Result<UniqueFd> ConnectAgent(const std::string& path) {
 
 // As runc does: one message with the descriptor beside it, and the socket left open.
 Result<void> HandOver(int agent, int listener, pid_t pid) {
-  std::string text = fmt::format(
+  const std::string text = fmt::format(
       R"({{"ociVersion":"0.2.0","fds":["seccompFd"],"pid":{0},"metadata":"","state":{{"ociVersion":"1.0.2","id":"sluice-doctor-{0}",)"
       R"("status":"creating","pid":{0},"bundle":"/","annotations":{{}}}}}})",
       pid);
-  iovec bytes{text.data(), text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &listener, sizeof listener);
-  if (::sendmsg(agent, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) return {};
+  if (SendDescriptors(agent, std::as_bytes(std::span(text)), {&listener, 1}) == static_cast<ssize_t>(text.size())) return {};
   return FailErrno("cannot hand a container to the agent", errno);
 }
 
