@@ -126,7 +126,7 @@ void Measure(const char* what, std::vector<Subject> subjects, Names names, doubl
 }
 
 // What a script beside a resolver would do.
-Result<void> PublishByNft(std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+Result<std::chrono::steady_clock::duration> PublishByNft(std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
   for (const dns::Lease& lease : leases) {
     std::string element = fmt::format("add element inet bench dyn {{ {} . tcp . {} timeout {}s }}", lease.address.ToString(),
                                       lease.port, lifetime.count());
@@ -138,7 +138,7 @@ Result<void> PublishByNft(std::span<const dns::Lease> leases, std::chrono::secon
         status != 0)
       return Fail(Code::kIo, "nft failed");
   }
-  return {};
+  return lifetime;
 }
 
 // One of ours, on a port of its own.
