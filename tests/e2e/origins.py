@@ -20,7 +20,7 @@ BEHIND = {"nginx": 9198, "apache": 9199}
 HERE = pathlib.Path(__file__).resolve().parent
 
 NGINX = """
-user root; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; worker_processes 1;
+user root; daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; worker_processes 1;
 events {{ worker_connections 4096; }}
 http {{
   underscores_in_headers on; ignore_invalid_headers off; large_client_header_buffers 8 64k; client_max_body_size 0;

@@ -19,7 +19,7 @@ import lab as lab_module
 TLS, PLAIN, SINK, ADDRESS = 9401, 9402, 9403, "151.101.1.10"  # a.test
 MAY_GROW = (512 if os.environ.get("SLUICE_SANITIZED") else 16) << 20  # a sanitizer keeps what was freed
 NGINX = """
-user root; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; worker_processes 1;
+user root; daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; worker_processes 1;
 events {{ }}
 http {{
   access_log off; client_max_body_size 0; sendfile on; keepalive_timeout 1d; send_timeout 1h; client_body_timeout 1h; ssl_buffer_size 16k;
