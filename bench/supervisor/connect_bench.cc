@@ -8,9 +8,12 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +25,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -35,8 +39,10 @@
 #include <vector>
 
 #include "policy/io/load.h"
+#include "supervisor/io/kernel.h"
 #include "supervisor/io/launch.h"
 #include "supervisor/io/notifier.h"
+#include "supervisor/io/seccomp_channel.h"
 
 namespace {
 
@@ -180,15 +186,37 @@ struct Channel {
   }
 };
 
+// What any filter costs, and any that notifies of connect(2): the floors of what is measured here.
+enum class Filter : uint8_t { kNone, kAllowsAll, kNotifiesOfConnect };
+
+// Filters this process. The descriptor that tells of notifications, where there are any.
+int Install(Filter filter) {
+  if (filter == Filter::kNone) return -1;
+  std::vector<sock_filter> code;
+  if (filter == Filter::kNotifiesOfConnect) {
+    code = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+            {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_connect},
+            {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF}};
+  }
+  code.push_back({BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW});
+  const sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
+  const unsigned flags = filter == Filter::kNotifiesOfConnect ? SECCOMP_FILTER_FLAG_NEW_LISTENER : 0;
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) std::abort();
+  const long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+  if (fd < 0) std::abort();
+  return static_cast<int>(fd);
+}
+
 // In this network namespace, or in another.
 class Unsupervised {
  public:
-  explicit Unsupervised(const Capture* capture) {
+  explicit Unsupervised(const Capture* capture, Filter filter = Filter::kNone) {
     const std::string self = Self();
     pid_ = fork();
     if (pid_ == 0) {
       dup2(channel_.input.get(), STDIN_FILENO);
       dup2(channel_.output.get(), STDOUT_FILENO);
+      if (filter != Filter::kNone) Hand(Install(filter));
       if (capture != nullptr) {
         (void)setns(capture->user_namespace.get(), CLONE_NEWUSER);
         if (setns(capture->network_namespace.get(), CLONE_NEWNET) != 0) _exit(1);
@@ -198,16 +226,42 @@ class Unsupervised {
     }
     channel_.input.Reset();
     channel_.output.Reset();
+    if (filter != Filter::kNone) Take();
   }
   ~Unsupervised() {
     channel_.to.Reset();
     waitpid(pid_, nullptr, 0);
+    if (answering_.joinable()) answering_.join();
   }
   [[nodiscard]] Figures Ask(const Request& request) const { return channel_.Ask(request); }
 
  private:
+  // In the child, before its program closes the listener: tells its number, waits until it is taken.
+  static void Hand(int listener) {
+    char taken = 0;
+    if (write(STDOUT_FILENO, &listener, sizeof listener) != sizeof listener || read(STDIN_FILENO, &taken, 1) != 1) _exit(1);
+  }
+  void Take() {
+    int theirs = -1;
+    if (read(channel_.from.get(), &theirs, sizeof theirs) != sizeof theirs) std::abort();
+    const UniqueFd process(kernel::PidfdOpen(pid_, 0));
+    if (theirs > 0) Answer(UniqueFd(kernel::PidfdGetfd(process.get(), theirs)));
+    if (write(channel_.to.get(), "", 1) != 1) std::abort();
+  }
+  // The least that can be done about a notification: "go on", at once.
+  void Answer(UniqueFd listener) {
+    auto channel = SeccompChannel::Open(std::move(listener), NotifyWakeUp::kSynchronous, pid_);
+    if (!channel) std::abort();
+    answering_ = std::thread([channel = *std::move(channel)] {
+      seccomp_notif call;
+      for (auto got = channel.Receive(&call); got != SeccompChannel::Received::kEnd; got = channel.Receive(&call))
+        if (got == SeccompChannel::Received::kCall) channel.Continue(call.id);
+    });
+  }
+
   Channel channel_ = Channel::Make();
   pid_t pid_ = -1;
+  std::thread answering_;
 };
 
 // Accepts and drops, now and then.
@@ -429,6 +483,20 @@ struct Bench {
     std::fflush(stdout);
   }
 
+  // What no supervisor can go below: a filter that does nothing, and a notification that is answered at once.
+  void MeasureFloor(const char* label, Filter filter, What what, int calls) {
+    if (!std::string_view(label).contains(only)) return;
+    const Unsupervised filtered(nullptr, filter);
+    Row plain, ours;
+    for (int i = 0; i < batches; ++i) {
+      plain.Add(native.Ask({what, calls, idle.address}));
+      ours.Add(filtered.Ask({what, calls, idle.address}));
+    }
+    fmt::print("{:<28} native p50 {:7.3f} us   supervised p50 {:7.3f} us   ratio {:.2f}\n", label, MedianOf(plain.p50),
+               MedianOf(ours.p50), RatioOf(ours, plain));
+    std::fflush(stdout);
+  }
+
   // What the capture itself costs, without notifications: its nft rules and its dual-stack listener.
   void MeasureCapture() {
     if (!std::string_view("captured, not notified").contains(only)) return;
@@ -459,6 +527,8 @@ int main(int argc, char** argv) {
               .idle = {},
               .waiting = {}};
   bench.MeasureCapture();
+  bench.MeasureFloor("a bare notification", Filter::kNotifiesOfConnect, What::kNonBlocking, bench.count);
+  bench.MeasureFloor("a filter that allows all", Filter::kAllowsAll, What::kGetppid, 1000);
   {
     const Supervised free(NotifyWakeUp::kFree);
     bench.Compare("non-blocking, free wake-up", free, What::kNonBlocking, kNamed, bench.count);
