@@ -107,6 +107,7 @@ class Soak(sidecar_test.SidecarTest):
                     print(f"  {second} reloads, {memory[-1] / 2**20:.1f} MiB, {len(denied)} wrong denials, {len(allowed)} wrong allows", flush=True)
                 time.sleep(max(0, begun + second - time.monotonic()))
             told = [steady.ask(), intruder.ask()]
+            said = [line for line in sidecar.errors().splitlines() if "policy reloaded" not in line]
             self.assertEqual(sidecar.process.poll(), None, sidecar.errors())
             # A C library that is told SERVFAIL asks again by itself: the sidecar's own word counts.
             self.assertNotIn("get SERVFAIL", sidecar.errors())
@@ -117,7 +118,7 @@ class Soak(sidecar_test.SidecarTest):
         print(f"  {second} reloads in {MINUTES:.1f} minutes, {told[0]['rounds']} rounds that must work ({told[0]['packets']} first packets), {told[1]['rounds']} that must not, "
               f"{leases_ended} leases that ended; {len(denied)} wrong denials, {len(allowed)} wrong allows; resident {base / 2**20:.1f} MiB after a fifth, "
               f"{max(memory) / 2**20:.1f} MiB at most", flush=True)
-        self.assertEqual((denied, allowed), ([], []))
+        self.assertEqual((denied, allowed), ([], []), "the sidecar said: " + "\n".join(said[-40:]))
         self.assertLessEqual(max(memory[len(memory) // 5:]) - base, soak.MAY_GROW)
         self.assertGreater(told[0]["rounds"], 50 * MINUTES)
         self.assertGreater(told[1]["rounds"], 20 * MINUTES)

@@ -95,7 +95,7 @@ class Steady:
             with self.lock:
                 self.rounds += 1
                 if fault:
-                    self.faults.append(f"{body.__name__}: {fault}")
+                    self.faults.append(f"{body.__name__}, {time.strftime('%H:%M:%S')}: {fault}")
             time.sleep(0.02)
 
     def new_connections(self):
