@@ -211,6 +211,13 @@ class RuleBuilder {
     nftnl_expr_set_u32(write, NFTNL_EXPR_CT_KEY, NFT_CT_MARK);
     nftnl_expr_set_u32(write, NFTNL_EXPR_CT_SREG, kRegister);
   }
+  void operator()(const SetFlowZone& e) {
+    Load(HostOrder(e.zone));
+    nftnl_expr* write = Add("ct");
+    nftnl_expr_set_u32(write, NFTNL_EXPR_CT_KEY, NFT_CT_ZONE);
+    nftnl_expr_set_u32(write, NFTNL_EXPR_CT_SREG, kRegister);
+    nftnl_expr_set_u8(write, NFTNL_EXPR_CT_DIR, IP_CT_DIR_ORIGINAL);
+  }
   void operator()(const Counter&) { Add("counter"); }
   void operator()(const Limit& e) {
     nftnl_expr* limit = Add("limit");

@@ -145,6 +145,7 @@ struct Printer {
   std::string operator()(const SetFlowMark& e) const {
     return fmt::format("ct mark set ct mark & 0x{:08x} | 0x{:08x}", ~e.mask, e.value);
   }
+  std::string operator()(const SetFlowZone& e) const { return fmt::format("ct original zone set {}", e.zone); }
   std::string operator()(const Counter&) const { return "counter"; }
   std::string operator()(const Limit& e) const { return fmt::format("limit rate {}/second burst {} packets", e.rate, e.burst); }
   std::string operator()(const Log& e) const { return fmt::format("log prefix \"{}\"", e.prefix); }

@@ -186,6 +186,12 @@ struct SetFlowMark {
   uint32_t value;
   bool operator==(const SetFlowMark&) const = default;
 };
+/// `ct original zone set`: connection tracking looks the flow up among those of this zone alone, and its answers among all
+/// others'. Only before it looks, and only where the kernel has zones (CONFIG_NF_CONNTRACK_ZONES).
+struct SetFlowZone {
+  uint16_t zone;
+  bool operator==(const SetFlowZone&) const = default;
+};
 /// Packets and bytes of what got this far.
 struct Counter {
   bool operator==(const Counter&) const = default;
@@ -224,7 +230,7 @@ using Expression =
     std::variant<DestinationIn, SourceIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable, Icmp6Types,
                  IsArp, OnLoopback, OnDevice, MarkIs, PriorityIs, HasOwner, SourceIsForeign, StateIn, DirectionIs, Rewritten,
                  FlowMarkIs, AnsweredFrom, IsFragment, Ip6Header, Ip6Carries, InSet, AddTo, SetMark, SetPriority, SetFlowMark,
-                 Counter, Limit, Log, TproxyTo, RedirectTo, Reject, Verdict, Comment>;
+                 SetFlowZone, Counter, Limit, Log, TproxyTo, RedirectTo, Reject, Verdict, Comment>;
 
 /// Expressions from left to right: all matches must hold for what follows to act.
 using Rule = std::vector<Expression>;

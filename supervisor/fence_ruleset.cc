@@ -52,6 +52,9 @@ constexpr uint32_t kLoggedAtOnce = 20;
 // It need not be secret, since the loopback chain writes it or zero on whatever passes.
 constexpr uint32_t kOfKernel = 0x51ce;
 
+// Of what Sluice itself opens. Any but the default, in which everybody else's flows are.
+constexpr uint16_t kOwnZone = 0x51ce;
+
 // Lookups that would go past the resolver: DNS over TLS and QUIC (RFC 7858, 9250 and what came before), multicast DNS, LLMNR,
 // NetBIOS.
 constexpr std::array<std::pair<Protocol, uint16_t>, 7> kOtherResolvers = {{{Protocol::kTcp, 853},
@@ -124,8 +127,10 @@ nft::Chain Early(const FencePlan& plan) {
   nft::Chain chain{"malformed", nft::Hook::kOutput, kBeforeDefragment, nft::Policy::kAccept, {}};
   // First what is most: Sluice's own, which is told by a secret, and TCP and UDP without a mark, a fragment or an extension
   // header.
+  // The workload asks the server that Sluice asks, and in time from the same ports: were both one flow to connection tracking,
+  // the one that came later would go where the other's was sent.
   Rule sealed = Sealed(plan);
-  sealed.emplace_back(Verdict::kAccept);
+  sealed.insert(sealed.end(), {nft::SetFlowZone{kOwnZone}, Verdict::kAccept});
   chain.rules.push_back(std::move(sealed));
   chain.rules.push_back({nft::IsFragment{Test::kNotEqual}, MarkIs{0}, Verdict::kAccept});
   for (const Protocol protocol : {Protocol::kTcp, Protocol::kUdp})

@@ -66,7 +66,7 @@ def answers(name, qtype):
     return NOERROR, out
 
 
-def respond(message, log, transport):
+def respond(message, log, transport, port):
     if len(message) < 17 or message[2] & 0x80:
         return None
     (ident, flags) = struct.unpack_from(">HH", message)
@@ -74,7 +74,7 @@ def respond(message, log, transport):
         name, qtype, end = read_question(message)
     except (ValueError, IndexError, struct.error):
         return struct.pack(">HHHHHH", ident, 0x8000 | FORMERR, 0, 0, 0, 0)
-    log({"name": name.lower().rstrip("."), "type": TYPES.get(qtype, str(qtype)), "transport": transport})
+    log({"name": name.lower().rstrip("."), "type": TYPES.get(qtype, str(qtype)), "transport": transport, "port": port})
     rcode, records = answers(name, qtype)
     soa = b""
     if not records:
@@ -94,7 +94,7 @@ class Udp(asyncio.DatagramProtocol):
         self.transport = transport
 
     def datagram_received(self, data, addr):
-        reply = respond(data, self.log, "udp")
+        reply = respond(data, self.log, "udp", addr[1])
         if reply:
             self.transport.sendto(reply, addr)
 
@@ -103,7 +103,7 @@ async def serve_tcp(reader, writer, log):
     try:
         while True:
             (size,) = struct.unpack(">H", await reader.readexactly(2))
-            reply = respond(await reader.readexactly(size), log, "tcp")
+            reply = respond(await reader.readexactly(size), log, "tcp", writer.get_extra_info("peername")[1])
             if reply is None:
                 break
             writer.write(struct.pack(">H", len(reply)) + reply)
