@@ -71,7 +71,12 @@ class Soak(sidecar_test.SidecarTest):
         fresh = self.policy.with_suffix(".fresh")
         fresh.write_text(text)
         os.replace(fresh, self.policy)
-        self.assertEventually(lambda: sidecar.errors().count("policy reloaded") > before, "the reload", 10)
+        def reloaded():
+            said = sidecar.errors()
+            self.assertNotIn("policy not reloaded", said)
+            return said.count("policy reloaded") > before
+
+        self.assertEventually(reloaded, "the reload", 10)
 
     def test_nothing_is_wrong_for_minutes(self):
         until = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(seconds=4)
