@@ -250,9 +250,12 @@ nft::Chain Incoming(const FencePlan& plan) {
   return chain;
 }
 
-// A packet socket can put frames on `lo` that look as if they came from anywhere.
+// A packet socket can put frames on `lo` that look as if they came from anywhere. Fragments before they are put together; the
+// rest in the same chain, since each that a packet meets costs more than a few rules do.
 nft::Chain Spoofed() {
-  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
+  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kBeforeDefragment, nft::Policy::kAccept, {}};
+  chain.rules.push_back({nft::IsFragment{}, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  chain.rules.push_back({nft::Ip6Header::kFragment, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
   chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
   // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none
   // yet, and neither has an answer that somebody makes up for a flow of Sluice's own. What such a flow brings the other way had
@@ -263,14 +266,6 @@ nft::Chain Spoofed() {
   return chain;
 }
 
-// The same before anything is put together, in a chain of its own.
-nft::Chain LoopbackFragments() {
-  nft::Chain chain{"fragmented", nft::Hook::kPrerouting, kBeforeDefragment, nft::Policy::kAccept, {}};
-  chain.rules.push_back({nft::IsFragment{}, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
-  chain.rules.push_back({nft::Ip6Header::kFragment, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
-  return chain;
-}
-
 nft::Chain Forwarded() {
   return {"forwarded", nft::Hook::kForward, kJudge, nft::Policy::kDrop, {{Counter{}, Verdict::kDrop, Comment{"forwarded"}}}};
 }
@@ -278,7 +273,7 @@ nft::Chain Forwarded() {
 nft::Table Shared(const FencePlan& plan, bool* fits) {
   return {nft::Family::kInet,
           kFenceTable,
-          {Early(plan), LoopbackFragments(), Spoofed(), Capture(plan), Outgoing(plan), Incoming(plan), Forwarded()},
+          {Early(plan), Spoofed(), Capture(plan), Outgoing(plan), Incoming(plan), Forwarded()},
           Sets(plan, fits)};
 }
 
