@@ -122,15 +122,17 @@ Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{
 // and the counting of guesses. Before fragments are put together.
 nft::Chain Early(const FencePlan& plan) {
   nft::Chain chain{"malformed", nft::Hook::kOutput, kBeforeDefragment, nft::Policy::kAccept, {}};
-  // First what is most: Sluice's own, which is told by a secret, and TCP and UDP without a mark, a fragment or an extension
-  // header.
+  // First what is most: Sluice's own, which is told by a secret, and TCP and UDP without a mark, a fragment, an option or an
+  // extension header.
   Rule sealed = Sealed(plan);
   sealed.emplace_back(Verdict::kAccept);
   chain.rules.push_back(std::move(sealed));
-  chain.rules.push_back({nft::IsFragment{Test::kNotEqual}, MarkIs{0}, Verdict::kAccept});
+  chain.rules.push_back({nft::IsFragment{Test::kNotEqual}, nft::HasIp4Options{Test::kNotEqual}, MarkIs{0}, Verdict::kAccept});
   for (const Protocol protocol : {Protocol::kTcp, Protocol::kUdp})
     chain.rules.push_back({Ip6Carries{protocol}, MarkIs{0}, Verdict::kAccept});
   chain.rules.push_back({nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  // A source route leads on from an allowed host, and any program may ask for one. What a closed socket still sends has no owner.
+  chain.rules.push_back({nft::HasIp4Options{}, Counter{}, Verdict::kDrop, Comment{"options"}});
   for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting})
     chain.rules.push_back({header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
   // The kernel's own multicast listener reports have a hop-by-hop header.
@@ -303,6 +305,7 @@ nft::Table Behind(const FencePlan& plan) {
   const OnDevice from{Way::kIn, plan.downlink.device};
   nft::Chain spoofed{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
   spoofed.rules.push_back({from, nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  spoofed.rules.push_back({from, nft::HasIp4Options{}, Counter{}, Verdict::kDrop, Comment{"options"}});
   for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
     spoofed.rules.push_back({from, header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
   for (const IpAddress& address : plan.downlink.addresses)
