@@ -228,7 +228,7 @@ std::unique_ptr<supervisor::Fence> FenceElsewhere() {
 }
 
 dns::Publish PublishTo(supervisor::Fence* fence) {
-  return [fence](std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+  return [fence](std::span<const dns::Lease> leases, std::chrono::milliseconds lifetime) {
     std::vector<supervisor::FenceElement> elements;
     elements.reserve(leases.size());
     for (const dns::Lease& lease : leases)

@@ -142,7 +142,7 @@ class KernelFence final : public Fence {
     return PublishHeld(places, kBridge);
   }
 
-  Result<SteadyClock::duration> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) override {
+  Result<SteadyClock::duration> Publish(std::span<const FenceElement> elements, std::chrono::milliseconds lifetime) override {
     const auto begin = SteadyClock::now();
     const std::unique_lock lock(mutex_, kMaxPublishWait);
     if (!lock) return Fail(Code::kTimeout, "the kernel's rules are being replaced, and that takes too long");
@@ -152,7 +152,7 @@ class KernelFence final : public Fence {
   }
 
   // Under mutex_.
-  Result<void> PublishHeld(std::span<const FenceElement> elements, std::chrono::seconds lifetime) {
+  Result<void> PublishHeld(std::span<const FenceElement> elements, std::chrono::milliseconds lifetime) {
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::TimedElement>, kDynamicSets> adding;
     std::array<std::vector<nft::Key>, kDynamicSets> replacing;
