@@ -16,6 +16,11 @@
 
 namespace sluice::dns {
 
+/// Names that passed, domains and clients whose rates are known; one too many, and all of its kind are forgotten.
+inline constexpr size_t kMaxKnownNames = 65536;
+inline constexpr size_t kMaxDomains = 4096;
+inline constexpr size_t kMaxClients = 4096;
+
 struct Limits {
   size_t wildcard_name = 128;        ///< octets of a name under a wildcard
   size_t wildcard_label = 40;        ///< octets of one of its labels

@@ -23,7 +23,6 @@ constexpr size_t kMaxCachedNames = 4096;
 constexpr size_t kMaxCachedFamilies = 8192;      ///< one family of a name, for true addresses
 constexpr size_t kMaxCachedAnswers = 512;        ///< of other types
 constexpr size_t kMaxCachedAnswerOctets = 8192;  ///< larger ones are asked for again
-constexpr size_t kMaxOutstanding = 512;          ///< questions, each a socket
 constexpr int kWorrying = 1;                     ///< after this round without an answer it is said, before clients give up
 constexpr seconds kQuietTime{10};                ///< between two such lines
 constexpr int kRounds = 3;                       ///< tries of each server that stays silent

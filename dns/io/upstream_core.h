@@ -20,6 +20,8 @@
 
 namespace sluice::dns {
 
+inline constexpr size_t kMaxOutstanding = 512;  ///< questions, each a socket
+
 using AnswerPtr = std::shared_ptr<const UpstreamAnswer>;
 using Answer = Result<AnswerPtr>;
 /// Told the question's key too.
