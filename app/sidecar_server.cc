@@ -181,7 +181,7 @@ dns::ServerOptions SidecarServer::ResolverOptions(supervisor::RedirectFamily& fa
   options.host_addresses = plan_.engine.host_addresses;
   options.ipv6 = plan_.ipv6;
   options.history = history_;
-  options.publish = [this](std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+  options.publish = [this](std::span<const dns::Lease> leases, std::chrono::milliseconds lifetime) {
     return PublishLeases(leases, lifetime);
   };
   return options;
@@ -215,7 +215,7 @@ Result<void> SidecarServer::StartResolvers() {
 }
 
 Result<std::chrono::steady_clock::duration> SidecarServer::PublishLeases(std::span<const dns::Lease> leases,
-                                                                         std::chrono::seconds lifetime) {
+                                                                         std::chrono::milliseconds lifetime) {
   std::vector<supervisor::FenceElement> elements;
   elements.reserve(leases.size());
   for (const dns::Lease& lease : leases) elements.push_back(ElementOf(lease));

@@ -81,7 +81,7 @@ class SidecarServer final : public ServedControl {
   [[nodiscard]] dns::ServerOptions ResolverOptions(supervisor::RedirectFamily& family);
   [[nodiscard]] policy::ProcessPtr WhoseLookup(policy::Transport transport, const Endpoint& client);
   void OnResolverThread(const std::function<void()>& work);
-  Result<std::chrono::steady_clock::duration> PublishLeases(std::span<const dns::Lease> leases, std::chrono::seconds lifetime);
+  Result<std::chrono::steady_clock::duration> PublishLeases(std::span<const dns::Lease> leases, std::chrono::milliseconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
   Result<void> Refence();
   /// The same of a policy that was just set; where the kernel does not take it, the one before comes back, shut. With `acts_`

@@ -39,7 +39,7 @@ struct Lease {
 /// Has the kernel take these for that long; a lease it holds for longer already is left as it is. Returns when it has taken all
 /// of them, or none: within 50 ms, to which the time does not count that it waited for a change of the rules to end, and which it
 /// tells. On the resolver's thread.
-using Publish = std::function<Result<std::chrono::steady_clock::duration>(std::span<const Lease>, std::chrono::seconds)>;
+using Publish = std::function<Result<std::chrono::steady_clock::duration>(std::span<const Lease>, std::chrono::milliseconds)>;
 
 struct Leases {
   std::vector<Lease> leases;        ///< sorted, each once

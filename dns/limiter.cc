@@ -12,9 +12,6 @@
 namespace sluice::dns {
 namespace {
 
-constexpr size_t kMaxKnownNames = 65536;
-constexpr size_t kMaxDomains = 4096;
-constexpr size_t kMaxClients = 4096;
 constexpr double kPlainBits = 48;  // that a name of a dozen letters has
 constexpr double kBitsOfOne = 40;  // beyond these each such part counts as one more name
 constexpr double kMostWeight = 4;

@@ -3,18 +3,23 @@
 // Bounds on what a workload can spell out in lookups. A name that stands in a rule as written carries nothing; a name that a
 // wildcard let through may carry bytes, so its shape and the rate of new ones are bounded. Time is a parameter.
 
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <boost/unordered/unordered_flat_set.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "base/clock.h"
 
 namespace sluice::dns {
+
+/// Names that passed, domains and clients whose rates are known; one too many, and all of its kind are forgotten.
+inline constexpr size_t kMaxKnownNames = 65536;
+inline constexpr size_t kMaxDomains = 4096;
+inline constexpr size_t kMaxClients = 4096;
 
 struct Limits {
   size_t wildcard_name = 128;        ///< octets of a name under a wildcard
@@ -79,13 +84,13 @@ class Limiter {
 
   Limits limits_;
   TokenBucket upstream_;
-  std::unordered_map<Client, TokenBucket> clients_;
-  std::unordered_set<size_t> known_;  // hashes of names that passed
+  boost::unordered_flat_map<Client, TokenBucket> clients_;
+  boost::unordered_flat_set<size_t> known_;  // hashes of names that passed
   struct TextHash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
   };
-  std::unordered_map<std::string, Domain, TextHash, std::equal_to<>> domains_;
+  boost::unordered_flat_map<std::string, Domain, TextHash, std::equal_to<>> domains_;
 };
 
 /// Whether the rule's own text spells the name: then the author did, and it carries nothing.

@@ -25,7 +25,9 @@ namespace sluice::nft {
 namespace {
 
 constexpr uint32_t kRegister = NFT_REG_1;
-constexpr uint32_t kIpFragmentOffset = 6;  // RFC 791 section 3.1
+constexpr uint32_t kIpHeaderLengthOffset = 0;  // RFC 791 section 3.1
+constexpr uint8_t kIpWordsWithoutOptions = 5;
+constexpr uint32_t kIpFragmentOffset = 6;
 constexpr uint32_t kIpSourceOffset = 12;
 constexpr uint32_t kIpDestinationOffset = 16;
 constexpr uint32_t kIp6NextHeaderOffset = 6;  // RFC 8200 section 3
@@ -170,6 +172,12 @@ class RuleBuilder {
     Payload(NFT_PAYLOAD_NETWORK_HEADER, kIpFragmentOffset, 2);
     Mask(std::vector<uint8_t>{0x3f, 0xff});  // more fragments, or an offset
     Compare(std::vector<uint8_t>{0, 0}, e.test == Test::kEqual ? NFT_CMP_NEQ : NFT_CMP_EQ);
+  }
+  void operator()(const HasIp4Options& e) {
+    OfFamily(true);
+    Payload(NFT_PAYLOAD_NETWORK_HEADER, kIpHeaderLengthOffset, 1);
+    Mask(std::vector<uint8_t>{0x0f});
+    Compare(std::vector<uint8_t>{kIpWordsWithoutOptions}, e.test == Test::kEqual ? NFT_CMP_NEQ : NFT_CMP_EQ);
   }
   void operator()(const Ip6Carries& e) {
     OfFamily(false);

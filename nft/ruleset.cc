@@ -136,6 +136,7 @@ struct Printer {
   std::string operator()(const IsFragment& e) const {
     return e.test == Test::kEqual ? "ip frag-off & 0x3fff != 0" : "ip frag-off & 0x3fff == 0";
   }
+  std::string operator()(const HasIp4Options& e) const { return e.test == Test::kEqual ? "ip hdrlength != 5" : "ip hdrlength 5"; }
   std::string operator()(Ip6Header e) const { return fmt::format("exthdr {} exists", Name(e)); }
   std::string operator()(const Ip6Carries& e) const { return fmt::format("ip6 nexthdr {}", Name(e.protocol)); }
   std::string operator()(const InSet& e) const { return fmt::format("{} @{}", Join(e.key, " . "), e.set); }

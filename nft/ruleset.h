@@ -139,6 +139,12 @@ struct IsFragment {
   Test test = Test::kEqual;
   bool operator==(const IsFragment&) const = default;
 };
+/// An IPv4 header with options: a source route, for one, names the packet's true destination (RFC 791 section 3.1); kNotEqual:
+/// one without.
+struct HasIp4Options {
+  Test test = Test::kEqual;
+  bool operator==(const HasIp4Options&) const = default;
+};
 /// An IPv6 extension header is there.
 enum class Ip6Header : uint8_t { kHopByHop = 0, kRouting = 43, kFragment = 44, kDestination = 60 };
 
@@ -229,8 +235,8 @@ struct Comment {
 using Expression =
     std::variant<DestinationIn, SourceIn, ProtocolIs, DestinationPort, OpensTcp, SocketIsTransparent, IcmpUnreachable, Icmp6Types,
                  IsArp, OnLoopback, OnDevice, MarkIs, PriorityIs, HasOwner, SourceIsForeign, StateIn, DirectionIs, Rewritten,
-                 FlowMarkIs, AnsweredFrom, IsFragment, Ip6Header, Ip6Carries, InSet, AddTo, SetMark, SetPriority, SetFlowMark,
-                 SetFlowZone, Counter, Limit, Log, TproxyTo, RedirectTo, Reject, Verdict, Comment>;
+                 FlowMarkIs, AnsweredFrom, IsFragment, HasIp4Options, Ip6Header, Ip6Carries, InSet, AddTo, SetMark, SetPriority,
+                 SetFlowMark, SetFlowZone, Counter, Limit, Log, TproxyTo, RedirectTo, Reject, Verdict, Comment>;
 
 /// Expressions from left to right: all matches must hold for what follows to act.
 using Rule = std::vector<Expression>;

@@ -125,17 +125,19 @@ Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{
 // and the counting of guesses. Before fragments are put together.
 nft::Chain Early(const FencePlan& plan) {
   nft::Chain chain{"malformed", nft::Hook::kOutput, kBeforeDefragment, nft::Policy::kAccept, {}};
-  // First what is most: Sluice's own, which is told by a secret, and TCP and UDP without a mark, a fragment or an extension
-  // header.
+  // First what is most: Sluice's own, which is told by a secret, and TCP and UDP without a mark, a fragment, an option or an
+  // extension header.
   // The workload asks the server that Sluice asks, and in time from the same ports: were both one flow to connection tracking,
   // the one that came later would go where the other's was sent.
   Rule sealed = Sealed(plan);
   sealed.insert(sealed.end(), {nft::SetFlowZone{kOwnZone}, Verdict::kAccept});
   chain.rules.push_back(std::move(sealed));
-  chain.rules.push_back({nft::IsFragment{Test::kNotEqual}, MarkIs{0}, Verdict::kAccept});
+  chain.rules.push_back({nft::IsFragment{Test::kNotEqual}, nft::HasIp4Options{Test::kNotEqual}, MarkIs{0}, Verdict::kAccept});
   for (const Protocol protocol : {Protocol::kTcp, Protocol::kUdp})
     chain.rules.push_back({Ip6Carries{protocol}, MarkIs{0}, Verdict::kAccept});
   chain.rules.push_back({nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  // A source route leads on from an allowed host, and any program may ask for one. What a closed socket still sends has no owner.
+  chain.rules.push_back({nft::HasIp4Options{}, Counter{}, Verdict::kDrop, Comment{"options"}});
   for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting})
     chain.rules.push_back({header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
   // The kernel's own multicast listener reports have a hop-by-hop header.
@@ -255,9 +257,12 @@ nft::Chain Incoming(const FencePlan& plan) {
   return chain;
 }
 
-// A packet socket can put frames on `lo` that look as if they came from anywhere.
+// A packet socket can put frames on `lo` that look as if they came from anywhere. Fragments before they are put together; the
+// rest in the same chain, since each that a packet meets costs more than a few rules do.
 nft::Chain Spoofed() {
-  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
+  nft::Chain chain{"spoofed", nft::Hook::kPrerouting, kBeforeDefragment, nft::Policy::kAccept, {}};
+  chain.rules.push_back({nft::IsFragment{}, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  chain.rules.push_back({nft::Ip6Header::kFragment, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
   chain.rules.push_back({OnLoopback{Way::kIn}, MarkIs{kOfKernel}, SetMark{0}, Verdict::kAccept});
   // What the proxy and the resolver answer got its foreign source on the way here, and brings its flow along; a frame has none
   // yet, and neither has an answer that somebody makes up for a flow of Sluice's own. What such a flow brings the other way had
@@ -268,14 +273,6 @@ nft::Chain Spoofed() {
   return chain;
 }
 
-// The same before anything is put together, in a chain of its own.
-nft::Chain LoopbackFragments() {
-  nft::Chain chain{"fragmented", nft::Hook::kPrerouting, kBeforeDefragment, nft::Policy::kAccept, {}};
-  chain.rules.push_back({nft::IsFragment{}, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
-  chain.rules.push_back({nft::Ip6Header::kFragment, OnLoopback{Way::kIn}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
-  return chain;
-}
-
 nft::Chain Forwarded() {
   return {"forwarded", nft::Hook::kForward, kJudge, nft::Policy::kDrop, {{Counter{}, Verdict::kDrop, Comment{"forwarded"}}}};
 }
@@ -283,7 +280,7 @@ nft::Chain Forwarded() {
 nft::Table Shared(const FencePlan& plan, bool* fits) {
   return {nft::Family::kInet,
           kFenceTable,
-          {Early(plan), LoopbackFragments(), Spoofed(), Capture(plan), Outgoing(plan), Incoming(plan), Forwarded()},
+          {Early(plan), Spoofed(), Capture(plan), Outgoing(plan), Incoming(plan), Forwarded()},
           Sets(plan, fits)};
 }
 
@@ -313,6 +310,7 @@ nft::Table Behind(const FencePlan& plan) {
   const OnDevice from{Way::kIn, plan.downlink.device};
   nft::Chain spoofed{"spoofed", nft::Hook::kPrerouting, kAntiSpoof, nft::Policy::kAccept, {}};
   spoofed.rules.push_back({from, nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
+  spoofed.rules.push_back({from, nft::HasIp4Options{}, Counter{}, Verdict::kDrop, Comment{"options"}});
   for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
     spoofed.rules.push_back({from, header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
   for (const IpAddress& address : plan.downlink.addresses)

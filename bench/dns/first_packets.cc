@@ -188,7 +188,7 @@ Outcome Try(supervisor::Fence* fence, supervisor::FencePlan plan, bool publish, 
                            .upstream = {.servers = {{.endpoint = {*IpAddress::Parse(kOutside), 53}}}, .seal = plan.seal},
                            .sink = &sink,
                            .core = 1,
-                           .publish = publish ? PublishTo(fence) : [](std::span<const dns::Lease>, std::chrono::seconds)
+                           .publish = publish ? PublishTo(fence) : [](std::span<const dns::Lease>, std::chrono::milliseconds)
                                -> Result<std::chrono::steady_clock::duration> { return {}; }},
                           std::move(sockets.families.front().dns_udp));
   // Of its own each time: a flow that is redirected once keeps going there, where soon nobody listens.

@@ -228,7 +228,7 @@ std::unique_ptr<supervisor::Fence> FenceElsewhere() {
 }
 
 dns::Publish PublishTo(supervisor::Fence* fence) {
-  return [fence](std::span<const dns::Lease> leases, std::chrono::seconds lifetime) {
+  return [fence](std::span<const dns::Lease> leases, std::chrono::milliseconds lifetime) {
     std::vector<supervisor::FenceElement> elements;
     elements.reserve(leases.size());
     for (const dns::Lease& lease : leases)
@@ -322,14 +322,14 @@ Peer::Words Unbound(uint16_t upstream) {
   };
 }
 
-Peer::Words Dnsdist(uint16_t upstream) {
-  return [upstream](const Peer& peer) {
+Peer::Words Dnsdist(uint16_t upstream, int sockets) {
+  return [upstream, sockets](const Peer& peer) {
     return std::vector<std::string>{
         "--supervised", "--disable-syslog", "-C",
         peer.Write("dnsdist.conf", fmt::format("setSecurityPollSuffix('')\nsetLocal('127.0.0.1:{}')\n"
-                                               "newServer{{address='127.0.0.1:{}', sockets=16, healthCheckMode='up'}}\n"
+                                               "newServer{{address='127.0.0.1:{}', sockets={}, healthCheckMode='up'}}\n"
                                                "pc = newPacketCache(100000)\ngetPool(''):setCache(pc)\n",
-                                               peer.port, upstream))};
+                                               peer.port, upstream, sockets))};
   };
 }
 

@@ -139,6 +139,7 @@ class Peer {
 /// Forwarders to 127.0.0.1:`upstream` with a cache.
 [[nodiscard]] Peer::Words Dnsmasq(uint16_t upstream, const std::vector<std::string>& more = {});
 [[nodiscard]] Peer::Words Unbound(uint16_t upstream);
-[[nodiscard]] Peer::Words Dnsdist(uint16_t upstream);
+/// It asks from `sockets` ports, which it keeps.
+[[nodiscard]] Peer::Words Dnsdist(uint16_t upstream, int sockets = 16);
 
 }  // namespace sluice::bench

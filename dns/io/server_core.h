@@ -75,9 +75,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   struct TrueAnswer {
     std::vector<IpAddress> addresses;
     uint32_t ttl = 0;
-    std::vector<Lease> leases;  ///< to be published before it is told; empty: none, or all are there
-    std::chrono::seconds lifetime{0};
-    uint64_t generation = 0;  ///< that judged
+    std::vector<Lease> leases;              ///< to be published before it is told; empty: none, or all are there
+    std::chrono::milliseconds lifetime{0};  ///< to the millisecond of the rule's `until`, which is no whole second from now
+    uint64_t generation = 0;                ///< that judged
     uint64_t epoch = 0;
     bool lasting = true;  ///< its leases outlive the answer by as long as it may be kept ready
   };

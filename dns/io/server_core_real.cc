@@ -8,6 +8,7 @@
 namespace sluice::dns {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kMostJudged = 3;  ///< times that one answer is judged while the policy keeps changing
@@ -61,7 +62,7 @@ void ServerCore::FindLeases(const Query& query, TrueAnswer* answer) {
   const WallTime wall = SystemClock().Wall();
   Leases leases = LeasesFor(*snapshot_, query.name, answer->addresses, wall, host_addresses_);
   answer->lifetime = seconds(answer->ttl) + kLeaseGrace;
-  if (leases.until) answer->lifetime = std::min(answer->lifetime, std::chrono::floor<seconds>(*leases.until - wall));
+  if (leases.until) answer->lifetime = std::min(answer->lifetime, std::chrono::floor<milliseconds>(*leases.until - wall));
   if (answer->lifetime.count() > 0) answer->leases = std::move(leases.leases);
   if (answer->leases.empty()) {
     const SteadyTime until = now + seconds(answer->ttl) + kLeaseGrace;
@@ -112,7 +113,7 @@ void ServerCore::FinishTrue(std::shared_ptr<Telling> telling) {
   auto answer = std::move(std::get<TrueAnswer>(outcome));
   if (answer.leases.empty()) return telling->Send(TellTrue(work.query, answer));
   std::vector<Lease> leases = std::move(answer.leases);
-  const seconds lifetime = answer.lifetime;
+  const milliseconds lifetime = answer.lifetime;
   withheld_->Add(std::move(leases), lifetime, generation_,
                  [self = shared_from_this(), telling = std::move(telling), answer = std::move(answer)](
                      Withheld::Outcome published, const std::string& why) mutable {

@@ -22,12 +22,10 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr size_t kBatch = 32;             ///< datagrams of one receive
-constexpr int kJudgedPerTurn = 128;       ///< before others on the loop have their turn
-constexpr int kBatchesPerTurn = 32;       ///< the same; what is dropped unread costs next to nothing
-constexpr size_t kMaxQueryOctets = 2048;  ///< a longer query is cut, then refused as malformed
-constexpr size_t kMaxWaiting = 1024;      ///< queries that wait for the upstream
-constexpr int kReceiveBuffer = 4 << 20;   ///< asked for: the queue that everybody's lookups share
+constexpr size_t kBatch = 32;            ///< datagrams of one receive
+constexpr int kJudgedPerTurn = 128;      ///< before others on the loop have their turn
+constexpr int kBatchesPerTurn = 32;      ///< the same; what is dropped unread costs next to nothing
+constexpr int kReceiveBuffer = 4 << 20;  ///< asked for: the queue that everybody's lookups share
 constexpr std::chrono::milliseconds kReopenEvery{250};
 constexpr size_t kControl = CMSG_SPACE(sizeof(in6_pktinfo));
 

@@ -15,6 +15,9 @@
 
 namespace sluice::dns {
 
+inline constexpr size_t kMaxQueryOctets = 2048;  ///< a longer query is cut, then refused as malformed
+inline constexpr size_t kMaxWaiting = 1024;      ///< queries that wait for the upstream
+
 class UdpSide : public std::enable_shared_from_this<UdpSide> {
  public:
   /// `gate` null: all are answered.

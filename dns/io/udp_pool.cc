@@ -20,8 +20,9 @@ using std::chrono::milliseconds;
 constexpr int kMaxStrangers = 64;        ///< datagrams that do not match before the question goes by TCP: someone is guessing
 constexpr size_t kMaxIdleSockets = 128;  ///< kept open for the next questions, of each family
 constexpr size_t kMaxDatagram = 4096;
-constexpr size_t kMany = 16;    ///< questions under way from which on ports are used again …
-constexpr int kUsesOfPort = 8;  ///< … and how often
+constexpr size_t kReadAhead = 64 * 1024;  ///< octets read before any is looked at
+constexpr size_t kMany = 16;              ///< questions under way from which on ports are used again …
+constexpr int kUsesOfPort = 8;            ///< … and how often
 constexpr int kEvents = 64;
 constexpr int kTurns = 16;  ///< of kEvents, before others on the loop have their turn
 constexpr milliseconds kTick{25};
@@ -34,7 +35,7 @@ size_t IndexOf(int family) { return family == AF_INET ? 0 : 1; }
 }  // namespace
 
 UdpPool::UdpPool(asio::io_context& context, UniqueFd epoll, SocketSeal seal)
-    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context), buffer_(kMaxDatagram) {
+    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context), buffer_(kReadAhead + kMaxDatagram) {
   [[maybe_unused]] const int owned = epoll.Release();
 }
 
@@ -79,6 +80,7 @@ Result<uint32_t> UdpPool::Open(int family) {
   }
   Slot& slot = slots_[index];
   slot.family = family;
+  slot.connected = false;
   slot.fd.Reset(Faulty("dns.upstream.socket", [&] { return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
   // Told once for what has come: Receive takes it all, and the kernel need not look again whether there is more.
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u32 = index}};
@@ -91,39 +93,24 @@ Result<uint32_t> UdpPool::Open(int family) {
   return FailErrno("a socket for lookups", error);
 }
 
-// A socket connected to the server, from a port that is only this question's.
-Result<uint32_t> UdpPool::Take(const Endpoint& server) {
-  sockaddr_storage peer{};
-  const auto length = static_cast<socklen_t>(server.ToSockaddr(&peer));
-  const int family = peer.ss_family;
+// A socket for a question to the server. `uses` says whether it keeps its port.
+Result<uint32_t> UdpPool::Choose(const Endpoint& server) {
+  const int family = server.address.is_v4() ? AF_INET : AF_INET6;
   auto& idle = idle_[IndexOf(family)];
-  uint32_t index = 0;
   if (idle.empty()) {
     auto opened = Open(family);
-    if (!opened) return opened;
-    index = *opened;
-  } else {
-    std::array<uint8_t, 1> draw{};
-    random_.Take(draw);
-    std::swap(idle[draw[0] % idle.size()], idle.back());
-    index = idle.back();
-    idle.pop_back();
-    Slot& slot = slots_[index];
-    if (active_ >= kMany && slot.uses < kUsesOfPort && slot.server == server) {
-      ++slot.uses;
-      return index;
-    }
-    // Gives the port back; the connect below takes another.
-    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-    (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
+    if (opened) slots_[*opened].uses = 0;
+    return opened;
   }
-  slots_[index].uses = 1;
-  const int connected = Faulty("dns.upstream.connect",
-                               [&] { return connect(slots_[index].fd.get(), reinterpret_cast<const sockaddr*>(&peer), length); });
-  if (connected == 0) return index;
-  const int error = errno;
-  (void)Free(index, Keep::kNothing);
-  return std::unexpected(Unreachable(server, error));
+  std::array<uint8_t, 1> draw{};
+  random_.Take(draw);
+  std::swap(idle[draw[0] % idle.size()], idle.back());
+  const uint32_t index = idle.back();
+  idle.pop_back();
+  Slot& slot = slots_[index];
+  const bool keeps = active_ >= kMany && slot.uses < kUsesOfPort && slot.server == server;
+  if (!keeps) slot.uses = 0;
+  return index;
 }
 
 void UdpPool::FailLater(Error error, Done done) {
@@ -132,25 +119,54 @@ void UdpPool::FailLater(Error error, Done done) {
 
 void UdpPool::Ask(const Endpoint& server, const Question& question, Extension extension, TimePoint deadline, Done done) {
   if (stopped_) return FailLater({Code::kIo, "the resolver was shut down", 0, std::nullopt}, std::move(done));
-  const auto taken = Take(server);
-  if (!taken) return FailLater(taken.error(), std::move(done));
-  Slot& slot = slots_[*taken];
+  const auto chosen = Choose(server);
+  if (!chosen) return FailLater(chosen.error(), std::move(done));
+  Slot& slot = slots_[*chosen];
   MakeQuery(question, extension, &random_, &slot.sent);
   slot.strangers = 0;
   slot.deadline = deadline;
   slot.server = server;
   slot.done = std::move(done);
-  slot.active = true;
+  slot.active = slot.unsent = true;
   ++active_;
-  ssize_t sent = Faulty("dns.upstream.send",
-                        [&] { return send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL); });
-  // An error that an earlier datagram met is told at the next call, which then sends nothing.
-  if (sent < 0 && errno == ECONNREFUSED) sent = send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL);
-  if (sent < 0) {
-    const int error = errno;
-    return FailLater(Unreachable(server, error), Free(*taken, Keep::kNothing));
-  }
   StartTicking();
+  unsent_.push_back(*chosen);
+  if (unsent_.size() > 1) return;
+  asio::post(context_, [self = shared_from_this()] { self->SendUnsent(); });
+}
+
+// What Stop has ended is no longer active.
+void UdpPool::SendUnsent() {
+  const std::vector<uint32_t> unsent = std::exchange(unsent_, {});
+  for (const uint32_t index : unsent) {
+    Slot& slot = slots_[index];
+    if (stopped_ || !slot.active || !std::exchange(slot.unsent, false)) continue;
+    const int error = SendOne(slot);
+    if (error == 0) continue;
+    Error unreachable = Unreachable(slot.server, error);
+    Done done = Free(index, Keep::kNothing);
+    done(std::unexpected(std::move(unreachable)));
+  }
+}
+
+int UdpPool::SendOne(Slot& slot) {
+  if (slot.uses == 0) {
+    // Gives the port back; the connect after that takes another.
+    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+    if (slot.connected) (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
+    sockaddr_storage peer{};
+    const auto length = static_cast<socklen_t>(slot.server.ToSockaddr(&peer));
+    const int connected =
+        Faulty("dns.upstream.connect", [&] { return connect(slot.fd.get(), reinterpret_cast<const sockaddr*>(&peer), length); });
+    if (connected != 0) return errno;
+    slot.connected = true;
+  }
+  ++slot.uses;
+  const auto send_it = [&] { return send(slot.fd.get(), slot.sent.wire.data(), slot.sent.wire.size(), MSG_NOSIGNAL); };
+  ssize_t sent = Faulty("dns.upstream.send", send_it);
+  // An error that an earlier datagram met is told at the next call, which then sends nothing.
+  if (sent < 0 && errno == ECONNREFUSED) sent = send_it();
+  return sent < 0 ? errno : 0;
 }
 
 UdpPool::Done UdpPool::Free(uint32_t index, Keep keep) {
@@ -171,40 +187,68 @@ UdpPool::Done UdpPool::Free(uint32_t index, Keep keep) {
 
 void UdpPool::ReceiveReady() {
   std::array<epoll_event, kEvents> events{};
+  std::array<Arrived, kEvents> arrived{};
   for (int turn = 0; turn < kTurns && !stopped_; ++turn) {
     const int count = epoll_wait(epoll_.native_handle(), events.data(), kEvents, 0);
-    for (int i = 0; i < count && !stopped_; ++i) Receive(events[static_cast<size_t>(i)].data.u32);
+    size_t used = 0;
+    size_t held = 0;
+    const auto take_all = [&] {
+      for (size_t i = 0; i < held && !stopped_; ++i) Take(arrived[i]);
+      used = held = 0;
+    };
+    for (int i = 0; i < count; ++i) {
+      Arrived& one = arrived[held];
+      if (!ReceiveOne(events[static_cast<size_t>(i)].data.u32, used, &one)) continue;
+      ++held;
+      used += static_cast<size_t>(std::max<ssize_t>(one.size, 0));
+      if (kReadAhead - used < kMaxDatagram) take_all();
+      if (stopped_) return;
+    }
+    take_all();
     if (count < kEvents) return;
   }
 }
 
-// What stays behind the answer is read, and thrown away, with what comes for the socket's next question.
-void UdpPool::Receive(uint32_t index) {
-  for (int i = 0; i <= kMaxStrangers && !stopped_; ++i)
-    if (!ReceiveOne(index)) return;
+// What came late, for a question that has ended, is thrown away. What stays behind the answer is so with what comes for the
+// socket's next question.
+bool UdpPool::ReceiveOne(uint32_t index, size_t at, Arrived* arrived) {
+  const Slot& slot = slots_[index];
+  for (int i = 0; i <= kMaxStrangers; ++i) {
+    const ssize_t size = recv(slot.fd.get(), &buffer_[at], kMaxDatagram, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EBADF)) return false;
+    if (!slot.active || slot.unsent || (size < 0 && errno == EINTR)) continue;
+    *arrived = {index, at, size, size < 0 ? errno : 0};
+    return true;
+  }
+  return false;
 }
 
-bool UdpPool::ReceiveOne(uint32_t index) {
-  Slot& slot = slots_[index];
-  const ssize_t size = recv(slot.fd.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || !slot.active)) return false;
-  if (!slot.active || (size < 0 && errno == EINTR)) return true;  // what came late is thrown away
-  if (size < 0) {
-    Error error = Unreachable(slot.server, errno);
-    Done done = Free(index, Keep::kNothing);
+// Those that do not match are read past, behind what was read ahead.
+void UdpPool::Take(const Arrived& arrived) {
+  Arrived next = arrived;
+  while (!TakeOne(next))
+    if (!ReceiveOne(arrived.index, kReadAhead, &next)) return;
+}
+
+bool UdpPool::TakeOne(const Arrived& arrived) {
+  Slot& slot = slots_[arrived.index];
+  if (!slot.active) return true;
+  if (arrived.size < 0) {
+    Error error = Unreachable(slot.server, arrived.error);
+    Done done = Free(arrived.index, Keep::kNothing);
     done(std::unexpected(std::move(error)));
-    return false;
+    return true;
   }
-  Outcome outcome{.octets = static_cast<size_t>(size)};
-  outcome.reception = ReadAnswer(slot.sent, std::span(buffer_).first(outcome.octets), &outcome.message);
+  Outcome outcome{.octets = static_cast<size_t>(arrived.size)};
+  outcome.reception = ReadAnswer(slot.sent, std::span(buffer_).subspan(arrived.at, outcome.octets), &outcome.message);
   if (outcome.reception == Reception::kStranger) {
-    if (++slot.strangers < kMaxStrangers) return true;
+    if (++slot.strangers < kMaxStrangers) return false;
     outcome.reception = Reception::kAskByTcp;
   }
   if (outcome.reception != Reception::kAnswer) outcome.question = slot.sent.question;
-  Done done = Free(index, Keep::kSocket);
+  Done done = Free(arrived.index, Keep::kSocket);
   done(std::move(outcome));
-  return false;
+  return true;
 }
 
 void UdpPool::StartTicking() {

@@ -4,6 +4,8 @@
 // socket that was answered is given a new port for its next. While many questions are under way a port serves a few of them one
 // after the other, drawn from a pool as wide: a forger has no better chance, and the kernel less to do. Asked and answered on one
 // thread without a coroutine, a timer or a descriptor of the event loop for each: a lookup that no cache answers is mostly this.
+// What one turn of the loop asks leaves together at its end, and what has come is read before any of it is looked at: the
+// kernel's code and ours then push each other out of the processor's caches once a turn and not once a question.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -44,8 +46,10 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
     UniqueFd fd;
     int family = 0;
     bool active = false;
+    bool unsent = false;     ///< what comes is for an earlier question
+    bool connected = false;  ///< has a port
     int strangers = 0;
-    int uses = 0;  ///< questions that left from its present port
+    int uses = 0;  ///< questions that left from its present port; 0: it is to get another
     TimePoint deadline{};
     Endpoint server{};
     SentQuery sent{};
@@ -54,15 +58,26 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
 
   UdpPool(boost::asio::io_context& context, UniqueFd epoll, SocketSeal seal);
   void Watch();
+  void SendUnsent();
+  /// The errno, or 0.
+  [[nodiscard]] int SendOne(Slot& slot);
+  struct Arrived {
+    uint32_t index = 0;
+    size_t at = 0;  ///< in buffer_
+    ssize_t size = 0;
+    int error = 0;
+  };
   void ReceiveReady();
-  void Receive(uint32_t index);
-  /// Takes one datagram. False once there is none left, or the question has its answer.
-  bool ReceiveOne(uint32_t index);
+  /// Reads one datagram into buffer_, from `at` on. False: none for a question that waits.
+  bool ReceiveOne(uint32_t index, size_t at, Arrived* arrived);
+  void Take(const Arrived& arrived);
+  /// False: the question goes on waiting.
+  bool TakeOne(const Arrived& arrived);
   void Tick();
   void StartTicking();
   void Arm(std::chrono::milliseconds wait);
   [[nodiscard]] Result<uint32_t> Open(int family);
-  [[nodiscard]] Result<uint32_t> Take(const Endpoint& server);
+  [[nodiscard]] Result<uint32_t> Choose(const Endpoint& server);
   void FailLater(Error error, Done done);
   /// The slot is free afterwards, its socket kept for another question or closed.
   enum class Keep : uint8_t { kSocket, kNothing };
@@ -77,6 +92,7 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
   std::deque<Slot> slots_;         // never moves
   std::vector<uint32_t> empty_;    // without a socket
   std::vector<uint32_t> idle_[2];  // with one: IPv4, IPv6
+  std::vector<uint32_t> unsent_;   // asked in this turn
   std::vector<uint8_t> buffer_;
   size_t active_ = 0;
   enum class Ticking : uint8_t { kNo, kForDeadlines, kForIdle };

@@ -23,7 +23,6 @@ constexpr size_t kMaxCachedNames = 4096;
 constexpr size_t kMaxCachedFamilies = 8192;      ///< one family of a name, for true addresses
 constexpr size_t kMaxCachedAnswers = 512;        ///< of other types
 constexpr size_t kMaxCachedAnswerOctets = 8192;  ///< larger ones are asked for again
-constexpr size_t kMaxOutstanding = 512;          ///< questions, each a socket
 constexpr int kWorrying = 1;                     ///< after this round without an answer it is said, before clients give up
 constexpr seconds kQuietTime{10};                ///< between two such lines
 constexpr int kRounds = 3;                       ///< tries of each server that stays silent
@@ -33,6 +32,7 @@ constexpr seconds kFailureLifetime{2};         ///< RFC 9520 section 3.2: 1 to 3
 constexpr milliseconds kOtherFamilyGrace{50};  ///< "resolution delay" of RFC 8305 section 3
 
 const Error kShutDown{Code::kIo, "the resolver was shut down", 0, std::nullopt};
+const Error kUnanswered{Code::kTimeout, "no resolver answered", 0, std::nullopt};
 
 LookupPtr FailedLookup(Error error) { return std::make_shared<Lookup>(Lookup{Lookup::Status::kFailed, {}, std::move(error)}); }
 
@@ -136,14 +136,22 @@ std::string QueryKey(const std::string& name, Type type) {
 // One question on its way through the servers. Each in turn until one has an answer; a server that said "no" is not asked
 // again, a silent one is.
 struct UpstreamCore::Asking {
-  std::string key;
+  const std::string key;
   Question question;
   Group* group;
   std::chrono::steady_clock::duration share;
   ServerOrder order;
+  // Mostly one waits; those who ask the same meanwhile are further.
+  OnAnswer first;
+  std::vector<OnAnswer> further{};
   std::array<bool, kMaxServers> refused{};
   size_t next = 0;  // in order, counted through all rounds
-  Error last{Code::kTimeout, "no resolver answered", 0, std::nullopt};
+  std::optional<Error> last{};
+
+  void Tell(const Answer& answer) {
+    first(key, answer);
+    for (OnAnswer& done : further) done(key, answer);
+  }
 };
 
 UpstreamCore::UpstreamCore(asio::io_context& context, UpstreamOptions options, std::shared_ptr<Exchange> exchange)
@@ -161,10 +169,7 @@ void UpstreamCore::Stop() {
   stopped_ = true;
   for (const auto& [name, pending] : lookups_) pending->Set(FailedLookup(kShutDown));
   auto outstanding = std::exchange(outstanding_, {});
-  for (auto& [key, waiters] : outstanding) {
-    waiters.first(std::unexpected(kShutDown));
-    for (OnAnswer& done : waiters.further) done(std::unexpected(kShutDown));
-  }
+  for (const auto& [key, asking] : outstanding) asking->Tell(std::unexpected(kShutDown));
   exchange_->Stop();
 }
 
@@ -205,16 +210,16 @@ asio::awaitable<LookupPtr> UpstreamCore::Look(std::shared_ptr<UpstreamCore> self
 }
 
 void UpstreamCore::LookFamily(const std::string& name, Type type, UpstreamClient::OnLookup done) {
-  std::string key = QueryKey(name, type);
-  AskFor(key, [self = shared_from_this(), key, done = std::move(done)](const Answer& answer) mutable {
-    Kept kept = OneFamily(answer, TypeOfKey(key));
-    auto lookup = std::make_shared<const Lookup>(std::move(kept.lookup));
-    if (kept.lifetime.count() > 0 && !self->stopped_) {
-      const SteadyTime expires = SystemClock().Steady() + kept.lifetime;
-      self->families_.Put(key, {lookup, expires}, expires);
-    }
-    done(std::move(lookup));
-  });
+  AskFor(QueryKey(name, type),
+         [self = shared_from_this(), done = std::move(done)](const std::string& key, const Answer& answer) mutable {
+           Kept kept = OneFamily(answer, TypeOfKey(key));
+           auto lookup = std::make_shared<const Lookup>(std::move(kept.lookup));
+           if (kept.lifetime.count() > 0 && !self->stopped_) {
+             const SteadyTime expires = SystemClock().Steady() + kept.lifetime;
+             self->families_.Put(key, {lookup, expires}, expires);
+           }
+           done(std::move(lookup));
+         });
 }
 
 void UpstreamCore::Query(const std::string& name, Type type, UpstreamClient::OnMessage done) {
@@ -227,13 +232,15 @@ void UpstreamCore::Query(const std::string& name, Type type, UpstreamClient::OnM
     const Answer kept = *hit;
     return tell(&done, kept);
   }
-  AskFor(key, [self = shared_from_this(), key, tell, done = std::move(done)](const Answer& answer) mutable {
-    seconds lifetime = kFailureLifetime;
-    if (answer) lifetime = LifetimeOf((*answer)->message);
-    const bool small = !answer || (*answer)->octets <= kMaxCachedAnswerOctets;
-    if (lifetime.count() > 0 && small && !self->stopped_) self->answers_.Put(key, answer, SystemClock().Steady() + lifetime);
-    tell(&done, answer);
-  });
+  AskFor(std::move(key),
+         [self = shared_from_this(), tell, done = std::move(done)](const std::string& of, const Answer& answer) mutable {
+           seconds lifetime = kFailureLifetime;
+           if (answer) lifetime = LifetimeOf((*answer)->message);
+           const bool small = !answer || (*answer)->octets <= kMaxCachedAnswerOctets;
+           if (lifetime.count() > 0 && small && !self->stopped_)
+             self->answers_.Put(of, answer, SystemClock().Steady() + lifetime);
+           tell(&done, answer);
+         });
 }
 
 UpstreamCore::Group& UpstreamCore::GroupFor(std::string_view name) {
@@ -250,33 +257,33 @@ UpstreamCore::Group& UpstreamCore::GroupFor(std::string_view name) {
 // One outstanding question of each name and type: a flood of equal ones gives a guesser no more chances (RFC 5452 section 5).
 void UpstreamCore::AskFor(std::string key, OnAnswer done) {
   if (const auto found = outstanding_.find(key); found != outstanding_.end()) {
-    found->second.further.push_back(std::move(done));
+    found->second->further.push_back(std::move(done));
     return;
   }
   const std::string_view name = NameOfKey(key);
   auto wire_name = Name::FromText(name);
-  if (stopped_) return done(std::unexpected(kShutDown));
-  if (!wire_name) return done(Fail(Code::kInvalid, "not a name"));
-  if (outstanding_.size() >= kMaxOutstanding) return done(Fail(Code::kExhausted, "too many lookups are outstanding"));
+  if (stopped_) return done(key, std::unexpected(kShutDown));
+  if (!wire_name) return done(key, Fail(Code::kInvalid, "not a name"));
+  if (outstanding_.size() >= kMaxOutstanding) return done(key, Fail(Code::kExhausted, "too many lookups are outstanding"));
   Group& group = GroupFor(name);
   const auto share = options_.timeout / (kRounds * static_cast<int>(group.servers.size()));
   Question question{std::move(*wire_name), TypeOfKey(key), kClassIn};
-  outstanding_.emplace(key, Waiters{.first = std::move(done)});
-  AskNext(std::make_shared<Asking>(std::move(key), std::move(question), &group, share, group.health.Order()));
+  auto asking =
+      std::make_shared<Asking>(std::move(key), std::move(question), &group, share, group.health.Order(), std::move(done));
+  outstanding_.emplace(asking->key, asking);
+  AskNext(std::move(asking));
 }
 
-void UpstreamCore::Finish(const std::string& key, const Answer& answer) {
-  auto waiting = outstanding_.extract(key);
-  if (waiting.empty()) return;
-  waiting.mapped().first(answer);
-  for (OnAnswer& done : waiting.mapped().further) done(answer);
+// Not again what Stop has told.
+void UpstreamCore::Finish(Asking& asking, const Answer& answer) {
+  if (outstanding_.erase(asking.key) != 0) asking.Tell(answer);
 }
 
 void UpstreamCore::AskNext(std::shared_ptr<Asking> asking) {
-  if (stopped_) return Finish(asking->key, std::unexpected(kShutDown));
+  if (stopped_) return;
   const size_t count = asking->order.size();
   for (; asking->next < kRounds * count; ++asking->next) {
-    if (asking->next == (kWorrying + 1) * count) SayUnanswered(asking->last, asking->question.name);
+    if (asking->next == (kWorrying + 1) * count) SayUnanswered(*asking->last, asking->question.name);
     const size_t server = asking->order[asking->next % count];
     if (asking->refused[server]) continue;
     ++asking->next;
@@ -287,7 +294,7 @@ void UpstreamCore::AskNext(std::shared_ptr<Asking> asking) {
     if (asking->next == 1) Try(asking->group, asking->question, asking->share);
     return;
   }
-  Finish(asking->key, std::unexpected(asking->last));
+  Finish(*asking, std::unexpected(asking->last.value_or(kUnanswered)));
 }
 
 void UpstreamCore::Take(std::shared_ptr<Asking> asking, size_t server, Result<UpstreamAnswer> got) {
@@ -295,14 +302,14 @@ void UpstreamCore::Take(std::shared_ptr<Asking> asking, size_t server, Result<Up
   NoteHealth(asking->group, server, got);
   const size_t round = (asking->next - 1) / asking->order.size();
   if (!got) {
+    asking->refused[server] = got.error().code != Code::kTimeout && round > 0;
     asking->last = std::move(got.error());
-    asking->refused[server] = asking->last.code != Code::kTimeout && round > 0;
     return AskNext(std::move(asking));
   }
   const Rcode rcode = got->message.header.rcode;
   if (rcode == Rcode::kNoError || rcode == Rcode::kNxDomain)
-    return Finish(asking->key, std::make_shared<const UpstreamAnswer>(std::move(*got)));
-  asking->last = {
+    return Finish(*asking, std::make_shared<const UpstreamAnswer>(std::move(*got)));
+  asking->last = Error{
       Code::kProtocol,
       fmt::format("the resolver {} answered with code {}", asking->group->servers[server].ToString(), static_cast<int>(rcode)), 0,
       std::nullopt};
@@ -321,11 +328,11 @@ void UpstreamCore::Try(Group* group, const Question& question, std::chrono::stea
 }
 
 void UpstreamCore::NoteHealth(Group* group, size_t server, const Result<UpstreamAnswer>& got) {
-  const std::string name = group->servers[server].ToString();
+  const bool alone = group->servers.size() == 1;
   if (got) {
-    if (group->health.Answered(server) && group->servers.size() > 1) LogInfo("the resolver {} answers again", name);
-  } else if (group->health.Silent(server, SystemClock().Steady()) && group->servers.size() > 1) {
-    LogWarn("the resolver {} is left out for now: {}", name, got.error().message);
+    if (group->health.Answered(server) && !alone) LogInfo("the resolver {} answers again", group->servers[server].ToString());
+  } else if (group->health.Silent(server, SystemClock().Steady()) && !alone) {
+    LogWarn("the resolver {} is left out for now: {}", group->servers[server].ToString(), got.error().message);
   }
 }
 
@@ -354,7 +361,7 @@ struct UpstreamCore::Families {
 };
 
 LookupPtr UpstreamCore::Learn(const Families& families) {
-  Error error{Code::kTimeout, "no resolver answered", 0, std::nullopt};
+  Error error = kUnanswered;
   const auto v4 = ReadFamily(families.v4, families.name, Type::kA, &error);
   Kept merged = Merge(v4, ReadFamily(families.v6, families.name, Type::kAaaa, &error), std::move(error));
   auto lookup = std::make_shared<const Lookup>(std::move(merged.lookup));
@@ -377,8 +384,8 @@ asio::awaitable<void> UpstreamCore::RunLookup(std::shared_ptr<UpstreamCore> self
     family->Set(answer);
     if (!ready->value() && (families->answered() || families->lead())) ready->Set(true);
   };
-  self->Ask(name, Type::kA, [note, family = families->v4](const Answer& answer) { note(family, answer); });
-  self->Ask(name, Type::kAaaa, [note, family = families->v6](const Answer& answer) { note(family, answer); });
+  self->Ask(name, Type::kA, [note, family = families->v4](const std::string&, const Answer& answer) { note(family, answer); });
+  self->Ask(name, Type::kAaaa, [note, family = families->v6](const std::string&, const Answer& answer) { note(family, answer); });
   co_await Pending<bool>::Wait(ready);
   const auto late = families->v4->value() ? families->v6 : families->v4;
   co_await Pending<Answer>::WaitFor(late, kOtherFamilyGrace);

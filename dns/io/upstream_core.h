@@ -4,6 +4,7 @@
 // be resumed.
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,9 +20,12 @@
 
 namespace sluice::dns {
 
+inline constexpr size_t kMaxOutstanding = 512;  ///< questions, each a socket
+
 using AnswerPtr = std::shared_ptr<const UpstreamAnswer>;
 using Answer = Result<AnswerPtr>;
-using OnAnswer = std::move_only_function<void(const Answer&)>;
+/// Told the question's key too.
+using OnAnswer = std::move_only_function<void(const std::string& key, const Answer&)>;
 
 /// What tells a question from all others, at little cost: the type's two octets, then the name.
 [[nodiscard]] std::string QueryKey(const std::string& name, Type type);
@@ -61,7 +65,7 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   [[nodiscard]] Group& GroupFor(std::string_view name);
   void Ask(const std::string& name, Type type, OnAnswer done) { AskFor(QueryKey(name, type), std::move(done)); }
   void AskFor(std::string key, OnAnswer done);
-  void Finish(const std::string& key, const Answer& answer);
+  void Finish(Asking& asking, const Answer& answer);
   void AskNext(std::shared_ptr<Asking> asking);
   void Take(std::shared_ptr<Asking> asking, size_t server, Result<UpstreamAnswer> got);
   void Try(Group* group, const Question& question, std::chrono::steady_clock::duration share);
@@ -82,12 +86,7 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   TtlCache<CachedLookup> families_;
   TtlCache<Answer> answers_;
   std::unordered_map<std::string, std::shared_ptr<Pending<LookupPtr>>> lookups_;
-  // Mostly one waits; those who ask the same meanwhile are further.
-  struct Waiters {
-    OnAnswer first;
-    std::vector<OnAnswer> further{};
-  };
-  std::unordered_map<std::string, Waiters> outstanding_;
+  boost::unordered_flat_map<std::string_view, std::shared_ptr<Asking>> outstanding_;  // by their keys
 };
 
 }  // namespace sluice::dns

@@ -9,7 +9,7 @@
 
 namespace sluice::dns {
 
-void Withheld::Add(std::vector<Lease> leases, std::chrono::seconds lifetime, uint64_t generation, Release release) {
+void Withheld::Add(std::vector<Lease> leases, std::chrono::milliseconds lifetime, uint64_t generation, Release release) {
   entries_.push_back({std::move(leases), lifetime, generation, std::move(release)});
   if (std::exchange(posted_, true)) return;
   boost::asio::post(context_, [self = shared_from_this()] {

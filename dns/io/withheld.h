@@ -30,13 +30,13 @@ class Withheld : public std::enable_shared_from_this<Withheld> {
       : context_(context), policy_(policy), publish_(std::move(publish)) {}
 
   /// Judged under `generation`. `release` is called once, later, on the context's thread, unless Stop comes first.
-  void Add(std::vector<Lease> leases, std::chrono::seconds lifetime, uint64_t generation, Release release);
+  void Add(std::vector<Lease> leases, std::chrono::milliseconds lifetime, uint64_t generation, Release release);
   void Stop();
 
  private:
   struct Entry {
     std::vector<Lease> leases;
-    std::chrono::seconds lifetime;
+    std::chrono::milliseconds lifetime;
     uint64_t generation;
     Release release;
     Outcome outcome = Outcome::kPolicyChanged;

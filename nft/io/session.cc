@@ -17,6 +17,7 @@
 #include <functional>
 
 #include "base/random.h"
+#include "nft/io/kernel_peer.h"
 #include "nft/io/transaction.h"
 #include "nft/lower.h"
 
@@ -39,8 +40,9 @@ Result<SocketPtr> OpenSocket(int flags, unsigned groups) {
     if (error == EPROTONOSUPPORT) return Fail(Code::kUnsupported, "this kernel has no nftables (CONFIG_NF_TABLES)");
     return FailErrno("cannot open a netfilter netlink socket", error);
   }
-  if (mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID) < 0) return FailErrno("cannot bind a netlink socket", errno);
   const int fd = mnl_socket_get_fd(socket.get());
+  if (mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID) < 0 || !HearKernelAlone(fd))
+    return FailErrno("cannot bind a netlink socket", errno);
   const timeval timeout{.tv_sec = kAnswerTimeoutSeconds, .tv_usec = 0};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   // Without CAP_NET_ADMIN over the first user namespace the system's limit holds: a large answer is then read in more tries.

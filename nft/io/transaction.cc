@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "nft/encode.h"
+#include "nft/io/kernel_peer.h"
 
 namespace sluice::nft {
 namespace {
@@ -30,9 +31,11 @@ Result<SocketPtr> Open() {
     if (error == EPROTONOSUPPORT) return Fail(Code::kUnsupported, "this kernel has no nftables (CONFIG_NF_TABLES)");
     return FailErrno("cannot open a netfilter netlink socket", error);
   }
-  if (mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0) return FailErrno("cannot bind a netlink socket", errno);
+  const int fd = mnl_socket_get_fd(socket.get());
+  if (mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0 || !HearKernelAlone(fd))
+    return FailErrno("cannot bind a netlink socket", errno);
   const timeval timeout{.tv_sec = kAnswerTimeoutSeconds, .tv_usec = 0};
-  ::setsockopt(mnl_socket_get_fd(socket.get()), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   return socket;
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cerrno>
 #include <iterator>
 #include <map>
@@ -51,6 +52,12 @@ std::vector<std::string> Devices() {
 nft::Key KeyOf(const FenceElement& element) {
   return nft::Key().Address(element.address).Protocol(static_cast<uint8_t>(element.protocol)).Port(element.port);
 }
+
+struct ElementHash {
+  size_t operator()(const FenceElement& element) const noexcept {
+    return IpHash{}(element.address) ^ static_cast<size_t>(element.port << 8 | static_cast<int>(element.protocol));
+  }
+};
 
 std::optional<FenceElement> ElementOf(const nft::Key& key) {
   const std::span<const uint8_t> bytes = key.bytes();
@@ -135,7 +142,7 @@ class KernelFence final : public Fence {
     return PublishHeld(places, kBridge);
   }
 
-  Result<SteadyClock::duration> Publish(std::span<const FenceElement> elements, std::chrono::seconds lifetime) override {
+  Result<SteadyClock::duration> Publish(std::span<const FenceElement> elements, std::chrono::milliseconds lifetime) override {
     const auto begin = SteadyClock::now();
     const std::unique_lock lock(mutex_, kMaxPublishWait);
     if (!lock) return Fail(Code::kTimeout, "the kernel's rules are being replaced, and that takes too long");
@@ -145,7 +152,7 @@ class KernelFence final : public Fence {
   }
 
   // Under mutex_.
-  Result<void> PublishHeld(std::span<const FenceElement> elements, std::chrono::seconds lifetime) {
+  Result<void> PublishHeld(std::span<const FenceElement> elements, std::chrono::milliseconds lifetime) {
     const auto now = SteadyClock::now();
     std::array<std::vector<nft::TimedElement>, kDynamicSets> adding;
     std::array<std::vector<nft::Key>, kDynamicSets> replacing;
@@ -170,7 +177,7 @@ class KernelFence final : public Fence {
       lease = {std::max(lease.until, now + lifetime), publications_};
     }
     if (held_.size() > 2 * static_cast<size_t>(kFenceElements))
-      std::erase_if(held_, [&](const auto& held) { return held.second.until <= now; });
+      boost::unordered::erase_if(held_, [&](const auto& held) { return held.second.until <= now; });
     return {};
   }
 
@@ -202,10 +209,11 @@ class KernelFence final : public Fence {
         if (lease.until > past) known.elements.push_back(element);
       ask = ask || std::exchange(unsure_, false);
     }
-    if (!ask) return known;
-    const auto found = ReadHeld(*reader_);
-    if (!found) return std::unexpected(found.error());
-    for (const Held& held : *found) known.elements.push_back(held.element);
+    if (ask) {
+      const auto found = ReadHeld(*reader_);
+      if (!found) return std::unexpected(found.error());
+      for (const Held& held : *found) known.elements.push_back(held.element);
+    }
     std::ranges::sort(known.elements);
     const auto [first, last] = std::ranges::unique(known.elements);
     known.elements.erase(first, last);
@@ -713,13 +721,13 @@ class KernelFence final : public Fence {
   std::unique_ptr<FlowPurger> purger_;
   nft::Session::Traits traits_;
   FencePlan plan_;
-  std::vector<nft::Table> tables_;      ///< of plan_
-  StaticAllows static_;                 ///< of plan_
-  std::vector<nft::Table> in_force_;    ///< where they are nobody else's; empty: to be read first
-  std::map<FenceElement, Lease> held_;  ///< what was published, at most 2 * kFenceElements; under mutex_
-  uint64_t publications_ = 0;           ///< under mutex_
-  uint32_t element_commits_ = 0;        ///< under mutex_
-  bool unsure_ = false;                 ///< the kernel may hold more than held_; under mutex_
+  std::vector<nft::Table> tables_;                                    ///< of plan_
+  StaticAllows static_;                                               ///< of plan_
+  std::vector<nft::Table> in_force_;                                  ///< where they are nobody else's; empty: to be read first
+  boost::unordered_flat_map<FenceElement, Lease, ElementHash> held_;  ///< published, at most 2 * kFenceElements; under mutex_
+  uint64_t publications_ = 0;                                         ///< under mutex_
+  uint32_t element_commits_ = 0;                                      ///< under mutex_
+  bool unsure_ = false;                                               ///< the kernel may hold more than held_; under mutex_
   XdpGuard xdp_;
   bool destroys_ = true;
   std::unique_ptr<nft::Notices> notices_;

@@ -59,7 +59,7 @@ class Fence {
   /// is full. Any thread; one batch and one answer, about 10 µs. What it returns is how long it waited before that for a
   /// transaction of a Replace or a Withdraw; kTimeout: longer than kMaxPublishWait.
   [[nodiscard]] virtual Result<std::chrono::steady_clock::duration> Publish(std::span<const FenceElement> elements,
-                                                                            std::chrono::seconds lifetime) = 0;
+                                                                            std::chrono::milliseconds lifetime) = 0;
 
   /// Takes out the elements that `gone` names and cuts the flows they carried, unless a static allow still passes them. What is
   /// published meanwhile stays. Any thread; `gone` runs on it.

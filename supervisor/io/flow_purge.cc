@@ -20,6 +20,8 @@
 #include <span>
 #include <vector>
 
+#include "nft/io/kernel_peer.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -39,9 +41,10 @@ class Socket {
  public:
   Result<void> Open(int protocol, const char* what) {
     socket_.reset(mnl_socket_open2(protocol, SOCK_CLOEXEC));
-    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0) return FailErrno(what, errno);
-    const timeval timeout{.tv_sec = kTimeoutSeconds, .tv_usec = 0};
+    if (!socket_) return FailErrno(what, errno);
     const int fd = mnl_socket_get_fd(socket_.get());
+    if (mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0 || !nft::HearKernelAlone(fd)) return FailErrno(what, errno);
+    const timeval timeout{.tv_sec = kTimeoutSeconds, .tv_usec = 0};
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
       ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);

@@ -18,7 +18,7 @@ namespace sluice::app {
 class ListFence final : public supervisor::Fence {
  public:
   Result<void> Replace(const supervisor::FencePlan&, const StillAllowed&) override { return {}; }
-  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement>, std::chrono::seconds) override {
+  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement>, std::chrono::milliseconds) override {
     return {};
   }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>&) override { return {}; }

@@ -32,7 +32,7 @@ class UnwillingFence final : public supervisor::Fence {
     return fence_->Replace(plan, still);
   }
   Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement> elements,
-                                                      std::chrono::seconds lifetime) override {
+                                                      std::chrono::milliseconds lifetime) override {
     return fence_->Publish(elements, lifetime);
   }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>& gone) override {

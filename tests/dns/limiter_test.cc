@@ -113,5 +113,38 @@ TEST(LimiterTest, DomainsAreCountedByWhatTheRuleSpellsOrOneCanRegister) {
   EXPECT_EQ(CountingDomain("db", "GET **"), "db");
 }
 
+// Forgetting is a gift, so it must take as many as docs/limits.md says.
+TEST(LimiterTest, NamesOverTheBoundMakeItForgetThemAll) {
+  Limiter limiter({.new_names_per_minute = 1e9});
+  const std::string rule = "GET *.a.test";
+  const auto name = [](size_t i) { return "n" + std::to_string(i) + ".a.test"; };
+  for (size_t i = 0; i < kMaxKnownNames; ++i) ASSERT_FALSE(limiter.JudgeNewName(name(i), rule, kStart));
+  EXPECT_FALSE(limiter.IsNew(name(0), rule));
+  EXPECT_FALSE(limiter.JudgeNewName(name(kMaxKnownNames), rule, kStart));
+  EXPECT_TRUE(limiter.IsNew(name(0), rule));
+  EXPECT_FALSE(limiter.IsNew(name(kMaxKnownNames), rule));
+}
+
+TEST(LimiterTest, DomainsOverTheBoundMakeItForgetThemAll) {
+  Limiter limiter({.new_names_per_minute = 1});
+  const auto passes = [&](size_t domain, int name) {
+    const std::string text = "d" + std::to_string(domain) + ".test";
+    return !limiter.JudgeNewName("n" + std::to_string(name) + "." + text, "GET *." + text, kStart);
+  };
+  for (size_t i = 0; i < kMaxDomains; ++i) ASSERT_TRUE(passes(i, 0));
+  EXPECT_FALSE(passes(0, 1));
+  EXPECT_TRUE(passes(kMaxDomains, 0));
+  EXPECT_TRUE(passes(0, 2));
+}
+
+TEST(LimiterTest, ClientsOverTheBoundMakeItForgetThemAll) {
+  Limiter limiter({.client_burst = 1, .upstream_burst = 1e9});
+  const auto passes = [&](size_t client) { return !limiter.JudgeUpstream(client, kStart); };
+  for (size_t i = 0; i < kMaxClients; ++i) ASSERT_TRUE(passes(i));
+  EXPECT_FALSE(passes(0));
+  EXPECT_TRUE(passes(kMaxClients));
+  EXPECT_TRUE(passes(0));
+}
+
 }  // namespace
 }  // namespace sluice::dns

@@ -7,10 +7,13 @@
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netlink.h>
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "tests/nft/in_namespace.h"
 
 namespace sluice::nft {
@@ -255,6 +258,28 @@ TEST(Session, NoticesTellOfOthersChangesOnly) {
               return notices->Drain({"t"}, open.session->port()) ? "" : "a foreign chain";
             }),
             "");
+}
+
+// Else it could acknowledge what the kernel refused, or end this process: libnftnl exits over a name that is no text.
+TEST(Session, NobodyButTheKernelIsHeard) {
+  EXPECT_EQ(
+      InNewNamespace([] {
+        Open open;
+        (void)open.Make();
+        const UniqueFd foreign(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER));
+        struct {
+          nlmsghdr header;
+          nlmsgerr answer;
+        } forged{};
+        forged.header = {.nlmsg_len = sizeof forged, .nlmsg_type = NLMSG_ERROR, .nlmsg_flags = 0, .nlmsg_seq = 0, .nlmsg_pid = 0};
+        sockaddr_nl to{};
+        to.nl_family = AF_NETLINK;
+        to.nl_pid = open.session->port();
+        const auto sent = ::sendto(foreign.get(), &forged, sizeof forged, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+        if (sent >= 0) return std::string("taken");
+        return errno == ECONNREFUSED ? Say(open.Add(1, 60s)) : std::string("another error");
+      }),
+      "done");
 }
 
 TEST(Session, AReplacementKeepsWhatTheDynamicSetHolds) {

@@ -50,15 +50,17 @@ uint16_t Sum(const Bytes& bytes, size_t from, size_t to, uint32_t start = 0) {
   return static_cast<uint16_t>(~sum);
 }
 
-Bytes Ip4(uint8_t protocol, const char* source, const char* destination, const Bytes& payload, uint16_t fragment = 0) {
-  Bytes packet{0x45, 0};
-  Put16(packet, static_cast<uint32_t>(20 + payload.size()));
+Bytes Ip4(uint8_t protocol, const char* source, const char* destination, const Bytes& payload, uint16_t fragment = 0,
+          const Bytes& options = {}) {
+  Bytes packet{static_cast<uint8_t>(0x45 + options.size() / 4), 0};
+  Put16(packet, static_cast<uint32_t>(20 + options.size() + payload.size()));
   Put16(packet, 0x1234);
   Put16(packet, fragment);
   packet.insert(packet.end(), {64, protocol, 0, 0});
   PutAddress(packet, source);
   PutAddress(packet, destination);
-  const uint16_t sum = Sum(packet, 0, 20);
+  packet.insert(packet.end(), options.begin(), options.end());
+  const uint16_t sum = Sum(packet, 0, packet.size());
   packet[10] = static_cast<uint8_t>(sum >> 8);
   packet[11] = static_cast<uint8_t>(sum);
   packet.insert(packet.end(), payload.begin(), payload.end());
@@ -332,7 +334,7 @@ Bytes Made(const Forged& packet) {
                                                                 IPPROTO_UDP, packet.source, packet.destination)
                                                        : Tcp(packet.source, packet.destination, packet.source_port,
                                                              packet.destination_port, TH_ACK | TH_PUSH, packet.text);
-  return v4 ? Ip4(packet.protocol, packet.source, packet.destination, payload)
+  return v4 ? Ip4(packet.protocol, packet.source, packet.destination, payload, 0, packet.options)
             : Ip6(packet.protocol, packet.source, packet.destination, payload);
 }
 

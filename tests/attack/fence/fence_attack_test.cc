@@ -37,6 +37,38 @@ TEST_F(FenceAttack, NothingAtAllLeavesWhileItIsClosed) {
   EXPECT_THAT(Successes(), testing::IsEmpty());
 }
 
+// The header names an allowed host, the option where that host would send the packet on.
+TEST_F(FenceAttack, APacketWithOptionsStaysInsideWhereverItGoes) {
+  Install();
+  const FenceElement allowed{IpAddress::Parse(kWorldV4).value(), nft::Protocol::kUdp, 5000};
+  ASSERT_TRUE(fence_->Publish({&allowed, 1}, std::chrono::seconds(60)).has_value());
+  const std::vector<uint8_t> loose = {131, 7, 4, 192, 0, 2, 66, 0};
+  const std::vector<uint8_t> strict = {137, 7, 4, 192, 0, 2, 66, 0};
+  const std::vector<uint8_t> record = {7, 7, 4, 0, 0, 0, 0, 0};
+  EXPECT_EQ(pod_.Workload([&] {
+    const auto send = [](const char* text, const std::vector<uint8_t>& options) {
+      SendRaw({IPPROTO_UDP, kPodV4, 4000, kWorldV4, 5000, text, options});
+    };
+    send("PLAIN", {});
+    send("LOOSE", loose);
+    send("STRICT", strict);
+    send("RECORD", record);
+    // Without a raw socket: the first hop is the packet's destination, and what sendto says is in the option.
+    const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
+    const std::vector<uint8_t> by_allowed = {131, 7, 4, 203, 0, 113, 10, 0};
+    if (::setsockopt(socket.get(), IPPROTO_IP, IP_OPTIONS, by_allowed.data(), static_cast<socklen_t>(by_allowed.size())) != 0)
+      return 1;
+    const sockaddr_in to{AF_INET, htons(5000), {htonl(0xc0000242)}, {}};
+    [[maybe_unused]] const auto sent = ::sendto(socket.get(), "SOCKET", 6, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    return 0;
+  }),
+            0);
+  const std::vector<Frame> frames = pod_.Taken();
+  EXPECT_TRUE(Pod::Carries(frames, "PLAIN"));
+  for (const char* text : {"LOOSE", "STRICT", "RECORD", "SOCKET"}) EXPECT_FALSE(Pod::Carries(frames, text)) << text;
+  EXPECT_EQ(Count("options"), 4u);
+}
+
 TEST_F(FenceAttack, SealedTrafficPassesAndItsSealIsNowhereToBeSeen) {
   Install();
   const Echo server(pod_.world(), 80);

@@ -82,6 +82,7 @@ struct Forged {
   const char* destination = "";
   uint16_t destination_port = 0;
   std::string text{};
+  std::vector<uint8_t> options{};  ///< of the IPv4 header, whole words
 };
 /// By a raw socket, and by a packet socket of the device.
 void SendRaw(const Forged& packet);

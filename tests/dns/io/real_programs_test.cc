@@ -31,7 +31,9 @@ HarnessOptions Real(const std::string& rules, std::vector<Endpoint> upstream) {
   HarnessOptions options{
       .allows = {}, .yaml = "version: 1\nsettings: { dns: real }\nrules:\n" + rules, .upstream = std::move(upstream)};
   options.history = std::make_shared<NameHistory>();
-  options.publish = [](std::span<const Lease>, seconds) -> Result<std::chrono::steady_clock::duration> { return {}; };
+  options.publish = [](std::span<const Lease>, std::chrono::milliseconds) -> Result<std::chrono::steady_clock::duration> {
+    return {};
+  };
   return options;
 }
 

@@ -32,13 +32,14 @@ class Kernel {
   struct Batch {
     std::vector<std::string> leases;
     int64_t seconds = 0;
+    WallTime end{};
   };
   Publish publish() {
-    return [this](std::span<const Lease> leases, seconds lifetime) -> Result<std::chrono::steady_clock::duration> {
+    return [this](std::span<const Lease> leases, milliseconds lifetime) -> Result<std::chrono::steady_clock::duration> {
       if (delay_.load().count() > 0) std::this_thread::sleep_for(delay_.load());
       if (broken_) return Fail(Code::kIo, "the writer is gone");
       const std::lock_guard lock(mutex_);
-      Batch batch{{}, lifetime.count()};
+      Batch batch{{}, std::chrono::floor<seconds>(lifetime).count(), SystemClock().Wall() + lifetime};
       for (const Lease& lease : leases)
         batch.leases.push_back(fmt::format("{}{}:{}", lease.transport == policy::Transport::kUdp ? "udp " : "",
                                            lease.address.ToString(), lease.port));
@@ -222,7 +223,7 @@ TEST_F(RealTest, ACommitAndAChangeOfThePolicyExcludeEachOther) {
   std::atomic<const policy::CurrentPolicy*> policy{nullptr};
   std::atomic<int> wrong{0};
   std::atomic<int> published{0};
-  options.publish = [&](std::span<const Lease> leases, seconds) -> Result<std::chrono::steady_clock::duration> {
+  options.publish = [&](std::span<const Lease> leases, milliseconds) -> Result<std::chrono::steady_clock::duration> {
     std::this_thread::sleep_for(milliseconds(2));
     const auto in_force = policy.load()->Get();
     for (const Lease& lease : leases)
@@ -291,12 +292,14 @@ TEST_F(RealTest, TtlsAreClampedAndLeasesOutliveThemByAMinute) {
 
 TEST_F(RealTest, ALeaseEndsWithItsRule) {
   StubUpstream upstream(Zone().Addresses("db.test", {"93.184.216.34"}).Handler());
-  const auto soon =
-      fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(SystemClock().Wall() + seconds(20))));
-  ResolverHarness resolver(With(upstream, "  - allow: tcp db.test:5432\n    until: " + soon + "\n"));
+  const auto end = std::chrono::floor<seconds>(SystemClock().Wall()) + seconds(20);
+  const auto text = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(end)));
+  ResolverHarness resolver(With(upstream, "  - allow: tcp db.test:5432\n    until: " + text + "\n"));
+  // In the middle of a second: whole seconds would end half of one too early or too late.
+  std::this_thread::sleep_until(std::chrono::ceil<seconds>(SystemClock().Wall()) + milliseconds(500));
   ASSERT_EQ(AddressesIn(resolver.Ask(AskMessage("db.test", Type::kA))).size(), 1u);
-  EXPECT_LE(kernel_.batches().at(0).seconds, 20);
-  EXPECT_GE(kernel_.batches().at(0).seconds, 15);
+  const auto off = std::chrono::abs(kernel_.batches().at(0).end - end);
+  EXPECT_LT(off, milliseconds(250)) << std::chrono::duration_cast<milliseconds>(off).count();
 }
 
 TEST_F(RealTest, AliasesAreFollowedByOwnerAndNothingElseIsAdded) {

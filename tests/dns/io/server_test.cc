@@ -10,6 +10,7 @@
 #include <chrono>
 #include <thread>
 
+#include "dns/io/server_udp.h"
 #include "dns/rdata.h"
 #include "dns/svcb.h"
 #include "tests/dns/io/server_harness.h"
@@ -49,6 +50,57 @@ class ServerTest : public testing::Test {
 
   HarnessOptions With(std::vector<std::string> allows) { return {.allows = std::move(allows), .upstream = {stub_.endpoint()}}; }
 };
+
+// The option that fills the query up is read and dropped (RFC 7830).
+std::vector<uint8_t> PaddedQuery(const std::string& name, size_t octets) {
+  std::vector<uint8_t> query = Encode(WithOpt(AskMessage(name, Type::kA)));
+  const size_t padding = octets - query.size() - 4;
+  query[query.size() - 2] = static_cast<uint8_t>((padding + 4) >> 8);
+  query[query.size() - 1] = static_cast<uint8_t>(padding + 4);
+  for (const size_t byte : {size_t{0}, size_t{12}, padding >> 8, padding & 0xff}) query.push_back(static_cast<uint8_t>(byte));
+  query.resize(octets);
+  return query;
+}
+
+TEST_F(ServerTest, AQueryOverTheBoundIsMalformed) {
+  ResolverHarness resolver(With({"GET api.test/**"}));
+  const auto rcode = [&](size_t octets) {
+    const auto answer = DecodeHeader(resolver.AskRaw(PaddedQuery("api.test", octets)));
+    return answer ? answer->rcode : Rcode::kRefused;
+  };
+  EXPECT_EQ(rcode(kMaxQueryOctets), Rcode::kNoError);
+  EXPECT_EQ(rcode(kMaxQueryOctets + 1), Rcode::kFormErr);
+}
+
+TEST_F(ServerTest, AQueryTooManyThatWouldWaitIsToldSo) {
+  StubUpstream silent([](const Message&, Via) { return Datagrams{}; });
+  HarnessOptions options = With({"GET api.test/**"});
+  options.upstream = {silent.endpoint()};
+  options.limits = {.client_per_second = 1e9, .client_burst = 1e9, .upstream_per_second = 1e9, .upstream_burst = 1e9};
+  options.flood = {.source_per_second = 1e9,
+                   .source_burst = 1e9,
+                   .process_per_second = 1e9,
+                   .process_burst = 1e9,
+                   .unknown_per_second = 1e9,
+                   .unknown_burst = 1e9,
+                   .total_per_second = 1e9,
+                   .total_burst = 1e9};
+  ResolverHarness resolver(std::move(options));
+  const UniqueFd crowd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage server{};
+  const auto length = static_cast<socklen_t>(Endpoint{IpAddress::FromV4(INADDR_LOOPBACK), resolver.port()}.ToSockaddr(&server));
+  ASSERT_EQ(connect(crowd.get(), reinterpret_cast<sockaddr*>(&server), length), 0);
+  // All ask the same, which is asked upstream once.
+  const std::vector<uint8_t> query = Encode(WithOpt(AskMessage("api.test", Type::kA)));
+  for (size_t i = 0; i < kMaxWaiting; ++i) ASSERT_GT(send(crowd.get(), query.data(), query.size(), 0), 0);
+  const auto answer = resolver.Ask(WithOpt(AskMessage("api.test", Type::kA)));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.rcode, Rcode::kServFail);
+  ASSERT_TRUE(answer->edns && answer->edns->error);
+  EXPECT_EQ(answer->edns->error->text, "too many lookups are waiting");
+  uint8_t octet = 0;
+  EXPECT_LT(recv(crowd.get(), &octet, 1, MSG_DONTWAIT), 0) << "those before it wait";
+}
 
 TEST_F(ServerTest, AnAllowedNameGetsSyntheticAddressesOfBothFamilies) {
   ResolverHarness resolver(With({"GET api.test/**"}));

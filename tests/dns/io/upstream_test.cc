@@ -12,6 +12,7 @@
 
 #include "dns/chain.h"
 #include "dns/io/sent_query.h"
+#include "dns/io/upstream_core.h"
 #include "tests/dns/io/stub_upstream.h"
 #include "tests/dns/make.h"
 
@@ -369,6 +370,30 @@ TEST_F(UpstreamTest, ConcurrentQuestionsHaveAPortAndAnIdEach) {
   context_.restart();
   context_.run_for(milliseconds(50));
   EXPECT_EQ(done, kAtOnce) << "each is told";
+}
+
+TEST_F(UpstreamTest, OneQuestionTooManyIsToldSoAndAnEqualOneWaitsWithTheFirst) {
+  StubUpstream silent([](const Message&, Via) { return Datagrams{}; });
+  UpstreamClient& client = Client({silent.endpoint()}, milliseconds(3000));
+  size_t done = 0;
+  const auto ask = [&](size_t i, UpstreamClient::OnLookup tell) {
+    client.LookFamily("n" + std::to_string(i) + ".test", Type::kA, std::move(tell));
+  };
+  for (size_t i = 0; i < kMaxOutstanding; ++i) ask(i, [&](const LookupPtr&) { ++done; });
+  LookupPtr refused;
+  ask(kMaxOutstanding, [&](const LookupPtr& lookup) { refused = lookup; });
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->status, Lookup::Status::kFailed);
+  EXPECT_EQ(refused->error.code, Code::kExhausted);
+  EXPECT_EQ(refused->error.message, "too many lookups are outstanding");
+  ask(0, [&](const LookupPtr&) { ++done; });
+  EXPECT_EQ(done, 0u);
+  context_.run_for(milliseconds(300));
+  EXPECT_EQ(silent.seen().size(), kMaxOutstanding);
+  client_.reset();
+  context_.restart();
+  context_.run_for(milliseconds(50));
+  EXPECT_EQ(done, kMaxOutstanding + 1);
 }
 
 TEST_F(UpstreamTest, ASocketThatWasAnsweredHasAnotherPortForItsNextQuestion) {
