@@ -7,6 +7,7 @@
 
 #include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
+#include "proxy/io/obtain.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/route.h"
 #include "proxy/io/worker.h"
@@ -304,14 +305,17 @@ Task<DialResult<MirroredPtr>> Connection::Meet(DialTarget target, std::string ke
     answer.allowed = decision.verdict == policy::ConnectVerdict::kInspect;
     return answer;
   };
-  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
+  UsableJudge usable = [this](std::optional<IpAddress> address) {
     return address ? flow_.AddressApproved(*address) : flow_.JudgeRemote().allowed();
   };
   if (*prepared != nullptr && (!Fits(**prepared, target) || !usable((*prepared)->known_address()))) prepared->reset();
-  UpstreamPtr ready = std::move(*prepared);
+  UpstreamAsk ask{.key = std::move(key),
+                  .target = std::move(target),
+                  .ready = std::move(*prepared),
+                  .judge = std::move(judge),
+                  .usable = std::move(usable)};
   auto obtain = offers_h2_ ? &Obtain : &ObtainHttp11;
-  auto obtained = co_await obtain(worker, flow_.waiter, std::move(key), policy::Scheme::kHttps, std::move(target),
-                                  std::move(ready), std::move(judge), std::move(usable));
+  auto obtained = co_await obtain(worker, flow_.waiter, std::move(ask));
   if (!obtained) co_return std::unexpected(std::move(obtained.error()));
   MirroredPtr mirrored = obtained->own != nullptr ? obtained->own->mirrored : obtained->shared->mirrored();
   *prepared = std::move(obtained->own);

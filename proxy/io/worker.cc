@@ -434,7 +434,7 @@ void Worker::Tick() {
     PolicyChanged();
   }
   if (!connections_.empty() || !clients_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() ||
-      pool_.size() != 0 || !h2_pool_.empty())
+      !pool_.empty() || !h2_pool_.empty())
     loop_->Tick(this);
 }
 

@@ -25,6 +25,7 @@
 #include "proxy/io/task.h"
 #include "proxy/io/tls.h"
 #include "proxy/io/upstream.h"
+#include "proxy/io/upstream_pool.h"
 
 namespace sluice::proxy {
 
