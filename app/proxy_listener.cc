@@ -68,6 +68,8 @@ Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   // Every client speaks first: until it does, there is nothing to do.
   setsockopt(listener.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &on, sizeof on);
+  // What is accepted has it too.
+  setsockopt(listener.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (!listener || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
       listen(listener.get(), kBacklog) != 0)
     return FailErrno(fmt::format("cannot listen on {}", endpoint->ToString()), errno);

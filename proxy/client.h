@@ -13,7 +13,7 @@ namespace sluice::proxy {
 
 struct Client {
   uint64_t id = 0;                 ///< connection id, unique in this engine
-  UniqueFd socket;                 ///< TCP or UNIX
+  UniqueFd socket;                 ///< TCP, without delay (TCP_NODELAY), or UNIX; non-blocking
   std::optional<Endpoint> source;  ///< the client's end; absent for a UNIX socket
   policy::ProcessPtr process;      ///< whose socket it is, where that could be seen
 };

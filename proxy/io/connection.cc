@@ -7,6 +7,7 @@
 
 #include "proxy/io/h2_upstream.h"
 #include "proxy/io/limits.h"
+#include "proxy/io/obtain.h"
 #include "proxy/io/relay.h"
 #include "proxy/io/route.h"
 #include "proxy/io/worker.h"
@@ -42,8 +43,8 @@ std::string Printable(std::string_view text) {
 
 }  // namespace
 
-Connection::Connection(Worker& worker, Flow flow)
-    : names_(std::exchange(flow.names, {})), flow_(worker, std::move(flow)), started_(worker.reactor().now()) {}
+Connection::Connection(Worker& worker, Flow flow, std::unique_ptr<Stream> met)
+    : names_(std::exchange(flow.names, {})), flow_(worker, std::move(flow), std::move(met)), started_(worker.reactor().now()) {}
 
 Task<> Connection::Run() {
   if (names_.size() > 1) {
@@ -226,36 +227,44 @@ std::string Connection::Mismatch(const ClientHello& hello) const {
   return same ? "" : fmt::format("SNI is {}, the connection is to {}", Printable(*hello.sni), flow_.name_text());
 }
 
+std::optional<Connection::FirstBytes> Connection::ClassifyFirst(std::string_view bytes) {
+  if (bytes.front() != kHandshakeRecord) {
+    // So few bytes may be the beginning of HTTP/2 with prior knowledge, or of a POST.
+    const bool open = bytes.size() < kPrefaceMark.size() && kPrefaceMark.starts_with(bytes);
+    return open ? std::nullopt : std::optional(FirstBytes::kOther);
+  }
+  const HelloResult result = ParseClientHello(bytes);
+  if (result.status == HelloStatus::kNeedMore) return std::nullopt;
+  if (result.status == HelloStatus::kMalformed) {
+    RefuseTls(policy::Reason::kProtocol, std::string(result.why), kDecodeError);
+    return FirstBytes::kRefused;
+  }
+  offers_h2_ = std::ranges::find(result.hello.alpn, "h2") != result.hello.alpn.end();
+  if (std::string mismatch = Mismatch(result.hello); !mismatch.empty()) {
+    RefuseTls(policy::Reason::kAuthorityMismatch, std::move(mismatch), kUnrecognizedName);
+    return FirstBytes::kRefused;
+  }
+  return FirstBytes::kTls;
+}
+
 // Reads until it is known what the client speaks, and for TLS which name it asks for; the bytes stay in the stream's prefix.
 Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
-  if (!flow_.down.prefix.empty())
-    co_return flow_.down.prefix.view().front() == kHandshakeRecord ? FirstBytes::kTls : FirstBytes::kOther;
+  if (first_) co_return *first_;
   Worker& worker = flow_.worker();
-  Buffer bytes;
-  SteadyTime deadline = worker.reactor().now() + kFirstByteDeadline;
+  // What came with a CONNECT is looked at as all else is.
+  Buffer bytes = std::exchange(flow_.down.prefix, {});
+  SteadyTime deadline = worker.reactor().now() + (bytes.empty() ? kFirstByteDeadline : kTlsHandshakeDeadline);
   for (;;) {
+    if (!bytes.empty()) {
+      first_ = ClassifyFirst(bytes.view());
+      if (first_ && *first_ != FirstBytes::kRefused) flow_.down.prefix = std::move(bytes);
+      if (first_) co_return *first_;
+    }
     const Io io = flow_.down.RawRead(bytes.Prepare(4096));
     if (io.status == IoStatus::kOk) {
       if (bytes.empty()) deadline = worker.reactor().now() + kTlsHandshakeDeadline;
       bytes.Commit(io.n);
-      const bool tls = bytes.view().front() == kHandshakeRecord;
-      HelloResult result = tls ? ParseClientHello(bytes.view()) : HelloResult{HelloStatus::kComplete, {}, {}};
-      if (result.status == HelloStatus::kNeedMore) continue;
-      if (result.status == HelloStatus::kMalformed) {
-        RefuseTls(policy::Reason::kProtocol, std::string(result.why), kDecodeError);
-        co_return FirstBytes::kRefused;
-      }
-      // So few bytes may be the beginning of HTTP/2 with prior knowledge, or of a POST.
-      if (!tls && bytes.size() < kPrefaceMark.size() && kPrefaceMark.starts_with(bytes.view())) continue;
-      if (tls) {
-        offers_h2_ = std::ranges::find(result.hello.alpn, "h2") != result.hello.alpn.end();
-        if (std::string mismatch = Mismatch(result.hello); !mismatch.empty()) {
-          RefuseTls(policy::Reason::kAuthorityMismatch, std::move(mismatch), kUnrecognizedName);
-          co_return FirstBytes::kRefused;
-        }
-      }
-      flow_.down.prefix = std::move(bytes);
-      co_return tls ? FirstBytes::kTls : FirstBytes::kOther;
+      continue;
     }
     if (io.status != IoStatus::kWouldBlock) co_return FirstBytes::kClosed;
     const Wake wake = co_await flow_.waiter.Wait({&flow_.down.channel, kReadable}, deadline);
@@ -304,14 +313,17 @@ Task<DialResult<MirroredPtr>> Connection::Meet(DialTarget target, std::string ke
     answer.allowed = decision.verdict == policy::ConnectVerdict::kInspect;
     return answer;
   };
-  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
+  UsableJudge usable = [this](std::optional<IpAddress> address) {
     return address ? flow_.AddressApproved(*address) : flow_.JudgeRemote().allowed();
   };
   if (*prepared != nullptr && (!Fits(**prepared, target) || !usable((*prepared)->known_address()))) prepared->reset();
-  UpstreamPtr ready = std::move(*prepared);
+  UpstreamAsk ask{.key = std::move(key),
+                  .target = std::move(target),
+                  .ready = std::move(*prepared),
+                  .judge = std::move(judge),
+                  .usable = std::move(usable)};
   auto obtain = offers_h2_ ? &Obtain : &ObtainHttp11;
-  auto obtained = co_await obtain(worker, flow_.waiter, std::move(key), policy::Scheme::kHttps, std::move(target),
-                                  std::move(ready), std::move(judge), std::move(usable));
+  auto obtained = co_await obtain(worker, flow_.waiter, std::move(ask));
   if (!obtained) co_return std::unexpected(std::move(obtained.error()));
   MirroredPtr mirrored = obtained->own != nullptr ? obtained->own->mirrored : obtained->shared->mirrored();
   *prepared = std::move(obtained->own);

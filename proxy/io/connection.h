@@ -2,6 +2,7 @@
 
 // One flow from acceptance to its end: judged, then relayed, or inspected.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,10 +17,12 @@ namespace sluice::proxy {
 
 class Connection {
  public:
-  Connection(Worker& worker, Flow flow);
+  /// `met`: as FlowContext's.
+  Connection(Worker& worker, Flow flow, std::unique_ptr<Stream> met = nullptr);
 
   [[nodiscard]] Task<> Run();
-  /// The policy changed: whether it allows what the flow does. Streams of HTTP/2 that it does not are ended from the reactor's loop.
+  /// The policy changed: whether it allows what the flow does. Streams of HTTP/2 that it does not are ended from the reactor's
+  /// loop.
   [[nodiscard]] bool StillAllowed();
   /// Where it does not: closes the client's socket now, unless the protocol has a last word; Cancel must follow.
   void CutOff();
@@ -41,6 +44,8 @@ class Connection {
   Task<> RunRelay(UpstreamPtr upstream);
   Task<> RunInspected(UpstreamPtr prepared);
   Task<FirstBytes> ReadFirstBytes();
+  /// What they say, if that is clear; nothing: more are needed.
+  std::optional<FirstBytes> ClassifyFirst(std::string_view bytes);
   /// What the client is offered: what the upstream speaks, which is asked where it is not known.
   Task<AlpnOffer> ChooseOffer(UpstreamPtr* prepared);
   /// What the client's certificate is to show of the upstream's, which is met where none was yet. Null: nothing of it.
@@ -57,9 +62,10 @@ class Connection {
   std::vector<std::string> names_;  ///< Flow::names, until one was chosen
   FlowContext flow_;
   policy::ConnectVerdict verdict_ = policy::ConnectVerdict::kDeny;
-  std::string via_;                 ///< of an opaque connection: its upstream proxy's name
-  std::optional<std::string> way_;  ///< once it is opaque: WayKey
-  bool offers_h2_ = false;          ///< the client's hello does
+  std::string via_;                  ///< of an opaque connection: its upstream proxy's name
+  std::optional<std::string> way_;   ///< once it is opaque: WayKey
+  std::optional<FirstBytes> first_;  ///< once they were read
+  bool offers_h2_ = false;           ///< the client's hello does
   std::optional<HttpSession> session_;
   std::optional<H2Connection> h2_;
   SteadyTime started_;

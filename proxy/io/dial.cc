@@ -54,7 +54,10 @@ Task<int> ConnectOne(Worker& worker, Waiter& waiter, Upstream& upstream, Endpoin
   }
   int error = 0;
   socklen_t length = sizeof error;
-  if (Faulty("dial.outcome", [&] { return getsockopt(raw, SOL_SOCKET, SO_ERROR, &error, &length); }) != 0) error = errno;
+  const auto ask = [&] { return getsockopt(raw, SOL_SOCKET, SO_ERROR, &error, &length); };
+  // An error is an event of its own: without it, there is none to ask for.
+  const bool told = (upstream.stream.channel.ready & (kBroken | kPeerDone)) != 0;
+  if (Faulty("dial.outcome", [&] { return told ? ask() : 0; }) != 0) error = errno;
   if (error != 0) upstream.stream.Close();
   co_return error;
 }

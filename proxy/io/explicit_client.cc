@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
 #include "proxy/io/limits.h"
 #include "proxy/io/listener_tls.h"
@@ -16,7 +16,7 @@
 namespace sluice::proxy {
 namespace {
 
-constexpr size_t kPeekPiece = 4096;
+constexpr size_t kMessagePiece = 4096;
 constexpr int kMaxChallenges = 8;  // 407 answers on one connection
 constexpr char kHandshakeRecord = 0x16;
 constexpr uint8_t kUnexpectedMessage = 10;  // TLS alert (RFC 8446 section 6.2)
@@ -33,7 +33,7 @@ ExplicitClient::ExplicitClient(Worker& worker, Client client, Stage stage)
       source_(client.source),
       process_(std::move(client.process)),
       waiter_(worker.reactor()) {
-  if (!down_.channel.Open(worker.reactor(), std::move(client.socket), kReadable | kWritable)) waiter_.Cancel();
+  if (!down_->channel.Open(worker.reactor(), std::move(client.socket), kReadable | kWritable)) waiter_.Cancel();
 }
 
 Task<> ExplicitClient::Run() {
@@ -48,8 +48,10 @@ Task<> ExplicitClient::Run() {
     }
   }
   who_ = Who(nullptr);
-  const Read read = co_await More(worker_.reactor().now() + kFirstByteDeadline);
-  if (read != Read::kMore) co_return;
+  if (in_.empty()) {
+    const Read read = co_await More(worker_.reactor().now() + kFirstByteDeadline);
+    if (read != Read::kMore) co_return;
+  }
   under_way_ = true;
   const char first = seen().front();
   if (first == kSocks5Version) {
@@ -68,57 +70,29 @@ Task<> ExplicitClient::Run() {
   }
 }
 
-// More bytes of the message in in_, all of which are known to belong to it.
 Task<ExplicitClient::Read> ExplicitClient::More(SteadyTime deadline) {
-  if (peeked_ != 0) {
-    const Io io = down_.RawRead(worker_.scratch().first(peeked_));
-    if (io.status != IoStatus::kOk || io.n != peeked_) co_return Read::kClosed;
-    peeked_ = 0;
-  }
   for (;;) {
-    if ((down_.channel.ready & kReadable) != 0) {
-      const ssize_t n = recv(down_.channel.fd(), in_.Prepare(kPeekPiece).data(), kPeekPiece, MSG_PEEK | MSG_DONTWAIT);
-      if (n > 0) {
-        peeked_ = static_cast<size_t>(n);
-        in_.Commit(peeked_);
-        co_return Read::kMore;
-      }
-      if (n == 0 || (errno != EAGAIN && errno != EINTR)) co_return Read::kClosed;
-      if (errno == EAGAIN) down_.channel.ready &= static_cast<uint8_t>(~kReadable);
-      continue;
+    const Io io = down_->RawRead(in_.Prepare(kMessagePiece));
+    if (io.status == IoStatus::kOk) {
+      in_.Commit(io.n);
+      co_return Read::kMore;
     }
-    const Wake wake = co_await waiter_.Wait({&down_.channel, kReadable}, deadline);
+    if (io.status != IoStatus::kWouldBlock) co_return Read::kClosed;
+    const Wake wake = co_await waiter_.Wait({&down_->channel, kReadable}, deadline);
     if (wake != Wake::kReady) co_return wake == Wake::kTimeout ? Read::kLate : Read::kClosed;
   }
-}
-
-// The first n bytes of in_ were a message: they leave the socket, and what follows them stays there.
-bool ExplicitClient::Take(size_t n) {
-  const size_t taken = in_.size() - peeked_;
-  if (n < taken) return false;
-  size_t left = n - taken;
-  while (left != 0) {
-    const Io io = down_.RawRead(worker_.scratch().first(left));
-    if (io.status != IoStatus::kOk) return false;
-    left -= io.n;
-  }
-  // A read that was shorter than its room is taken to have emptied the socket; this one asked for no more than it wanted.
-  down_.channel.ready |= kReadable;
-  in_.Clear();
-  peeked_ = 0;
-  return true;
 }
 
 Task<bool> ExplicitClient::Flush() {
   const SteadyTime deadline = worker_.reactor().now() + kWriteStuck;
   while (!out_.empty()) {
-    const Io io = down_.RawWrite(out_.view());
+    const Io io = down_->RawWrite(out_.view());
     if (io.status == IoStatus::kOk) {
       out_.Consume(io.n);
       continue;
     }
     if (io.status != IoStatus::kWouldBlock) co_return false;
-    const Wake wake = co_await waiter_.Wait({&down_.channel, kWritable}, deadline);
+    const Wake wake = co_await waiter_.Wait({&down_->channel, kWritable}, deadline);
     if (wake != Wake::kReady) co_return false;
   }
   co_return true;
@@ -129,10 +103,10 @@ Task<bool> ExplicitClient::Flush() {
 Task<> ExplicitClient::FlushAndLinger() {
   const bool flushed = co_await Flush();
   if (!flushed) co_return;
-  down_.ShutdownWrite();
+  down_->ShutdownWrite();
   const SteadyTime deadline = worker_.reactor().now() + kLingerTime;
   for (size_t dropped = 0; dropped < kLingerBytes;) {
-    const Io io = down_.RawRead(worker_.scratch());
+    const Io io = down_->RawRead(worker_.scratch());
     if (io.status == IoStatus::kOk) {
       dropped += io.n;
       if (dropped % (1 << 20) >= io.n) continue;
@@ -141,7 +115,7 @@ Task<> ExplicitClient::FlushAndLinger() {
       continue;
     }
     if (io.status != IoStatus::kWouldBlock) co_return;
-    const Wake wake = co_await waiter_.Wait({&down_.channel, kReadable}, deadline);
+    const Wake wake = co_await waiter_.Wait({&down_->channel, kReadable}, deadline);
     if (wake != Wake::kReady) co_return;
   }
 }
@@ -152,7 +126,7 @@ Task<bool> ExplicitClient::ReadProxyHeader() {
                                                      [&](const Cidr& from) { return from.Contains(source_->address); });
   if (!listed) {
     Note(policy::Reason::kUnattributed, "a peer that --proxy-protocol-from does not list");
-    down_.Close(Stream::How::kReset);
+    down_->Close(Stream::How::kReset);
     co_return false;
   }
   const SteadyTime deadline = worker_.reactor().now() + kFirstByteDeadline;
@@ -163,10 +137,10 @@ Task<bool> ExplicitClient::ReadProxyHeader() {
     if (header.status == ProxyHeaderStatus::kNeedMore) continue;
     if (header.status == ProxyHeaderStatus::kMalformed) {
       Note(policy::Reason::kProtocol, std::string(header.why));
-      down_.Close(Stream::How::kReset);
+      down_->Close(Stream::How::kReset);
       co_return false;
     }
-    if (!Take(header.consumed)) co_return false;
+    in_.Consume(header.consumed);
     if (header.source) source_ = *header.source;
     // The socket is the load balancer's, and so would be the process.
     process_ = nullptr;
@@ -178,22 +152,23 @@ Task<bool> ExplicitClient::ReadProxyHeader() {
 bool ExplicitClient::Enter() {
   if (!source_ || worker_.shared().client_counts.Enter(source_->address, &place_)) return true;
   Note(policy::Reason::kLimit, fmt::format("more than {} connections of this client", kMaxClientConnections));
-  down_.Close(Stream::How::kReset);
+  down_->Close(Stream::How::kReset);
   return false;
 }
 
 Task<> ExplicitClient::RunTls() {
   const std::shared_ptr<ListenerTls>& tls = worker_.shared().options().explicit_proxy->tls;
-  if (!down_.StartTls(tls->context(), Stream::Side::kServer)) co_return;
+  down_->prefix = std::exchange(in_, {});
+  if (!down_->StartTls(tls->context(), Stream::Side::kServer)) co_return;
   const SteadyTime deadline = worker_.reactor().now() + kTlsHandshakeDeadline;
   for (;;) {
-    const Io io = down_.Handshake();
+    const Io io = down_->Handshake();
     if (io.status == IoStatus::kOk) break;
     if (io.status != IoStatus::kWouldBlock) {
       Note(policy::Reason::kUnattributed, fmt::format("TLS to the proxy failed: {}", TakeSslError()));
       co_return;
     }
-    const Wake wake = co_await waiter_.Wait({&down_.channel, down_.read_needs}, deadline);
+    const Wake wake = co_await waiter_.Wait({&down_->channel, down_->read_needs}, deadline);
     if (wake != Wake::kReady) co_return;
   }
   int ends[2];
@@ -203,7 +178,7 @@ Task<> ExplicitClient::RunTls() {
   inner.socket = UniqueFd(ends[1]);
   inner.source = source_;
   inner.process = process_;
-  if (const std::string name = PeerName(down_.ssl()); !name.empty()) {
+  if (const std::string name = PeerName(down_->ssl()); !name.empty()) {
     auto process = process_ != nullptr ? std::make_shared<policy::Process>(*process_) : std::make_shared<policy::Process>();
     process->client = name;
     inner.process = std::move(process);
@@ -212,14 +187,14 @@ Task<> ExplicitClient::RunTls() {
   if (!plain.channel.Open(worker_.reactor(), UniqueFd(ends[0]), kReadable | kWritable)) co_return;
   under_way_ = true;
   worker_.StartBehindTls(std::move(inner));
-  co_await Shuttle(worker_.reactor(), waiter_, down_, plain);
+  co_await Shuttle(worker_.reactor(), waiter_, *down_, plain);
 }
 
 Task<> ExplicitClient::RunSocks() {
   const bool known = co_await SocksAuthenticate();
   if (!known) co_return;
   const SteadyTime deadline = worker_.reactor().now() + worker_.shared().options().deadlines.head;
-  SocksRequest request;
+  SocksRequest request = ParseSocksRequest(seen());
   while (request.status == SocksStatus::kNeedMore) {
     const Read read = co_await More(deadline);
     if (read != Read::kMore) co_return;
@@ -232,7 +207,7 @@ Task<> ExplicitClient::RunSocks() {
     co_await FlushAndLinger();
     co_return;
   }
-  if (!Take(request.consumed)) co_return;
+  in_.Consume(request.consumed);
   FlowTarget target = TargetFor(request.target);
   FlowTarget asked = target;
   auto refusal = co_await Approve(std::move(asked));
@@ -256,7 +231,7 @@ Task<bool> ExplicitClient::SocksAuthenticate() {
     if (read != Read::kMore) co_return false;
     greeting = ParseSocksGreeting(seen());
   }
-  if (!Take(greeting.consumed)) co_return false;
+  in_.Consume(greeting.consumed);
   const auto& tokens = worker_.shared().options().explicit_proxy->tokens;
   const uint8_t wanted = tokens != nullptr ? kSocksPassword : kSocksNone;
   if (tokens != nullptr ? !greeting.password : !greeting.none) {
@@ -269,7 +244,7 @@ Task<bool> ExplicitClient::SocksAuthenticate() {
   out_.Append(SocksMethodText(wanted));
   const bool flushed = co_await Flush();
   if (!flushed || tokens == nullptr) co_return flushed;
-  SocksPassword password;
+  SocksPassword password = ParseSocksPassword(seen());
   while (password.status == SocksStatus::kNeedMore) {
     const Read read = co_await More(deadline);
     if (read != Read::kMore) co_return false;
@@ -282,7 +257,7 @@ Task<bool> ExplicitClient::SocksAuthenticate() {
     co_await FlushAndLinger();
     co_return false;
   }
-  if (!Take(password.consumed)) co_return false;
+  in_.Consume(password.consumed);
   who_ = Who(shown);
   out_.Append(SocksPasswordText(true));
   const bool told = co_await Flush();
@@ -312,7 +287,7 @@ Task<> ExplicitClient::RunHttp() {
       co_return;
     }
     std::string head_bytes(seen().substr(0, *end));
-    if (!Take(*end)) co_return;
+    in_.Consume(*end);
     const Next next = co_await HandleConnect(std::move(head_bytes));
     if (next == Next::kEnd) co_return;
   }
@@ -402,30 +377,33 @@ Task<std::optional<ExplicitClient::Refusal>> ExplicitClient::Approve(FlowTarget 
   co_return refusal;
 }
 
-// The socket leaves this object, with whatever it still holds.
-Flow ExplicitClient::HandOver(FlowTarget target) {
-  in_.Release();
-  out_.Release();
+Flow ExplicitClient::FlowTo(FlowTarget target) const {
   Flow flow;
   flow.id = id_;
-  flow.downstream = down_.channel.Release();
   flow.source = source_.value_or(Endpoint{});
   flow.target = std::move(target);
   return flow;
 }
 
+// The client's end leaves this object, with what was read of it already.
+std::unique_ptr<Stream> ExplicitClient::HandOver() {
+  out_.Release();
+  if (!in_.empty()) down_->prefix = std::exchange(in_, {});
+  in_.Release();
+  return std::move(down_);
+}
+
 Task<> ExplicitClient::RunTunnel(FlowTarget target) {
   if (waiter_.cancelled()) co_return;
-  connection_ = std::make_unique<Connection>(worker_, HandOver(std::move(target)));
+  connection_ = std::make_unique<Connection>(worker_, FlowTo(std::move(target)), HandOver());
   co_await connection_->Run();
 }
 
 Task<> ExplicitClient::RunForward() {
   if (waiter_.cancelled()) co_return;
-  const std::string read_already(seen().substr(0, in_.size() - peeked_));
   FlowTarget nowhere;
   nowhere.process = who_;
-  forward_ = std::make_unique<ForwardSession>(worker_, HandOver(std::move(nowhere)), read_already);
+  forward_ = std::make_unique<ForwardSession>(worker_, FlowTo(std::move(nowhere)), HandOver());
   co_await forward_->Run();
 }
 

@@ -4,8 +4,7 @@
 // what it asks for. What it then carries is a Connection like any other, or a ForwardSession for absolute-form requests. One
 // worker's thread.
 //
-// Nothing is taken from the socket beyond the message that is understood: bytes are looked at first (MSG_PEEK), so that a client
-// that sends ahead of the answer loses nothing, and the connection inside begins with its own first byte.
+// What a client sends ahead of an answer is kept: the next message begins with it, or the connection inside.
 
 #include <memory>
 #include <optional>
@@ -45,7 +44,6 @@ class ExplicitClient {
 
   // Bytes.
   Task<Read> More(SteadyTime deadline);
-  bool Take(size_t n);
   [[nodiscard]] std::string_view seen() const { return in_.view(); }
   Task<bool> Flush();
   Task<> FlushAndLinger();
@@ -70,7 +68,8 @@ class ExplicitClient {
   Task<std::optional<Refusal>> Approve(FlowTarget target);
   Task<> RunTunnel(FlowTarget target);
   Task<> RunForward();
-  [[nodiscard]] Flow HandOver(FlowTarget target);
+  [[nodiscard]] Flow FlowTo(FlowTarget target) const;
+  [[nodiscard]] std::unique_ptr<Stream> HandOver();
 
   // Who, and what it is told.
   [[nodiscard]] policy::ProcessPtr Who(const policy::ProcessPtr& shown) const;
@@ -86,10 +85,9 @@ class ExplicitClient {
   policy::ProcessPtr process_;  ///< whose socket, or null
   policy::ProcessPtr who_;      ///< with what it showed us; never null once it was let in
   ClientCounts::Place place_;
-  Stream down_;
+  std::unique_ptr<Stream> down_ = std::make_unique<Stream>();  ///< null: handed over
   Waiter waiter_;
-  Buffer in_;  ///< of the message being read; its last peeked_ bytes are still in the socket
-  size_t peeked_ = 0;
+  Buffer in_;
   Buffer out_;
   bool under_way_ = false;
   std::unique_ptr<Connection> connection_;

@@ -23,8 +23,14 @@ policy::EventTarget TargetOf(const FlowTarget& flow, std::optional<IpAddress> ad
 
 }  // namespace
 
-FlowContext::FlowContext(Worker& worker, Flow flow)
-    : waiter(worker.reactor()), worker_(worker), id_(flow.id), target_(std::move(flow.target)) {
+FlowContext::FlowContext(Worker& worker, Flow flow, std::unique_ptr<Stream> met)
+    : down_(met != nullptr ? std::move(met) : std::make_unique<Stream>()),
+      waiter(worker.reactor()),
+      down(*down_),
+      worker_(worker),
+      id_(flow.id),
+      target_(std::move(flow.target)) {
+  if (down.channel.open()) return;
   const int fd = flow.downstream.get();
   const int flags = fcntl(fd, F_GETFL);
   if (flags >= 0 && (flags & O_NONBLOCK) == 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);

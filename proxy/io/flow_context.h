@@ -2,6 +2,7 @@
 
 // What every stage of one flow needs: its two ends, how it waits, and how it asks the policy. One worker's thread.
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -17,8 +18,11 @@ namespace sluice::proxy {
 class Worker;
 
 class FlowContext {
+  std::unique_ptr<Stream> down_;
+
  public:
-  FlowContext(Worker& worker, Flow flow);
+  /// `met`: the client's end where something was heard on it already, its rest in the prefix; null: flow.downstream is its end.
+  FlowContext(Worker& worker, Flow flow, std::unique_ptr<Stream> met = nullptr);
 
   [[nodiscard]] Worker& worker() const { return worker_; }
   [[nodiscard]] const FlowTarget& target() const { return target_; }
@@ -36,7 +40,7 @@ class FlowContext {
   [[nodiscard]] std::string name_text() const;
 
   Waiter waiter;
-  Stream down;
+  Stream& down;
   bool tls_inspected = false;  ///< the client speaks TLS with us
   std::optional<IpAddress> dialled;
 

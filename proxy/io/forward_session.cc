@@ -23,14 +23,12 @@ policy::ProcessPtr WithToken(const policy::ProcessPtr& process, const policy::Pr
   return both;
 }
 
-ForwardSession::ForwardSession(Worker& worker, Flow flow, std::string_view read_already)
+ForwardSession::ForwardSession(Worker& worker, Flow flow, std::unique_ptr<Stream> met)
     : process_(flow.target.process),
       tokens_(worker.shared().options().explicit_proxy->tokens),
       who_(process_),
-      flow_(worker, std::move(flow)),
-      session_(flow_, policy::Scheme::kHttp, nullptr, this) {
-  flow_.down.prefix.Append(read_already);
-}
+      flow_(worker, std::move(flow), std::move(met)),
+      session_(flow_, policy::Scheme::kHttp, nullptr, this) {}
 
 Fault ForwardSession::CheckToken(const RequestHead& head) {
   if (tokens_ == nullptr) return {};

@@ -19,8 +19,8 @@ namespace sluice::proxy {
 
 class ForwardSession final : private RequestGate {
  public:
-  /// `flow.target.process` is who the client is before it shows a token; `read_already` goes before what the socket still holds.
-  ForwardSession(Worker& worker, Flow flow, std::string_view read_already);
+  /// `flow.target.process` is who the client is before it shows a token. `met`: as FlowContext's.
+  ForwardSession(Worker& worker, Flow flow, std::unique_ptr<Stream> met);
 
   [[nodiscard]] Task<> Run() { return session_.Run(); }
   /// As Connection's.

@@ -3,7 +3,6 @@
 // What one worker knows of HTTP/2 upstreams: the connections that streams share, which origins speak it, and who is dialling, so
 // that a hundred streams to a new origin make one connection.
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,26 +61,5 @@ class H2Pool {
   std::unordered_map<std::string, Speaks> known_;
   std::unordered_map<std::string, FlightPtr> flights_;
 };
-
-/// A connection for one exchange that may be carried by either protocol; exactly one is set.
-struct Obtained {
-  UpstreamPtr own{};                     ///< HTTP/1.1
-  std::shared_ptr<H2Upstream> shared{};  ///< HTTP/2, in the pool already
-};
-
-/// Takes what the pools have, or dials. `usable` judges the address of a connection that is there (nothing where only a proxy
-/// knows it), `judge` one to be dialled; both must live until it is done. `ready` is a connection made ahead, or null.
-[[nodiscard]] Task<DialResult<Obtained>> Obtain(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme,
-                                                DialTarget target, UpstreamPtr ready, AddressJudge judge,
-                                                std::function<bool(std::optional<IpAddress>)> usable);
-
-/// The same where HTTP/1.1 is wanted: HTTP/2 only from an upstream that speaks nothing else.
-[[nodiscard]] Task<DialResult<Obtained>> ObtainHttp11(Worker& worker, Waiter& waiter, std::string key, policy::Scheme scheme,
-                                                      DialTarget target, UpstreamPtr ready, AddressJudge judge,
-                                                      std::function<bool(std::optional<IpAddress>)> usable);
-
-/// Whether it carries WebSockets (RFC 8441), which its first SETTINGS say: absent, or why it cannot.
-[[nodiscard]] Task<std::optional<DialFailure>> AwaitWebSockets(Worker& worker, Waiter& waiter,
-                                                               std::shared_ptr<H2Upstream> upstream);
 
 }  // namespace sluice::proxy

@@ -131,7 +131,7 @@ Task<> H2Stream::Forward() {
     if (fresh) connection_.flow().worker().pool().Drop(judge_.pool_key());
     judge_.upstream_address.reset();
     waiter_.ClearPoke();
-    std::optional<DialFailure> failure = co_await ObtainLeg();
+    std::optional<DialFailure> failure = co_await ObtainLeg(fresh ? UpstreamAsk::Reuse::kFresh : UpstreamAsk::Reuse::kAny);
     if (waiter_.cancelled()) {
       Leave();
       co_return;
@@ -185,24 +185,24 @@ Task<> H2Stream::Forward() {
   judge_.RecordExchange(error, status);
 }
 
-Task<std::optional<DialFailure>> H2Stream::ObtainLeg() {
+Task<std::optional<DialFailure>> H2Stream::ObtainLeg(UpstreamAsk::Reuse reuse) {
   Worker& worker = connection_.flow().worker();
   UpstreamPtr ready = std::move(connection_.prepared());
   if (ready != nullptr && (!Fits(*ready, judge_.dial()) || !judge_.Usable(ready->known_address()))) ready.reset();
-  std::string key = judge_.pool_key();
-  DialTarget target = judge_.dial();
-  AddressJudge judge = judge_.ForDialling();
-  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) {
-    return judge_.Usable(address);
-  };
+  UpstreamAsk ask{.key = judge_.pool_key(),
+                  .scheme = judge_.scheme(),
+                  .target = judge_.dial(),
+                  .ready = std::move(ready),
+                  .judge = judge_.ForDialling(),
+                  .usable = [this](std::optional<IpAddress> address) { return judge_.Usable(address); },
+                  .reuse = reuse};
   // An upstream that announces WebSockets over HTTP/2 has them there; the others may have them over HTTP/1.1 alone.
   const bool websocket = judge_.upgrade != policy::Upgrade::kNone;
   bool http11 = websocket && judge_.scheme() == policy::Scheme::kHttps;
   if (http11)
-    if (const auto shared = worker.h2_pool().Find(key); shared != nullptr) http11 = !shared->session().PeerTakesConnect();
+    if (const auto shared = worker.h2_pool().Find(ask.key); shared != nullptr) http11 = !shared->session().PeerTakesConnect();
   const auto obtain = http11 ? ObtainHttp11 : Obtain;
-  auto obtained = co_await obtain(worker, waiter_, std::move(key), judge_.scheme(), std::move(target), std::move(ready),
-                                  std::move(judge), std::move(usable));
+  auto obtained = co_await obtain(worker, waiter_, std::move(ask));
   if (!obtained) co_return std::move(obtained.error());
   if (obtained->shared != nullptr && websocket) {
     auto failure = co_await AwaitWebSockets(worker, waiter_, obtained->shared);
@@ -238,9 +238,7 @@ ExchangeJudge::Awaited H2Stream::WaitsFor(bool writing) const {
   return for_client ? Awaited::kRequestBody : Awaited::kResponse;
 }
 
-SteadyTime H2Stream::StuckAt() const {
-  return taken_at_ + connection_.flow().worker().shared().options().deadlines.write_stuck;
-}
+SteadyTime H2Stream::StuckAt() const { return taken_at_ + connection_.flow().worker().shared().options().deadlines.write_stuck; }
 
 Task<H2Stream::Carried> H2Stream::Carry() {
   carrying_ = true;

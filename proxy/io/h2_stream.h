@@ -12,6 +12,7 @@
 #include "proxy/h2_head.h"
 #include "proxy/h2_session.h"
 #include "proxy/io/exchange_judge.h"
+#include "proxy/io/obtain.h"
 #include "proxy/io/upstream_leg.h"
 
 namespace sluice::proxy {
@@ -50,7 +51,7 @@ class H2Stream {
   Task<> Forward();
   Task<Carried> Carry();
   Task<Carried> CarryOn();
-  Task<std::optional<DialFailure>> ObtainLeg();
+  Task<std::optional<DialFailure>> ObtainLeg(UpstreamAsk::Reuse reuse);
 
   // Bodies (h2_stream_body.cc). What ends the exchange says so, to the client and in the record.
   /// Reads as much of the body as the policy asks for, and asks again. Absent: the exchange has ended.

@@ -21,7 +21,8 @@ Task<HttpSession::After> HttpSession::Forward() {
     // A pooled connection that turns out dead is replaced by a new one, once.
     if (fresh) flow_.worker().pool().Drop(judge_.pool_key());
     judge_.upstream_address.reset();
-    std::optional<DialFailure> failure = co_await Obtain();
+    std::optional<DialFailure> failure;
+    if (!TakeIdle()) failure = co_await Obtain(fresh ? UpstreamAsk::Reuse::kFresh : UpstreamAsk::Reuse::kAny);
     if (failure) {
       if (flow_.waiter.cancelled()) {
         judge_.RecordExchange("closed meanwhile", 0);
@@ -62,23 +63,33 @@ void HttpSession::DropUpstream() {
   flow_.waiter.ClearPoke();
 }
 
-Task<std::optional<DialFailure>> HttpSession::Obtain() {
-  Worker& worker = flow_.worker();
-  std::function<bool(std::optional<IpAddress>)> usable = [this](std::optional<IpAddress> address) { return judge_.Usable(address); };
+// This client's own connection, or an idle one, where nothing need be waited for.
+bool HttpSession::TakeIdle() {
+  const UsableJudge usable = [this](std::optional<IpAddress> address) { return judge_.Usable(address); };
   if (UpstreamPtr own = std::move(own_);
       own != nullptr && own_key_ == judge_.pool_key() && IsIdle(*own) && usable(own->known_address())) {
     upstream_ = std::move(own);
     upstream_->reused = true;
-    co_return std::nullopt;
+    return true;
   }
+  if (prepared_ != nullptr) return false;
+  upstream_ = flow_.worker().pool().Take(judge_.pool_key(), usable);
+  return upstream_ != nullptr;
+}
+
+Task<std::optional<DialFailure>> HttpSession::Obtain(UpstreamAsk::Reuse reuse) {
+  Worker& worker = flow_.worker();
+  UpstreamAsk ask{.key = judge_.pool_key(),
+                  .scheme = judge_.scheme(),
+                  .target = judge_.dial(),
+                  .judge = judge_.ForDialling(),
+                  .usable = [this](std::optional<IpAddress> address) { return judge_.Usable(address); },
+                  .reuse = reuse};
   // It was made before it was known which way this request takes.
-  if (prepared_ != nullptr && (!Fits(*prepared_, judge_.dial()) || !usable(prepared_->known_address()))) prepared_.reset();
-  UpstreamPtr ready = std::move(prepared_);
-  std::string key = judge_.pool_key();
-  DialTarget target = judge_.dial();
-  AddressJudge judge = judge_.ForDialling();
-  auto obtained = co_await ObtainHttp11(worker, flow_.waiter, std::move(key), judge_.scheme(), std::move(target),
-                                        std::move(ready), std::move(judge), std::move(usable));
+  if (prepared_ != nullptr && Fits(*prepared_, ask.target) && ask.usable(prepared_->known_address()))
+    ask.ready = std::move(prepared_);
+  prepared_.reset();
+  auto obtained = co_await ObtainHttp11(worker, flow_.waiter, std::move(ask));
   if (!obtained) co_return std::move(obtained.error());
   upstream_ = std::move(obtained->own);
   if (obtained->shared == nullptr) co_return std::nullopt;

@@ -17,6 +17,7 @@
 #include "proxy/http1.h"
 #include "proxy/io/exchange_judge.h"
 #include "proxy/io/flow_context.h"
+#include "proxy/io/obtain.h"
 #include "proxy/io/request_gate.h"
 #include "proxy/io/upstream_leg.h"
 #include "proxy/websocket_handshake.h"
@@ -86,7 +87,8 @@ class HttpSession {
 
   // The upstream side (http_exchange.cc).
   Task<After> Forward();
-  Task<std::optional<DialFailure>> Obtain();
+  bool TakeIdle();
+  Task<std::optional<DialFailure>> Obtain(UpstreamAsk::Reuse reuse);
   void DropUpstream();
   // Credentials (http_credential.cc).
   /// Absent: go on. Else the exchange has ended so.
@@ -152,7 +154,7 @@ class HttpSession {
   BodyKind response_out_ = BodyKind::kNone;  ///< as it leaves
   ChunkedDecoder request_chunks_;
   ChunkedDecoder response_chunks_;
-  std::string response_trailer_;  ///< the announced names
+  std::string response_trailer_;      ///< the announced names
   std::deque<std::string> redacted_;  ///< fields of the response in which a proxy's login stood
   uint64_t request_left_ = 0;
   uint64_t response_left_ = 0;

@@ -47,8 +47,8 @@ inline constexpr auto kConnectStagger = 250ms;    ///< before the next address i
 inline constexpr auto kProxyReplyDeadline = 30s;  ///< an upstream proxy's whole answer to CONNECT, or its SOCKS5 replies
 inline constexpr size_t kMaxAddressesTried = 8;
 inline constexpr auto kPoolIdle = 50s;
-inline constexpr size_t kMaxIdleUpstreams = 256;  ///< per worker
-inline constexpr size_t kMaxIdlePerKey = 64;      ///< per worker and (scheme, name, port)
+inline constexpr size_t kMaxIdleUpstreams = 512;  ///< per worker, with the dials that go on for the pool
+inline constexpr size_t kMaxIdlePerKey = 256;     ///< of these, of one key; as many as four clients of HTTP/2 may want at a time
 inline constexpr auto kPreparedLife = 10s;        ///< a connection made by Prepare waits this long for its flow
 inline constexpr size_t kMaxPrepared = 1024;      ///< per worker, waiting or under way
 

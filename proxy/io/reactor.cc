@@ -161,17 +161,38 @@ void Reactor::Ring() {
   (void)!write(bell_.get(), &once, sizeof once);
 }
 
-bool Reactor::Poll() {
+void Reactor::Post(std::move_only_function<void()> act) {
+  bool first = false;
+  {
+    const std::lock_guard lock(posting_);
+    first = posted_.empty();
+    posted_.push_back(std::move(act));
+    any_posted_.store(true, std::memory_order_release);
+  }
+  if (first) Ring();
+}
+
+void Reactor::RunPosted() {
+  std::vector<std::move_only_function<void()>> acts;
+  {
+    const std::lock_guard lock(posting_);
+    acts.swap(posted_);
+    any_posted_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& act : acts) act();
+}
+
+bool Reactor::Poll(std::chrono::milliseconds wait) {
   polling_ = true;
-  const bool more = PollRounds();
+  const bool more = PollRounds(queued_.empty() ? static_cast<int>(wait.count()) : 0);
   polling_ = false;
   return more;
 }
 
-bool Reactor::PollRounds() {
+bool Reactor::PollRounds(int wait_ms) {
   std::array<epoll_event, kEventsPerPoll> events;
   for (int round = 0; round < kRoundsPerPoll; ++round) {
-    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), round == 0 ? wait_ms : 0);
     Refresh();
     if (n <= 0 && queued_.empty()) return false;
     batch_size_ = n > 0 ? static_cast<size_t>(n) : 0;
@@ -186,10 +207,13 @@ bool Reactor::PollRounds() {
       if (channel->waiter_ != nullptr && (channel->ready & channel->interest_) != 0) channel->waiter_->Fire(Wake::kReady);
     }
     batch_size_ = 0;
+    if (any_posted_.load(std::memory_order_acquire)) RunPosted();
     running_.swap(queued_);
     for (size_t i = 0; i < running_.size(); ++i)
       if (Waiter* waiter = running_[i]; waiter != nullptr) waiter->Fire(Wake::kReady);
     running_.clear();
+    // To ask for more at once costs as much as to wait for it, and a single event is seldom followed by another.
+    if (queued_.empty() && (wait_ms != 0 || n == 1)) return false;
   }
   return true;
 }

@@ -4,10 +4,12 @@
 // coroutine asks the kernel again only when something changed; deadlines are kept by a sweep, not by a timer each.
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
@@ -139,8 +141,12 @@ class Reactor {
 
   /// The epoll descriptor: readable when Poll has something to do. -1 when it could not be made.
   [[nodiscard]] int fd() const { return epoll_.get(); }
-  /// Runs what is ready, a bounded number of rounds. True: there may be more.
-  bool Poll();
+  /// Runs what is ready, waiting for the first of it for so long, a bounded number of rounds. True: there may be more.
+  bool Poll(std::chrono::milliseconds wait);
+  /// Has Poll run it, in the order of coming; it throws nothing. Any thread.
+  void Post(std::move_only_function<void()> act);
+  /// Ends a wait of Poll. Any thread.
+  void Ring();
   /// Ends waits whose deadline has passed.
   void Sweep();
   /// Steady time of the present round.
@@ -156,10 +162,9 @@ class Reactor {
  private:
   friend class Channel;
   friend class Waiter;
-  bool PollRounds();
+  bool PollRounds(int wait_ms);
+  void RunPosted();
   void Forget(Channel* channel);
-  /// Makes fd() readable, so that what was queued outside Poll is run.
-  void Ring();
 
   UniqueFd epoll_;
   UniqueFd bell_;
@@ -170,6 +175,9 @@ class Reactor {
   std::vector<Waiter*> expired_;
   std::vector<Waiter*> queued_;   ///< they go on in the next round
   std::vector<Waiter*> running_;  ///< those of the present round
+  std::mutex posting_;
+  std::vector<std::move_only_function<void()>> posted_;
+  std::atomic<bool> any_posted_{false};
   std::array<Channel*, kEventsPerPoll> batch_{};
   std::array<uint32_t, kEventsPerPoll> batch_events_{};
   size_t batch_at_ = 0;

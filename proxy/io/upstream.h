@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "policy/credential.h"
@@ -46,7 +45,7 @@ struct Upstream {
   std::string proxy_authorization{};  ///< for each request that the proxy is to forward; empty: none
   std::shared_ptr<const Redactor> proxy_login{};  ///< the same, to be kept out of what comes back; null: none
   MirroredPtr mirrored{};                         ///< of its certificate, where those are mirrored
-  bool remote_name = false;           ///< the proxy looks the name up: what the policy says of addresses cannot be asked
+  bool remote_name = false;  ///< the proxy looks the name up: what the policy says of addresses cannot be asked
   /// What the policy is asked with.
   [[nodiscard]] std::optional<IpAddress> known_address() const { return remote_name ? std::nullopt : std::optional(address); }
 };
@@ -54,27 +53,6 @@ using UpstreamPtr = std::unique_ptr<Upstream>;
 
 /// Whether an idle connection is still what it was: nothing may arrive on it but a session ticket.
 [[nodiscard]] bool IsIdle(Upstream& upstream);
-
-/// Idle keep-alive connections of one worker. Emptied when the policy changes, since an address may no longer be allowed.
-class UpstreamPool {
- public:
-  /// The one to take next, or null. Dead ones on the way are dropped.
-  [[nodiscard]] Upstream* Peek(const std::string& key);
-  /// Takes what Peek returned.
-  [[nodiscard]] UpstreamPtr Take(const std::string& key);
-  void Give(const std::string& key, UpstreamPtr upstream, SteadyTime now);
-  /// Drops all idle ones of this key: one of them was found dead.
-  void Drop(const std::string& key);
-  /// Drops what is too old or was closed by its peer.
-  void Sweep(SteadyTime now);
-  void Clear();
-  [[nodiscard]] size_t size() const { return size_; }
-
- private:
-  void DropOldest();
-  std::unordered_map<std::string, std::vector<UpstreamPtr>> idle_;
-  size_t size_ = 0;
-};
 
 /// What the connection to a proxy becomes.
 enum class ViaUse : uint8_t {

@@ -43,6 +43,9 @@ struct Worker::Loop {
   /// When a rule of the policy in use ends: its open flows are judged again then.
   std::optional<WallTime> expiry;
   bool ticking = false;
+  SteadyTime next_tick;             ///< where it is ticking
+  size_t lookups = 0;               ///< under way in Asio
+  std::atomic<bool> shared{false};  ///< others use the context
   bool closing = false;
   std::thread thread;
 
@@ -52,9 +55,25 @@ struct Worker::Loop {
       if (!error) Turn(worker);
     });
   }
+  // While Asio has nothing under way that anybody waits for, this thread waits for its own sockets alone, one system call in
+  // place of three, and Asio's set is not told of each event. Asio has a look in with each tick.
   void Turn(Worker* worker) {
-    if (!worker->reactor_.Poll()) return Arm(worker);
+    Reactor& reactor = worker->reactor_;
+    bool more = reactor.Poll(std::chrono::milliseconds(0));
+    if (Alone(reactor.now())) {
+      (void)epoll.release();
+      while (const auto left = Alone(reactor.now())) more = reactor.Poll(*left);
+    }
+    // Without memory for that, this thread goes round until there is.
+    boost::system::error_code error;
+    if (!epoll.is_open()) epoll.assign(reactor.fd(), error);
+    if (!more && !error) return Arm(worker);
     asio::post(context, [this, worker] { Turn(worker); });
+  }
+  // For how long.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> Alone(SteadyTime now) const {
+    if (!ticking || closing || lookups != 0 || shared.load(std::memory_order_relaxed) || now >= next_tick) return std::nullopt;
+    return std::chrono::ceil<std::chrono::milliseconds>(next_tick - now);
   }
   void Tick(Worker* worker) {
     if (ticking || closing) return;
@@ -64,7 +83,8 @@ struct Worker::Loop {
     if (expiry)
       if (const auto left = *expiry - SystemClock().Wall(); left < wait)
         wait = std::max(std::chrono::ceil<std::chrono::milliseconds>(left), std::chrono::milliseconds(1));
-    timer.expires_after(wait);
+    next_tick = SystemClock().Steady() + wait;
+    timer.expires_at(next_tick);
     timer.async_wait([this, worker](const boost::system::error_code& error) {
       ticking = false;
       if (!error) worker->Tick();
@@ -110,7 +130,7 @@ Result<std::unique_ptr<Worker>> Worker::Start(Shared& shared) {
 
 Worker::~Worker() {
   if (loop_->thread.joinable()) {
-    asio::post(loop_->context, [this] {
+    Post([this] {
       CloseAll();
       loop_->context.stop();
     });
@@ -136,7 +156,23 @@ void Worker::Run() {
   }
 }
 
-boost::asio::io_context& Worker::context() { return loop_->context; }
+boost::asio::io_context& Worker::context() {
+  if (!loop_->shared.exchange(true)) reactor_.Ring();
+  return loop_->context;
+}
+
+// Each begins a round of its own.
+void Worker::Post(std::move_only_function<void()> act) {
+  reactor_.Post([this, moved = std::move(act)]() mutable {
+    reactor_.Refresh();
+    try {
+      moved();
+    } catch (const std::exception& fault) {
+      LogError("proxy worker: {}", fault.what());
+    }
+  });
+}
+
 dns::UpstreamClient& Worker::dns() { return *loop_->dns; }
 
 void Worker::TakePolicy() {
@@ -151,8 +187,7 @@ void Worker::TakePolicy() {
 
 void Worker::Accept(Flow flow) {
   load_.fetch_add(1, std::memory_order_relaxed);
-  asio::post(loop_->context, [this, moved = std::move(flow)]() mutable {
-    reactor_.Refresh();
+  Post([this, moved = std::move(flow)]() mutable {
     if (loop_->closing) return;
     RunConnection(std::make_unique<Connection>(*this, std::move(moved)));
   });
@@ -176,8 +211,7 @@ detail::Detached Worker::RunConnection(std::unique_ptr<Connection> connection) {
 
 void Worker::AcceptClient(Client client) {
   load_.fetch_add(1, std::memory_order_relaxed);
-  asio::post(loop_->context, [this, moved = std::move(client)]() mutable {
-    reactor_.Refresh();
+  Post([this, moved = std::move(client)]() mutable {
     if (loop_->closing) return;
     RunClient(std::make_unique<ExplicitClient>(*this, std::move(moved), ExplicitClient::Stage::kNew));
   });
@@ -215,15 +249,11 @@ void Worker::ForEachClient(Act act) {
 }
 
 void Worker::Drain() {
-  asio::post(loop_->context, [this] {
-    reactor_.Refresh();
-    ForEachClient([](ExplicitClient& client) { client.Drain(); });
-  });
+  Post([this] { ForEachClient([](ExplicitClient& client) { client.Drain(); }); });
 }
 
 void Worker::Prepare(uint64_t id, FlowTarget target, std::function<void(int)> done) {
-  asio::post(loop_->context, [this, id, moved = std::move(target), call = std::move(done)]() mutable {
-    reactor_.Refresh();
+  Post([this, id, moved = std::move(target), call = std::move(done)]() mutable {
     if (loop_->closing || preparing_.size() + prepared_.size() >= kMaxPrepared)
       return call(loop_->closing ? ECONNABORTED : EAGAIN);
     RunPrepare(id, std::move(moved), std::move(call));
@@ -298,8 +328,7 @@ detail::Detached Worker::RunPrepare(uint64_t id, FlowTarget target, std::functio
 
 void Worker::FetchTokenSoon(policy::SecretSource source) {
   // Not within the caller's coroutine: it goes on with the token it has, or waits as any other does.
-  asio::post(loop_->context, [this, moved = std::move(source)]() mutable {
-    reactor_.Refresh();
+  Post([this, moved = std::move(source)]() mutable {
     if (loop_->closing) return;
     RunFetch(std::move(moved));
   });
@@ -334,8 +363,7 @@ detail::Detached Worker::RunFetch(policy::SecretSource source) {
 }
 
 void Worker::FetchSoon(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) {
-  asio::post(loop_->context, [this, moved = std::move(request), told = std::move(done)]() mutable {
-    reactor_.Refresh();
+  Post([this, moved = std::move(request), told = std::move(done)]() mutable {
     if (loop_->closing) return;
     RunOwnFetch(std::move(moved), std::move(told));
   });
@@ -401,7 +429,9 @@ Task<Result<ResolvedName>> Worker::Resolve(Waiter& waiter, std::string name) {
   auto lookup = std::make_shared<Lookup>();
   lookup->waiter = &waiter;
   auto question = loop_->dns->Resolve(std::move(name));
+  ++loop_->lookups;
   asio::co_spawn(loop_->context, std::move(question), [this, lookup](std::exception_ptr fault, Result<dns::Addresses> answer) {
+    --loop_->lookups;
     reactor_.Refresh();
     lookup->result = fault ? Result<dns::Addresses>(Fail(Code::kInternal, "the lookup failed")) : std::move(answer);
     if (lookup->waiter != nullptr) lookup->waiter->Notify();
@@ -434,13 +464,12 @@ void Worker::Tick() {
     PolicyChanged();
   }
   if (!connections_.empty() || !clients_.empty() || !preparing_.empty() || !fetching_.empty() || !prepared_.empty() ||
-      pool_.size() != 0 || !h2_pool_.empty())
+      !pool_.empty() || !h2_pool_.empty())
     loop_->Tick(this);
 }
 
 void Worker::PolicyChanged() {
-  asio::post(loop_->context, [this, since = SystemClock().Steady()] {
-    reactor_.Refresh();
+  Post([this, since = SystemClock().Steady()] {
     try {
       Rejudge(since);
     } catch (const std::bad_alloc&) {

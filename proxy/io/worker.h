@@ -25,6 +25,7 @@
 #include "proxy/io/task.h"
 #include "proxy/io/tls.h"
 #include "proxy/io/upstream.h"
+#include "proxy/io/upstream_pool.h"
 
 namespace sluice::proxy {
 
@@ -83,6 +84,7 @@ class Worker {
     const std::lock_guard lock(rejudging_mutex_);
     return rejudging_;
   }
+  /// For the use of others too, from now on.
   [[nodiscard]] boost::asio::io_context& context();
   [[nodiscard]] dns::UpstreamClient& dns();
 
@@ -134,6 +136,8 @@ class Worker {
   detail::Detached RunFetch(policy::SecretSource source);
   detail::Detached RunOwnFetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done);
   detail::Detached RunClient(std::unique_ptr<ExplicitClient> client);
+  /// Has `act` run on this worker's thread. Any thread.
+  void Post(std::move_only_function<void()> act);
   /// `act` on each client, which may end it.
   template <class Act>
   void ForEachClient(Act act);

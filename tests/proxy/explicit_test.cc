@@ -1,5 +1,6 @@
 // Clients that speak to the proxy itself: what becomes of their tunnels and of their requests in absolute form.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -26,6 +27,7 @@ UniqueFd Arrive(Testbed& bed, std::optional<Endpoint> source = Endpoint{kLoopbac
   static std::atomic<uint64_t> ids{1'000'000};
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  EXPECT_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
   Client client;
   client.id = ++ids;
   client.socket = UniqueFd(ends[1]);
