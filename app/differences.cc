@@ -99,6 +99,8 @@ std::string OtherWay(const prover::Difference& difference) {
   switch (difference.witness.way) {
     case prover::Way::kCredential:
       return name.empty() ? "allowed, without a credential" : fmt::format("allowed, with the credential `{}`", name);
+    case prover::Way::kOwn:
+      return fmt::format("allowed, with the credential `{}` in its place", name);
     case prover::Way::kVia:
       return name.empty() ? "allowed, directly" : fmt::format("allowed, through the upstream proxy `{}`", name);
     case prover::Way::kUnpinned:
@@ -111,6 +113,7 @@ std::string OtherWay(const prover::Difference& difference) {
 
 void AddWay(const prover::Witness& witness, nlohmann::json* out) {
   if (witness.way == prover::Way::kCredential) (*out)["credential"] = witness.way_name;
+  if (witness.way == prover::Way::kOwn) (*out)["own"] = witness.way_name;
   if (witness.way == prover::Way::kVia)
     (*out)["via"] = witness.way_name.empty() ? nlohmann::json(nullptr) : nlohmann::json(witness.way_name);
   if (witness.way == prover::Way::kUnpinned) (*out)["pinned"] = false;

@@ -81,6 +81,7 @@ struct WitnessBody {
 enum class Way : uint8_t {
   kAny,         ///< the traffic itself
   kCredential,  ///< with the credential of the witness
+  kOwn,         ///< with what the workload has of its own in a field that the other policy replaces
   kVia,         ///< through the upstream proxy of the witness, or directly
   kUnpinned,    ///< to an upstream whose key the other policy does not accept
 };
@@ -102,7 +103,7 @@ struct Witness {
   WitnessBody body{};
   bool body_matters = false;  ///< some policy asks what is in the body
   Way way = Way::kAny;
-  std::string way_name{};  ///< of the credential or the upstream proxy; empty: none, directly
+  std::string way_name{};  ///< of the credential, the field or the upstream proxy; empty: none, directly
   uint16_t dns_type = 0;
   WallTime time{};                          ///< the instant asked about
   std::optional<policy::Verb> operation{};  ///< a git operation, where the request is one
@@ -129,7 +130,8 @@ struct Difference {
   policy::Reason refused_because =
       policy::Reason::kNoRule;                          ///< why the other policy refuses the witness: the dimension that changed
   policy::RuleRef refused_by = policy::RuleRef::kNone;  ///< the other policy's deny, where one decides
-  /// Where the witness is a way (Witness::way) of what both let out: the other policy's, by its name. Empty: none, directly.
+  /// Where the witness is a way (Witness::way) of what both let out: the other policy's, by its name; of
+  /// Way::kOwn the credential that takes the field. Empty: none, directly.
   std::string other_way{};
   Region region;
   Witness witness;

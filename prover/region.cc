@@ -276,6 +276,7 @@ Region RegionOf(const policy::Snapshot& winner, RuleRef ref, const policy::Snaps
   AddRequest(&region, rule, elsewhere, gathered);
   const Witness& witness = gathered.witness;
   if (witness.way == Way::kCredential) Add(&region, "credential", {witness.way_name});
+  if (witness.way == Way::kOwn) Add(&region, "own", {witness.way_name});
   if (witness.way == Way::kVia) Add(&region, "via", {witness.way_name.empty() ? "(directly)" : witness.way_name});
   if (rule.until) Add(&region, "time", {"until " + UntilText(*rule.until)});
   return region;

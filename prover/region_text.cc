@@ -92,7 +92,7 @@ std::string Target(const Region& region) {
 }  // namespace
 
 std::string Region::Text() const {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKeys = {{{"operation_name", "operation"},
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kKeys = {{{"operation_name", "operation"},
                                                                                     {"field", "fields"},
                                                                                     {"tool", "tool"},
                                                                                     {"json", "json"},
@@ -104,6 +104,7 @@ std::string Region::Text() const {
                                                                                     {"process", "by"},
                                                                                     {"under", "under"},
                                                                                     {"credential", "with"},
+                                                                                    {"own", "with the workload's own"},
                                                                                     {"via", "via"}}};
   std::string text = Target(*this);
   for (const auto& [name, word] : kKeys) {

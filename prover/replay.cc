@@ -100,8 +100,10 @@ Decision Whole(const Snapshot& snapshot, const Witness& witness) {
   return asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked);
 }
 
-std::string NameOf(const Snapshot& snapshot, Way way, const Decision& decision) {
-  if (way == Way::kCredential && decision.credential != policy::kNoIndex16)
+std::string NameOf(const Snapshot& snapshot, const Witness& witness, const Decision& decision) {
+  const Way way = witness.way;
+  if (way == Way::kOwn && ReplacedField(snapshot, decision.credential) != witness.way_name) return witness.way_name;
+  if ((way == Way::kCredential || way == Way::kOwn) && decision.credential != policy::kNoIndex16)
     return snapshot.credentials()[decision.credential].name;
   if (way == Way::kVia && decision.via != policy::kNoIndex16) return snapshot.proxies()[decision.via].name;
   return "";
@@ -141,13 +143,16 @@ Answer ReplayWay(const Snapshot& snapshot, const Snapshot& winner, const Witness
   if (!answer.let_out) return answer;
   const Decision mine = Whole(winner, witness);
   const Decision other = Whole(snapshot, witness);
-  answer.way = NameOf(snapshot, witness.way, other);
+  answer.way = NameOf(snapshot, witness, other);
   switch (witness.way) {
     case Way::kAny:
       break;
     case Way::kCredential:
       answer.reached = mine.credential != policy::kNoIndex16 &&
                        CredentialText(winner, mine.credential) == CredentialText(snapshot, other.credential);
+      break;
+    case Way::kOwn:
+      answer.reached = ReplacedField(snapshot, other.credential) != witness.way_name;
       break;
     case Way::kVia:
       answer.reached = ProxyText(winner, mine.via) == ProxyText(snapshot, other.via);

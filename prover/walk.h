@@ -73,6 +73,15 @@ class Walk {
   [[nodiscard]] RequestProblem SentBy(const Asked& asked, const std::array<CellReach, kSides>& reach, uint32_t proxy) const;
   void SolveAudited(const Asked& asked, const RequestProblem& base, const SchemeReach& here, const std::vector<InnerId>& denies,
                     const Witness& like);
+  /// Allows that bind what they cover more tightly than others do, on both sides.
+  struct Tight {
+    std::vector<InnerId> other;
+    std::vector<InnerId> mine;  ///< as tightly as `other`
+  };
+  /// What the winner lets out more loosely than the other side's tight allows.
+  void LooseGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach, const Tight& tight,
+                  const Witness& like);
+  void OwnGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
   void PinGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
   /// The number of the proxy that the connection goes through, where the side lets it pass unread; 0: none.
   [[nodiscard]] uint32_t ViaOfBytes(const Cell& cell, size_t side) const;

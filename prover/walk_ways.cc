@@ -1,5 +1,5 @@
-// Where a policy lets out what the other does too, but another way: with a credential, through an upstream proxy, to a key. What
-// is gained is then the request together with the way (exact point 19).
+// Where a policy lets out what the other does too, but another way: with a credential, with what the workload has in its place,
+// through an upstream proxy, to a key. What is gained is then the request together with the way (exact point 19).
 
 #include <algorithm>
 #include <set>
@@ -75,7 +75,10 @@ void Walk::WayGains(const Alive& alive, const Cell& cell, const std::array<CellR
     if (!Over(reach[winner], scheme).judged && !LooksInto(reach[winner], scheme)) continue;
     const Asked asked{cell, winner, scheme};
     // None goes over cleartext.
-    if (scheme == Scheme::kHttps) CredentialGains(alive, asked, reach);
+    if (scheme == Scheme::kHttps) {
+      CredentialGains(alive, asked, reach);
+      OwnGains(alive, asked, reach);
+    }
     ViaGains(alive, asked, reach);
     PinGains(alive, asked, reach);
   }
@@ -176,26 +179,56 @@ void Walk::SolveAudited(const Asked& asked, const RequestProblem& base, const Sc
   SolveRest(asked, problem, like);
 }
 
+void Walk::LooseGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach, const Tight& tight,
+                      const Witness& like) {
+  const Side& mine = *sides_[asked.winner];
+  const SchemeReach& here = Over(reach[asked.winner], asked.scheme);
+  const SchemeReach& there = Over(reach[1 - asked.winner], asked.scheme);
+  RequestProblem base;
+  base.base_allows = {kUniversal};
+  base.base_excepts = tight.other;
+  RequestProblem problem = base;
+  problem.head_allows = Those(mine, here, [](uint32_t) { return true; });
+  problem.head_denies = Both(here.judged_denies, there.judged_denies);
+  problem.accepted = tight.mine;
+  Solve(alive, asked, problem, like);
+  if (LooksInto(reach[asked.winner], asked.scheme)) SolveAudited(asked, base, here, there.judged_denies, like);
+}
+
+// What the workload puts into a field of its own goes out, but where a credential takes that field.
+void Walk::OwnGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach) {
+  const Side& mine = *sides_[asked.winner];
+  const Side& other = *sides_[1 - asked.winner];
+  const SchemeReach& there = Over(reach[1 - asked.winner], asked.scheme);
+  const auto replaced = [](const Side& side, uint32_t i) { return side.ways.Replaced(side.ways.of(i).credential); };
+  std::set<std::string> fields;
+  for (const uint32_t i : there.judged_allows) fields.insert(replaced(other, i));
+  fields.erase("");
+  for (const std::string& field : fields) {
+    Witness like = WitnessAt(asked.cell, Layer::kHttp);
+    like.way = Way::kOwn;
+    like.way_name = field;
+    const Tight tight{
+        Those(other, there, [&](uint32_t i) { return replaced(other, i) == field; }),
+        Those(mine, Over(reach[asked.winner], asked.scheme), [&](uint32_t i) { return replaced(mine, i) == field; })};
+    LooseGains(alive, asked, reach, tight, like);
+  }
+}
+
 void Walk::PinGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach) {
   const Side& mine = *sides_[asked.winner];
   const Side& other = *sides_[1 - asked.winner];
-  const SchemeReach& here = Over(reach[asked.winner], asked.scheme);
   const SchemeReach& there = Over(reach[1 - asked.winner], asked.scheme);
   std::set<std::vector<policy::Pin>> pinned;
   for (const uint32_t i : there.judged_allows)
     if (!other.rules()[i].pins.empty()) pinned.insert(other.rules()[i].pins);
   for (const auto& pins : pinned) {
-    RequestProblem base;
-    base.base_allows = {kUniversal};
-    base.base_excepts = Those(other, there, [&](uint32_t i) { return other.rules()[i].pins == pins; });
     Witness like = WitnessAt(asked.cell, Layer::kHttp);
     like.way = Way::kUnpinned;
-    RequestProblem problem = base;
-    problem.head_allows = Those(mine, here, [](uint32_t) { return true; });
-    problem.head_denies = Both(here.judged_denies, there.judged_denies);
-    problem.accepted = Those(mine, here, [&](uint32_t i) { return PinsWithin(mine.rules()[i].pins, pins); });
-    Solve(alive, asked, problem, like);
-    if (LooksInto(reach[asked.winner], asked.scheme)) SolveAudited(asked, base, here, there.judged_denies, like);
+    const Tight tight{
+        Those(other, there, [&](uint32_t i) { return other.rules()[i].pins == pins; }),
+        Those(mine, Over(reach[asked.winner], asked.scheme), [&](uint32_t i) { return PinsWithin(mine.rules()[i].pins, pins); })};
+    LooseGains(alive, asked, reach, tight, like);
   }
 }
 

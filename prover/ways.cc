@@ -1,5 +1,7 @@
 #include "prover/ways.h"
 
+#include <algorithm>
+
 #include "policy/credential.h"
 
 namespace sluice::prover {
@@ -17,6 +19,30 @@ std::string CredentialText(const policy::Snapshot& policy, uint16_t credential) 
   policy::Credential same = policy.credentials()[credential];
   same.to.clear();
   return "credential " + policy::CanonicalText(same);
+}
+
+std::string ReplacedField(const policy::Snapshot& policy, uint16_t credential) {
+  using Kind = policy::CredentialUse::Kind;
+  if (credential == policy::kNoIndex16) return "";
+  const policy::CredentialUse& use = policy.credentials()[credential].send;
+  std::string name = use.text;
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  switch (use.kind) {
+    case Kind::kBearer:
+    case Kind::kBasic:
+    case Kind::kSigV4:
+      return "authorization";
+    case Kind::kHeader:
+      // Servers take either for the other, so that both go.
+      std::ranges::replace(name, '_', '-');
+      return name;
+    case Kind::kQuery:
+      return "?" + name;
+    case Kind::kPlaceholder:
+    case Kind::kClientCertificate:
+      break;
+  }
+  return "";
 }
 
 std::string ProxyText(const policy::Snapshot& policy, uint16_t proxy) {
@@ -37,6 +63,7 @@ Ways::Ways(const policy::Snapshot& policy, Numbers* numbers) {
     way.proxy = ProxyNumber(rule.proxy);
     way.by_name = settings_proxy_ != 0 && rule.ip.empty() && !rule.host.cidr;
     if (way.credential != 0) credential_names_[way.credential] = policy.credentials()[rule.credential].name;
+    if (way.credential != 0) replaced_[way.credential] = ReplacedField(policy, rule.credential);
     any_ |= way.credential != 0 || way.proxy != 0 || !rule.pins.empty();
     rules_.push_back(way);
   }

@@ -13,6 +13,9 @@ namespace sluice::prover {
 
 /// What is sent and where it is found; not where it may go, which is asked request by request. Empty for none.
 [[nodiscard]] std::string CredentialText(const policy::Snapshot& policy, uint16_t credential);
+/// What of the workload's own a request loses where the credential is added: "authorization", "x-api-key", "?key" of a parameter.
+/// Empty for none, and where nothing goes: a stand-in or a certificate has no field.
+[[nodiscard]] std::string ReplacedField(const policy::Snapshot& policy, uint16_t credential);
 /// The proxy with all that leads to it; empty for none: directly.
 [[nodiscard]] std::string ProxyText(const policy::Snapshot& policy, uint16_t proxy);
 
@@ -37,6 +40,8 @@ class Ways {
   [[nodiscard]] bool any() const { return any_; }
   [[nodiscard]] bool any_proxy() const { return !proxies_.empty(); }
   [[nodiscard]] const std::string& CredentialName(uint32_t number) const { return credential_names_.at(number); }
+  /// As ReplacedField says; of none: empty.
+  [[nodiscard]] const std::string& Replaced(uint32_t credential) const { return replaced_.at(credential); }
   [[nodiscard]] const std::string& ProxyName(uint32_t number) const { return proxy_names_.at(number); }
 
  private:
@@ -45,6 +50,7 @@ class Ways {
   uint32_t settings_proxy_ = 0;
   bool any_ = false;
   std::map<uint32_t, std::string> credential_names_{{0, ""}};
+  std::map<uint32_t, std::string> replaced_{{0, ""}};
   std::map<uint32_t, std::string> proxy_names_{{0, ""}};
 };
 

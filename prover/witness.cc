@@ -77,6 +77,8 @@ std::string WayText(const Witness& witness) {
       return "";
     case Way::kCredential:
       return fmt::format(" with the credential `{}`", witness.way_name);
+    case Way::kOwn:
+      return fmt::format(" with the workload's own `{}`", witness.way_name);
     case Way::kVia:
       return witness.way_name.empty() ? " directly, through no upstream proxy"
                                       : fmt::format(" through the upstream proxy `{}`", witness.way_name);

@@ -62,6 +62,9 @@ class Files(cli.Case):
         (gain,) = report["gains"]
         self.assertEqual((gain["witness"]["credential"], gain["refused_because"]), ("main", "allowed"))
         self.assertNotIn("via", gain["witness"])
+        report = prove("credentials:\n  main: { from: env TOKEN, send: bearer, to: [api.test] }", "    with: main\n", "")
+        (gain,) = report["gains"]
+        self.assertEqual((gain["witness"]["own"], gain["refused_because"]), ("authorization", "allowed"))
         report = prove("proxies:\n  corp: { url: 'http://proxy.test:3128' }", "    via: corp\n", "")
         self.assertEqual([gain["witness"]["via"] for gain in report["gains"]], [None])
         report = prove("proxies:\n  corp: { url: 'http://proxy.test:3128' }", "", "    via: corp\n")

@@ -428,6 +428,9 @@ TEST(Cases, OfLfsBesideWhatReadsTheSameBody) {
 std::string Travelling(const std::string& rules, const std::string& more = "") {
   return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
          "  mine: { from: env MINE, send: bearer, to: [api.ex.com] }\n"
+         "  key: { from: env KEY, send: header X_Api_Key, to: [api.ex.com] }\n"
+         "  query: { from: env QUERY, send: query key, to: [api.ex.com] }\n"
+         "  stand: { from: env STAND, send: placeholder TOKEN, to: [api.ex.com] }\n"
          "proxies:\n  corp: { url: 'http://proxy.corp:3128' }\n" +
          more + "rules:\n" + rules;
 }
@@ -445,6 +448,8 @@ TEST(Cases, OfWaysUnderAudit) {
             "GET https://api.ex.com/ through the upstream proxy `corp`",
             "GET https://api.ex.com/ directly, through no upstream proxy"},
            {"the same way for all", Travelling(via, audit + corp), Travelling(allow, audit + corp), kEqual},
+           {"a credential that audit alone goes without", Travelling(allow + Key("with: hub")),
+            Travelling(Allow("GET other.ex"), audit), kIncomparable},
            {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
        })
     Check(c);
@@ -454,11 +459,26 @@ TEST(Cases, OfWays) {
   const std::string plain = Travelling(Allow("GET api.ex.com"));
   const std::string pins = "pins: [sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]";
   for (const Case& c : std::vector<Case>{
-           {"a credential", plain, Travelling(Allow("GET api.ex.com") + Key("with: hub")), kWidened,
+           {"a credential", plain, Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
+            "GET https://api.ex.com/ with the credential `hub`",
+            "GET https://api.ex.com/ with the workload's own `authorization`"},
+           {"a credential dropped", Travelling(Allow("GET api.ex.com") + Key("with: hub")), plain, kIncomparable,
+            "GET https://api.ex.com/ with the workload's own `authorization`",
             "GET https://api.ex.com/ with the credential `hub`"},
+           {"a credential in a field of its own", Travelling(Allow("GET api.ex.com") + Key("with: key")), plain, kIncomparable,
+            "GET https://api.ex.com/ with the workload's own `x-api-key`", "GET https://api.ex.com/ with the credential `key`"},
+           {"a parameter", Travelling(Allow("GET api.ex.com") + Key("with: query")), plain, kIncomparable,
+            "GET https://api.ex.com/ with the workload's own `?key`", "GET https://api.ex.com/ with the credential `query`"},
+           {"a stand-in takes no field", Travelling(Allow("GET api.ex.com") + Key("with: stand")), plain, kNarrowed, "",
+            "GET https://api.ex.com/ with the credential `stand`"},
+           {"no longer sent at all", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
+            Travelling(Allow("GET api.ex.com") + Deny("GET api.ex.com/v")), kNarrowed},
+           {"anew, where there was nothing", Travelling(Allow("GET api.ex.com/v")),
+            Travelling(Allow("GET api.ex.com/v") + Allow("POST api.ex.com") + Key("with: hub")), kWidened},
            {"a credential for more", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
-            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kWidened,
-            "GET https://api.ex.com/ with the credential `hub`"},
+            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
+            "GET https://api.ex.com/ with the credential `hub`",
+            "GET https://api.ex.com/ with the workload's own `authorization`"},
            {"another credential", Travelling(Allow("GET api.ex.com") + Key("with: mine")),
             Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
             "GET https://api.ex.com/ with the credential `hub`", "GET https://api.ex.com/ with the credential `mine`"},

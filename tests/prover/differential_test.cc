@@ -68,14 +68,15 @@ std::string Both(const World& world, const Member& base, const Member& head, con
   return world.name + "\nbase\n" + Shown(base.policy) + "head\n" + Shown(head.policy) + Shown(proof);
 }
 
-// Whether the winner lets something out another way than the loser: with a credential that the loser does not add, through
-// another proxy, to a key that the loser does not accept.
+// Whether the winner lets something out another way than the loser: with a credential that the loser does not add, with what the
+// workload has in a field that the loser's takes, through another proxy, to a key that the loser does not accept.
 bool WayGained(const Member& winner, const Member& loser, size_t t) {
   const WayTexts& mine = winner.ways[t];
   const WayTexts& other = loser.ways[t];
   if (!mine.reached) return false;
   if (!mine.credential.empty() && mine.credential != other.credential) return true;
   if (!other.reached) return false;
+  if (!other.replaced.empty() && mine.replaced != other.replaced) return true;
   const bool pinned = !other.pins.empty() && (mine.pins.empty() || !std::includes(other.pins.begin(), other.pins.end(),
                                                                                   mine.pins.begin(), mine.pins.end()));
   return mine.proxy != other.proxy || pinned;

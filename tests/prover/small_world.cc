@@ -40,6 +40,7 @@ policy::PolicySource WithWays() {
     policy::Credential credential;
     credential.name = name;
     credential.from.text = std::string("VARIABLE_") + name;
+    if (credential.name == "d") credential.send = {.kind = policy::CredentialUse::Kind::kHeader, .text = "X_D"};
     policy::CredentialScope scope;
     scope.host = Value(policy::ParseCompact(policy::Effect::kAllow, "http *.t")).host;
     scope.ports = {{443, 443}};
@@ -257,6 +258,7 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
     way.reached = decision.allowed;
     if (!way.reached) continue;
     way.credential = CredentialText(snapshot, decision.credential);
+    if (!way.credential.empty()) way.replaced = snapshot.credentials()[decision.credential].name == "d" ? "x-d" : "authorization";
     way.proxy = ProxyText(snapshot, decision.via);
     const auto pins = snapshot.pins(decision.pinned_by);
     way.pins.assign(pins.begin(), pins.end());

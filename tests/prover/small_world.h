@@ -89,6 +89,7 @@ using Bits = std::vector<bool>;
 struct WayTexts {
   bool reached = false;
   std::string credential{};
+  std::string replaced{};  ///< the field that the credential takes
   std::string proxy{};
   std::vector<policy::Pin> pins{};
 };
