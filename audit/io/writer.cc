@@ -94,8 +94,9 @@ class Running final : public Writer {
   bool Record(DecisionEvent event) noexcept override {
     if (!event.decision.allowed) return RecordRefusal(std::move(event));
     const bool counted = event.layer == EventLayer::kRequest || event.layer == EventLayer::kUnix;
+    const bool shown = console_ && event.decision.audit_only;
     const Owner owner = OwnerOf(event.process);
-    if (!Push(std::move(event), owner, RecordKind::kAllowed)) return false;
+    if ((IsKept() || shown) && !Push(std::move(event), owner, RecordKind::kAllowed)) return false;
     if (counted) allowed_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
@@ -103,7 +104,7 @@ class Running final : public Writer {
   bool Record(ExchangeEvent event) noexcept override {
     const bool relay = event.request == 0;  // its requests are unseen: the connection is what was allowed
     const Owner owner = OwnerOf(event.process);
-    if (!Push(std::move(event), owner, RecordKind::kExchange)) {
+    if (IsKept() && !Push(std::move(event), owner, RecordKind::kExchange)) {
       lost_exchanges_.fetch_add(1, std::memory_order_relaxed);
       return false;
     }
@@ -116,6 +117,9 @@ class Running final : public Writer {
   bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
 
  private:
+  // Without a file and anybody who looks on, what was allowed is only counted: no other thread need be woken for it.
+  [[nodiscard]] bool IsKept() const { return file_ || tap_ != nullptr; }
+
   bool Push(QueuedRecord record, Owner owner, RecordKind kind) noexcept {
     try {
       return healthy() && queue_.TryPush(std::move(record), owner, kind);

@@ -379,15 +379,23 @@ HttpSession::Pump HttpSession::ResponseEnded(IoStatus status) {
   return Pump::kFailed;
 }
 
+// A long body goes on by several records at a time, as far as they are here already.
+bool HttpSession::Gathers() const {
+  const Stream& up = upstream_->stream;
+  const bool more = up.HasReadAhead() || (up.channel.ready & kReadable) != 0;
+  return more && upstream_->in.size() < std::min<uint64_t>(response_left_, kHighWater);
+}
+
 HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
   Stream& up = upstream_->stream;
   Buffer& in = upstream_->in;
+  bool dry = false;  // no more has come than is here
   for (int round = 0; round < kRoundsPerTurn; ++round) {
     if (exchange_fault_ = MoveResponse(); exchange_fault_) {
       failure_ = exchange_fault_.why;
       return Pump::kFailed;
     }
-    const bool direct = out_.empty() && response_started_ && !response_read_ && !in.empty();
+    const bool direct = out_.empty() && response_started_ && !response_read_ && !in.empty() && (dry || !Gathers());
     if (direct || !out_.empty()) {
       const std::string_view bytes = direct ? in.view().substr(0, std::min<uint64_t>(response_left_, in.size())) : out_.view();
       const Io io = flow_.down.Write(bytes);
@@ -415,6 +423,10 @@ HttpSession::Pump HttpSession::PumpResponse(Waits* waits) {
     if (io.status == IoStatus::kOk) {
       in.Commit(io.n);
       response_bytes_seen_ = true;
+      continue;
+    }
+    if (!dry && response_started_ && !in.empty()) {
+      dry = true;
       continue;
     }
     if (io.status == IoStatus::kWouldBlock) {

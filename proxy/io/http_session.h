@@ -103,6 +103,7 @@ class HttpSession {
   Pump ReadBodyPiece(Waits* waits);
   Pump PumpRequest(Waits* waits);
   Pump PumpResponse(Waits* waits);
+  [[nodiscard]] bool Gathers() const;
   /// Body bytes may go from where they lie to the upstream.
   [[nodiscard]] bool MayPassAsTheyAre() const;
   Fault MoveRequestBody();

@@ -13,6 +13,8 @@
 namespace sluice::proxy {
 namespace {
 
+constexpr int kSendFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+
 Stream* StreamOf(BIO* bio) { return static_cast<Stream*>(BIO_get_data(bio)); }
 
 template <Io (Stream::*Read)(std::span<char>)>
@@ -85,6 +87,8 @@ BIO_METHOD* CarriedMethod() {
 
 }  // namespace
 
+Stream::Stream() : send_flags_(kSendFlags) {}
+
 bool InitStreams() { return Method() != nullptr && CarriedMethod() != nullptr; }
 
 std::string TakeSslError() {
@@ -146,7 +150,7 @@ Io Stream::RawRead(std::span<char> out) {
 Io Stream::RawWrite(std::string_view bytes) {
   if ((channel.ready & kWritable) == 0) return {IoStatus::kWouldBlock, 0};
   for (;;) {
-    const ssize_t n = send(channel.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = send(channel.fd(), bytes.data(), bytes.size(), send_flags_);
     if (n >= 0) return {IoStatus::kOk, static_cast<size_t>(n)};
     if (errno == EINTR) continue;
     if (errno == EAGAIN) {
@@ -237,8 +241,11 @@ Io Stream::Write(std::string_view bytes) {
     return RawWrite(bytes);
   }
   DropStaleErrors();
+  // One record at a time is taken: where another follows at once, the network gets them together.
+  if (bytes.size() > SSL3_RT_MAX_PLAIN_LENGTH) send_flags_ |= MSG_MORE;
   size_t n = 0;
   const int result = SSL_write_ex(ssl_, bytes.data(), bytes.size(), &n);
+  send_flags_ = kSendFlags;
   return result == 1 ? Io{IoStatus::kOk, n} : FromSsl(result);
 }
 

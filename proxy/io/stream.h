@@ -31,7 +31,7 @@ struct Io {
 
 class Stream {
  public:
-  Stream() = default;
+  Stream();
   ~Stream() { Close(); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -52,6 +52,7 @@ class Stream {
 
   [[nodiscard]] Io Handshake();
   [[nodiscard]] Io Read(std::span<char> out);
+  /// What it does not take of `bytes` is to be written next.
   [[nodiscard]] Io Write(std::string_view bytes);
   /// Gives OpenSSL's empty record buffers back, some 34 KiB; they return by themselves with the next byte.
   void Trim();
@@ -77,6 +78,7 @@ class Stream {
   ssl_st* ssl_ = nullptr;      ///< topmost
   ssl_st* carrier_ = nullptr;  ///< under it
   uint8_t carrier_needs_ = kReadable;
+  int send_flags_;
 };
 
 /// Once per process; the BIO method that Stream uses.

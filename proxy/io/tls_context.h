@@ -21,6 +21,9 @@ inline constexpr char kSuites12[] =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
 
+/// Read of a socket at a time, where so much has come: four records. Only what is read into takes memory.
+inline constexpr size_t kReadAhead = size_t{4} * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
+
 template <auto Free>
 struct SslDeleter {
   template <class T>
@@ -43,6 +46,7 @@ inline void SetCommonOptions(SSL_CTX* context) {
   // Record buffers are given back by Stream::Trim when a connection idles, rather than after each record.
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_read_ahead(context, 1);
+  SSL_CTX_set_default_read_buffer_len(context, kReadAhead);
 }
 
 /// For PEM readers: no key that asks for a password is taken.

@@ -1,5 +1,6 @@
 #include "supervisor/io/client_process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -52,17 +53,36 @@ policy::ProcessPtr ClientProcesses::OfUnixPeer(int socket, Digests digests) {
   return HasEnded(socket) ? nullptr : process;
 }
 
+bool ClientProcesses::Recent::Holds(uint64_t inode) {
+  if (process == nullptr) return false;
+  if (SocketOwner::Holds(process->proc_fd(), inode, &descriptors)) return true;
+  if (faccessat(process->proc_fd(), "stat", F_OK, 0) != 0) *this = {};
+  return false;
+}
+
+std::optional<ClientProcesses::Recent> ClientProcesses::Search(uint64_t inode) {
+  const pid_t pid = owner_.Holder(inode);
+  // One that is remembered under this number may have ended since.
+  for (int attempt = 0; attempt < 2 && pid != 0; ++attempt) {
+    Recent found{processes_.Find(pid)};
+    if (found.process == nullptr) break;
+    const CallerThreadPtr process = found.process;
+    if (found.Holds(inode)) return found;
+    processes_.Forget(process);
+  }
+  return std::nullopt;
+}
+
 ClientProcesses::Recent* ClientProcesses::Holder(uint64_t inode) {
-  const auto known = std::ranges::find_if(
-      recent_, [&](Recent& recent) { return recent.pid != 0 && SocketOwner::Holds(recent.pid, inode, &recent.descriptors); });
+  const auto known = std::ranges::find_if(recent_, [&](Recent& recent) { return recent.Holds(inode); });
   if (known != recent_.end()) {
     std::rotate(recent_.begin(), known, known + 1);
     return &recent_.front();
   }
-  const pid_t pid = owner_.Holder(inode);
-  if (pid == 0) return nullptr;
+  auto found = Search(inode);
+  if (!found) return nullptr;
   std::shift_right(recent_.begin(), recent_.end(), 1);
-  recent_.front() = {pid, {}};
+  recent_.front() = *std::move(found);
   return &recent_.front();
 }
 
@@ -76,15 +96,12 @@ policy::ProcessPtr ClientProcesses::OfSender(policy::Transport transport, const 
 
 policy::ProcessPtr ClientProcesses::OfSocket(const std::optional<SocketIdentity>& socket, Digests digests) {
   if (!socket) return nullptr;
-  Recent* holder = Holder(socket->inode);
+  Recent* const holder = Holder(socket->inode);
   if (holder == nullptr) return nullptr;
-  policy::ProcessPtr process = Identify(holder->pid, digests);
-  if (process == nullptr) return nullptr;
-  // Looked at again after it was identified: the number was still its own then.
-  DescriptorHints& descriptors = holder->descriptors;
-  const bool still = (descriptors.size != 0 && SocketOwner::HoldsAt(holder->pid, socket->inode, descriptors.numbers.front())) ||
-                     SocketOwner::Holds(holder->pid, socket->inode, &descriptors);
-  return still ? process : nullptr;
+  policy::ProcessPtr process = processes_.Identify(*holder->process, digests);
+  if (process == nullptr) process = processes_.Glimpse(holder->process->tid());
+  // Looked at again after it was identified: the socket was still its own then.
+  return process != nullptr && holder->Holds(socket->inode) ? process : nullptr;
 }
 
 }  // namespace sluice::supervisor

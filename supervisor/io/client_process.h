@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/ip.h"
 #include "base/result.h"
@@ -35,9 +36,12 @@ class ClientProcesses {
   explicit ClientProcesses(SocketOwner owner) : owner_(std::move(owner)), processes_({}) {}
   [[nodiscard]] policy::ProcessPtr Identify(pid_t pid, Digests digests);
   struct Recent {
-    pid_t pid = 0;
-    DescriptorHints descriptors;
+    CallerThreadPtr process;  ///< null: none
+    DescriptorHints descriptors{};
+    /// Its folder in /proc is held open, and is nobody else's: once it has ended, there is nothing in it, and it is forgotten.
+    [[nodiscard]] bool Holds(uint64_t inode);
   };
+  [[nodiscard]] std::optional<Recent> Search(uint64_t inode);
   /// The process that holds the socket; null where none is seen. Valid until the next call.
   [[nodiscard]] Recent* Holder(uint64_t inode);
 

@@ -198,12 +198,10 @@ void DescriptorHints::Put(int number) {
   std::rotate(numbers.begin(), at, at + 1);
 }
 
-bool SocketOwner::Holds(pid_t pid, uint64_t inode, DescriptorHints* hints) {
+bool SocketOwner::Holds(int proc, uint64_t inode, DescriptorHints* hints) {
   if (inode == 0) return false;
-  const UniqueFd proc(open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!proc) return false;
   const auto is_at = [&](size_t i) {
-    if (!IsSocket(proc.get(), fmt::format("fd/{}", hints->numbers[i]).c_str(), inode)) return false;
+    if (!IsSocket(proc, fmt::format("fd/{}", hints->numbers[i]).c_str(), inode)) return false;
     hints->likely = i;
     hints->Put(hints->numbers[i]);
     return true;
@@ -213,13 +211,9 @@ bool SocketOwner::Holds(pid_t pid, uint64_t inode, DescriptorHints* hints) {
   for (size_t i = 0; i < hints->size; ++i)
     if (i != likely && is_at(i)) return true;
   size_t budget = kMaxScannedDescriptors;
-  const int found = FindInFolder(proc.get(), inode, &budget);
+  const int found = FindInFolder(proc, inode, &budget);
   if (found >= 0) hints->Put(found);
   return found >= 0;
-}
-
-bool SocketOwner::HoldsAt(pid_t pid, uint64_t inode, int number) {
-  return inode != 0 && IsSocket(AT_FDCWD, fmt::format("/proc/{}/fd/{}", pid, number).c_str(), inode);
 }
 
 std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, const Endpoint& client, const Endpoint& server) {

@@ -53,11 +53,9 @@ class SocketOwner {
   [[nodiscard]] std::optional<SocketIdentity> FindSender(policy::Transport transport, const Endpoint& client);
   /// A process of the workload that holds the socket; 0 when none does.
   [[nodiscard]] pid_t Holder(uint64_t inode) const;
-  /// Whether this process, of whichever namespace, holds it. Looks at the descriptors of `hints` first, and puts where it was
-  /// there.
-  [[nodiscard]] static bool Holds(pid_t pid, uint64_t inode, DescriptorHints* hints);
-  /// The same at one descriptor.
-  [[nodiscard]] static bool HoldsAt(pid_t pid, uint64_t inode, int number);
+  /// Whether the process of this folder of /proc, of whichever namespace, holds it. Looks at the descriptors of `hints` first,
+  /// and puts where it was there.
+  [[nodiscard]] static bool Holds(int proc, uint64_t inode, DescriptorHints* hints);
   /// Addresses of the namespace's interfaces.
   [[nodiscard]] Result<std::vector<IpAddress>> Addresses();
 

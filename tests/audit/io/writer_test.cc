@@ -104,6 +104,18 @@ TEST_F(WriterTest, AFullDiskRefusesEverythingAfter) {
   EXPECT_FALSE(writer->Record(policy::ExchangeEvent{}));
 }
 
+TEST_F(WriterTest, WithoutAFileWhatIsAllowedIsOnlyCounted) {
+  auto writer = *Writer::Start({.file = "", .console = false, .sandbox = "box", .labels = {}, .queue = 8});
+  policy::DecisionEvent allowed = Denial();
+  allowed.decision.allowed = true;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(writer->Record(allowed)) << "there is no queue to find full";
+    EXPECT_TRUE(writer->Record(policy::ExchangeEvent{}));
+  }
+  // Relays count by their end.
+  EXPECT_EQ(writer->totals().allowed, 2000u);
+}
+
 // A character device whose reader can stop: while nobody reads the master, the writer thread waits in its write.
 class StuckFile {
  public:
