@@ -57,7 +57,7 @@ double Bits(std::string_view label) {
 bool IsSpelledOut(std::string_view name, std::string_view rule_text) { return rule_text.find(name) != std::string_view::npos; }
 
 bool Limiter::IsNew(std::string_view name, std::string_view rule_text) const {
-  return !IsSpelledOut(name, rule_text) && !known_.contains(std::hash<std::string_view>{}(name));
+  return !IsSpelledOut(name, rule_text) && !known_.contains(KeyedHash(name));
 }
 
 bool TokenBucket::Take(SteadyTime now, double cost) {
@@ -97,7 +97,7 @@ std::optional<std::string> Limiter::JudgeShape(std::string_view name, std::strin
 
 std::optional<std::string> Limiter::JudgeNewName(std::string_view name, std::string_view rule_text, SteadyTime now) {
   if (IsSpelledOut(name, rule_text)) return std::nullopt;
-  const size_t hash = std::hash<std::string_view>{}(name);
+  const uint64_t hash = KeyedHash(name);
   if (known_.contains(hash)) return std::nullopt;
   const std::string_view under = CountingDomain(name, rule_text);
   Domain& domain = Find(under);

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/keyed_hash.h"
 
 namespace sluice::dns {
 
@@ -85,12 +86,8 @@ class Limiter {
   Limits limits_;
   TokenBucket upstream_;
   boost::unordered_flat_map<Client, TokenBucket> clients_;
-  boost::unordered_flat_set<size_t> known_;  // hashes of names that passed
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
-  };
-  boost::unordered_flat_map<std::string, Domain, TextHash, std::equal_to<>> domains_;
+  boost::unordered_flat_set<uint64_t> known_;  // keyed hashes of names that passed
+  boost::unordered_flat_map<std::string, Domain, KeyedHasher, std::equal_to<>> domains_;
 };
 
 /// Whether the rule's own text spells the name: then the author did, and it carries nothing.

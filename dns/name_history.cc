@@ -16,7 +16,7 @@ struct NameHistory::State {
 
   explicit State(size_t capacity) : recent(capacity) {}
   mutable std::mutex mutex;
-  RecentTable<IpAddress, Names, IpHash> recent;
+  RecentTable<IpAddress, Names> recent;
 };
 
 NameHistory::NameHistory(size_t capacity) : state_(std::make_unique<State>(capacity)) {}

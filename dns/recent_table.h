@@ -13,15 +13,15 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "base/keyed_hash.h"
+
 namespace sluice::dns {
 
-template <class Key, class Value, class Hash = std::hash<Key>>
+template <class Key, class Value, class Hash = KeyedHasher>
 class RecentTable {
  public:
   using Place = uint32_t;  ///< of an entry, until it is erased or taken for another
@@ -94,9 +94,7 @@ class RecentTable {
   static std::optional<Place> Named(Place place) { return place == kNone ? std::nullopt : std::optional(place); }
   template <class K>
   static uint32_t TagOf(const K& key) {
-    // Of text as std::hash sees it, which is the same for a string and a view of it.
-    using Hasher = std::conditional_t<std::is_same_v<K, Key>, Hash, std::hash<K>>;
-    const auto hash = static_cast<uint64_t>(Hasher{}(key));
+    const auto hash = static_cast<uint64_t>(Hash{}(key));
     return static_cast<uint32_t>(hash ^ (hash >> 32));
   }
   [[nodiscard]] size_t mask() const { return slots_.size() - 1; }

@@ -57,16 +57,18 @@ void XdpGuard::Guard(std::vector<std::string> devices) {
   });
   for (const std::string& device : devices) {
     const unsigned index = ::if_nametoindex(device.c_str());
-    if (index == 0 || guarded_.contains(device)) continue;
-    const std::string fault = GuardDevice(device, index);
+    if (index == 0) continue;
+    const auto known = guarded_.find(device);
+    const std::string fault = known != guarded_.end() ? known->second.fault : GuardDevice(device, index);
     if (!fault.empty()) weaknesses_.push_back(fault);
   }
 }
 
 std::string XdpGuard::GuardDevice(const std::string& device, unsigned index) {
-  Guarded guarded{index, {}};
-  for (unsigned queue = 0; queue < kMaxGuardedQueues; ++queue) {
+  Guarded guarded{.index = index, .queues = {}};
+  for (unsigned queue = 0;; ++queue) {
     auto held = Hold(index, queue);
+    if (held && queue == kMaxGuardedQueues) break;
     if (held) {
       guarded.queues.push_back(std::move(*held));
       continue;
@@ -87,7 +89,8 @@ std::string XdpGuard::GuardDevice(const std::string& device, unsigned index) {
           device);
     return fmt::format("{} is not guarded against AF_XDP: {}", device, held.error().message);
   }
-  return fmt::format("{} has more than {} queues, and those are not guarded against AF_XDP", device, kMaxGuardedQueues);
+  guarded.fault = fmt::format("{} has more than {} queues, and those are not guarded against AF_XDP", device, kMaxGuardedQueues);
+  return (guarded_[device] = std::move(guarded)).fault;
 }
 
 }  // namespace sluice::supervisor

@@ -26,6 +26,7 @@ class XdpGuard {
   struct Guarded {
     unsigned index = 0;
     std::vector<UniqueFd> queues;
+    std::string fault{};  ///< of a device that has more
   };
   [[nodiscard]] std::string GuardDevice(const std::string& device, unsigned index);
 

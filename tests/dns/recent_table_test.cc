@@ -67,7 +67,7 @@ void AgreesWithAList(size_t capacity, Make make) {
 
 TEST(RecentTableTest, ItIsAListOfTheMostRecent) {
   const auto text = [](int i) { return "k" + std::to_string(i); };
-  for (const size_t capacity : {1u, 8u, 37u, 200u}) AgreesWithAList<std::string, std::hash<std::string>>(capacity, text);
+  for (const size_t capacity : {1u, 8u, 37u, 200u}) AgreesWithAList<std::string, KeyedHasher>(capacity, text);
 }
 
 TEST(RecentTableTest, KeysOfOneHashAreToldApart) {
@@ -83,7 +83,7 @@ TEST(RecentTableTest, AViewFindsWhatTextWasPut) {
 }
 
 TEST(RecentTableTest, TheValueOfTheOneThatWentIsThereToBeUsedAgain) {
-  RecentTable<int, std::string> table(1);
+  RecentTable<int, std::string, std::hash<int>> table(1);
   table.value(table.Take(1)) = "kept";
   EXPECT_EQ(table.value(table.Take(2)), "kept");
   table.Erase(*table.Find(2));

@@ -2,16 +2,26 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
+#include <filesystem>
+#include <future>
+#include <iterator>
 #include <thread>
 
+#include "supervisor/io/xdp_guard.h"
 #include "tests/attack/fence/fixture.h"
 
 namespace sluice::supervisor {
@@ -293,6 +303,67 @@ TEST_F(FenceLife, PublishingDoesNotWaitForAReplacement) {
   EXPECT_EQ(failures, 0);
   EXPECT_EQ(fence_->Elements()->size(), published);
   EXPECT_TRUE(fence_->Check().has_value());
+}
+
+// A thread of which the kernel asks somebody else before each sendto.
+class HeldInSend {
+ public:
+  HeldInSend() {
+    std::array<sock_filter, 4> code = {
+        {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 1),
+         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+    const sock_fprog program{.len = code.size(), .filter = code.data()};
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    listener_ =
+        UniqueFd(static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program)));
+  }
+  [[nodiscard]] bool Wait() { return ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_RECV, &held_) == 0; }
+  [[nodiscard]] bool LetGo() {
+    seccomp_notif_resp go_on{.id = held_.id, .val = 0, .error = 0, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+    return ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SEND, &go_on) == 0;
+  }
+
+ private:
+  UniqueFd listener_;
+  seccomp_notif held_{};
+};
+
+TEST_F(FenceLife, PublishingDoesNotWaitForeverForAChangeOfTheRules) {
+  Install();
+  std::promise<HeldInSend*> made;
+  std::atomic<bool> published = false;
+  std::thread slow([&] {
+    HeldInSend here;
+    made.set_value(&here);
+    published = fence_->Publish(std::vector{At(kWorldV4, 1)}, 60s).has_value();
+  });
+  HeldInSend* held = made.get_future().get();
+  ASSERT_TRUE(held->Wait());
+  const auto since = Clock::now();
+  const auto waited = fence_->Publish(std::vector{At(kWorldV4, 2)}, 60s);
+  const auto took = Clock::now() - since;
+  EXPECT_TRUE(held->LetGo());
+  slow.join();
+  EXPECT_TRUE(published);
+  ASSERT_FALSE(waited.has_value());
+  EXPECT_EQ(waited.error().code, Code::kTimeout);
+  EXPECT_THAT(waited.error().message, testing::HasSubstr("rules are being replaced"));
+  EXPECT_GE(took, kMaxPublishWait);
+  EXPECT_LT(took, 10 * kMaxPublishWait);
+  EXPECT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 2)}, 60s).has_value());
+}
+
+TEST_F(FenceLife, ADeviceOfTooManyQueuesIsAWeaknessAndItsFirstOnesAreGuardedAllTheSame) {
+  CommandIn(pod_.inner(), "ip link add many numtxqueues 300 numrxqueues 300 type veth peer name few && ip link set many up");
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto before = descriptors();
+  Install();
+  EXPECT_GE(descriptors() - before, kMaxGuardedQueues) << "one holds each queue";
+  const auto weaknesses = fence_->Weaknesses();
+  ASSERT_EQ(weaknesses.size(), 1u);
+  EXPECT_THAT(weaknesses[0], testing::HasSubstr("many has more than 256 queues"));
 }
 
 TEST_F(FenceLife, WhatIsPublishedWhileOthersAreWithdrawnStays) {
