@@ -33,11 +33,6 @@ void RemoveFolder(const std::string& folder) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-bool HoldsOnlyThisProcess(const std::string& folder) {
-  const auto processes = ReadSmallFile(folder + "/cgroup.procs");
-  return processes && *processes == fmt::format("{}\n", ::getpid());
-}
-
 std::string WithSign(char sign, const std::vector<std::string>& controllers) {
   std::string text;
   for (const std::string& controller : controllers) text += fmt::format("{}{}{}", text.empty() ? "" : " ", sign, controller);
@@ -80,7 +75,9 @@ bool WorkloadGroup::MakeUnified(const Limits& wanted, LimitsInForce* limits) {
         continue;
       }
       UniqueFd entrance(::open((*folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
-      if (!entrance) {
+      const auto type = ReadSmallFile(*folder + "/cgroup.type");
+      if (!entrance || !type || *type != "domain\n") {
+        reason_ = fmt::format("no process can enter a group below {}", parent);
         RemoveFolder(*folder);
         continue;
       }
@@ -119,28 +116,48 @@ bool WorkloadGroup::TurnOn(const std::string& parent, const std::vector<std::str
     missing.push_back(controller);
   }
   if (missing.empty()) return true;
-  const std::string control = parent + "/cgroup.subtree_control";
-  auto turned = WriteSmallFile(control, WithSign('+', missing));
+  if (!MakeRoom(parent, own)) return false;
+  const auto turned = WriteSmallFile(parent + "/cgroup.subtree_control", WithSign('+', missing));
+  if (turned && moved_) moved_->controllers = std::move(missing);
   if (turned) return true;
   reason_ = turned.error().message;
-  // "No internal processes": this one, if it is alone, steps into a leaf.
-  if (turned.error().sys_errno != EBUSY || !own || moved_ || !HoldsOnlyThisProcess(parent)) return false;
+  StepBack();
+  return false;
+}
+
+// "No internal processes": a group with processes of its own has none below it that are limited. The kernel says so of memory;
+// with pids it gives groups that nobody can enter ("domain invalid"). The root is exempt. This process, if it is alone, steps
+// into a leaf.
+bool WorkloadGroup::MakeRoom(const std::string& parent, bool own) {
+  const bool is_root = !ReadSmallFile(parent + "/cgroup.type");
+  const auto processes = ReadSmallFile(parent + "/cgroup.procs");
+  if (is_root || (processes && processes->empty())) return true;
+  const std::string self = fmt::format("{}\n", ::getpid());
+  if (!own || moved_ || !processes || *processes != self) {
+    reason_ = fmt::format("{} holds other processes, and then has no limited group below it", parent);
+    return false;
+  }
   auto leaf = MakeFolder(parent);
-  if (!leaf) return false;
-  const std::string self = fmt::format("{}", ::getpid());
-  if (!WriteSmallFile(*leaf + "/cgroup.procs", self)) {
+  if (!leaf) {
+    reason_ = leaf.error().message;
+    return false;
+  }
+  if (const auto stepped = WriteSmallFile(*leaf + "/cgroup.procs", self); !stepped) {
+    reason_ = stepped.error().message;
     RemoveFolder(*leaf);
     return false;
   }
-  turned = WriteSmallFile(control, WithSign('+', missing));
-  if (!turned) {
-    reason_ = turned.error().message;
-    (void)WriteSmallFile(parent + "/cgroup.procs", self);
-    RemoveFolder(*leaf);
-    return false;
-  }
-  moved_ = Moved{parent, *std::move(leaf), std::move(missing)};
+  moved_ = Moved{parent, *std::move(leaf), {}};
   return true;
+}
+
+void WorkloadGroup::StepBack() {
+  if (!moved_) return;
+  if (!moved_->controllers.empty())
+    (void)WriteSmallFile(moved_->from + "/cgroup.subtree_control", WithSign('-', moved_->controllers));
+  (void)WriteSmallFile(moved_->from + "/cgroup.procs", fmt::format("{}", ::getpid()));
+  RemoveFolder(moved_->to);
+  moved_.reset();
 }
 
 void WorkloadGroup::MakeOld(const char* controller, const char* file, uint64_t value, std::optional<LimitInForce>* in_force) {
@@ -164,10 +181,7 @@ void WorkloadGroup::MakeOld(const char* controller, const char* file, uint64_t v
 WorkloadGroup::~WorkloadGroup() {
   entrances_.clear();
   for (const std::string& folder : folders_) RemoveFolder(folder);
-  if (!moved_) return;
-  (void)WriteSmallFile(moved_->from + "/cgroup.subtree_control", WithSign('-', moved_->controllers));
-  (void)WriteSmallFile(moved_->from + "/cgroup.procs", fmt::format("{}", ::getpid()));
-  RemoveFolder(moved_->to);
+  StepBack();
 }
 
 std::vector<int> WorkloadGroup::entrances() const {

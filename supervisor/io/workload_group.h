@@ -44,6 +44,8 @@ class WorkloadGroup {
   bool MakeUnified(const Limits& wanted, LimitsInForce* limits);
   void MakeOld(const char* controller, const char* file, uint64_t value, std::optional<LimitInForce>* in_force);
   bool TurnOn(const std::string& parent, const std::vector<std::string>& controllers, bool own);
+  bool MakeRoom(const std::string& parent, bool own);
+  void StepBack();
 
   std::vector<std::string> folders_;
   std::vector<UniqueFd> entrances_;

@@ -7,21 +7,23 @@ import socket
 import stat
 import time
 
-MODULES = ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "failover", "net_failover", "virtio_net")
+NETWORK_MODULES = ("failover", "net_failover", "virtio_net")
 BUSYBOX = "/usr/bin/busybox"
 # What it is told on its serial line it runs, and says when it is done.
-INIT = f"""#!/bin/busybox sh
+INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc p /proc; mount -t devtmpfs d /dev
 exec </dev/ttyS0 >/dev/ttyS0 2>&1
 stty -echo
-for m in {' '.join(MODULES)}; do insmod /mod/$m.ko; done
-ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2
-echo nameserver 10.0.2.3 > /etc/resolv.conf
+for m in {modules}; do insmod /mod/$m.ko; done
+ip link set lo up
+{setup}
 echo "guest up"
 while read -r line; do eval "$line"; echo "done $?"; done
 """
+NETWORK = """ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2
+echo nameserver 10.0.2.3 > /etc/resolv.conf"""
 APPEND = "console=ttyS0 quiet panic=-1 tsc=unstable mitigations=off nokaslr"
 
 
@@ -36,19 +38,27 @@ def archive(files):
     return out
 
 
-def make_initramfs(kernel_folder, path):
+def make_initramfs(kernel_folder, path, modules=NETWORK_MODULES, setup=NETWORK, more=()):
+    """`more`: pairs of a path in the guest and a file of this machine."""
     files = {folder: (stat.S_IFDIR | 0o755, b"") for folder in ("bin", "proc", "dev", "etc", "mod")}
     files["bin/busybox"] = (stat.S_IFREG | 0o755, pathlib.Path(BUSYBOX).read_bytes())
-    files |= {f"mod/{m}.ko": (stat.S_IFREG | 0o644, (kernel_folder / f"{m}.ko").read_bytes()) for m in MODULES}
-    files["init"] = (stat.S_IFREG | 0o755, INIT.encode())
+    files |= {f"mod/{m}.ko": (stat.S_IFREG | 0o644, (kernel_folder / f"{m}.ko").read_bytes()) for m in modules}
+    for name, source in more:
+        files |= {str(folder): (stat.S_IFDIR | 0o755, b"") for folder in reversed(pathlib.PurePath(name).parents) if folder.name}
+        files[name] = (stat.S_IFREG | 0o755, pathlib.Path(source).read_bytes())
+    files["init"] = (stat.S_IFREG | 0o755, INIT.format(modules=" ".join(modules), setup=setup).encode())
     path.write_bytes(gzip.compress(archive(files), 1))
 
 
+def machine(memory, *more):
+    """QEMU without disks, in software. Paths are of its work directory."""
+    return ["qemu-system-x86_64", "-M", "pc,accel=tcg", "-nodefaults", "-no-user-config", "-cpu", "max", "-m", str(memory), "-kernel", "vmlinuz",
+            "-initrd", "initrd", "-append", APPEND, "-serial", "stdio", "-display", "none", "-no-reboot", *more]
+
+
 def command(*more):
-    """QEMU without disks, in software, its network QEMU's own. Paths are of its work directory."""
-    return ["qemu-system-x86_64", "-M", "pc,accel=tcg", "-nodefaults", "-no-user-config", "-cpu", "max", "-m", "96", "-kernel", "vmlinuz",
-            "-initrd", "initrd", "-append", APPEND, "-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=", "-serial", "stdio",
-            "-monitor", "unix:monitor.sock,server=on,wait=off", "-display", "none", "-no-reboot", *more]
+    """One with QEMU's own network, and a monitor."""
+    return machine(96, "-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0,romfile=", "-monitor", "unix:monitor.sock,server=on,wait=off", *more)
 
 
 class Guest:
