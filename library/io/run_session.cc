@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/process_mark.h"
+
 namespace sluice::library {
 namespace {
 
@@ -72,10 +74,13 @@ bool IsOver(int pidfd) {
 
 }  // namespace
 
-RunSession::RunSession(RunCallbacks callbacks, Loop loop) : callbacks_(std::move(callbacks)), loop_(loop), owner_(::getpid()) {}
+RunSession::RunSession(RunCallbacks callbacks, Loop loop, uint64_t owner)
+    : callbacks_(std::move(callbacks)), loop_(loop), owner_(owner) {}
 
 Result<std::unique_ptr<RunSession>> RunSession::Start(const SupervisorPlan& plan, RunCallbacks callbacks, Loop loop) {
-  std::unique_ptr<RunSession> session(new RunSession(std::move(callbacks), loop));
+  const auto owner = ProcessMark();
+  if (!owner) return std::unexpected(owner.error());
+  std::unique_ptr<RunSession> session(new RunSession(std::move(callbacks), loop, *owner));
   if (auto begun = session->Begin(plan); !begun) return std::unexpected(begun.error());
   return session;
 }
@@ -95,7 +100,7 @@ RunSession::~RunSession() {
   if (process_.pidfd && !ended()) (void)Reap(process_.pidfd.get());
 }
 
-bool RunSession::is_ours() const { return ::getpid() == owner_; }
+bool RunSession::is_ours() const { return ProcessMark() == owner_; }
 
 void RunSession::Watch(int fd) {
   epoll_event event{};

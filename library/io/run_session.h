@@ -82,7 +82,7 @@ class RunSession {
   [[nodiscard]] Result<void> Reload();
 
  private:
-  RunSession(RunCallbacks callbacks, Loop loop);
+  RunSession(RunCallbacks callbacks, Loop loop, uint64_t owner);
   Result<void> Begin(const SupervisorPlan& plan);
   Result<void> AwaitRecords(std::chrono::steady_clock::time_point deadline);
   Result<void> AwaitCommand(std::chrono::steady_clock::time_point deadline);
@@ -103,7 +103,7 @@ class RunSession {
 
   const RunCallbacks callbacks_;
   const Loop loop_;
-  const pid_t owner_;
+  const uint64_t owner_;  // the mark of the process that started it
   SupervisorProcess process_;
   UniqueFd epoll_;
   UniqueFd stop_;
