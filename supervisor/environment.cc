@@ -137,7 +137,7 @@ Result<void> Add(const std::string& addition, std::string_view flag, const Map& 
   const size_t equals = addition.find('=');
   const std::string name = addition.substr(0, equals);
   if (!IsName(name) || addition.find('\0') != std::string::npos)
-    return Fail(Code::kInvalid, fmt::format("{} {}: not NAME or NAME=VALUE", flag, addition));
+    return Fail(Code::kInvalid, fmt::format("{} {}: not NAME or NAME=VALUE", flag, name));
   if (equals != std::string::npos) {
     (*chosen)[name] = addition.substr(equals + 1);
   } else if (const auto it = own.find(name); it != own.end()) {

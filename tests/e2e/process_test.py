@@ -115,6 +115,14 @@ class Surroundings(harness.SluiceTest):
         self.assertIn("GITHUB_TOKEN", result.err)
         self.assertNotIn("ghp_1", result.err)
 
+    def test_a_variable_that_looks_like_a_credential_is_refused_by_name(self):
+        for variable in ("GITHUB_TOKEN", "API_KEY=k3y", "DB=postgres://me:hunter2@db/x"):
+            result = self.sluice(NOTHING, "env", env={"GITHUB_TOKEN": "ghp_1"}, flags=["--env", variable])
+            self.assertExit(result, 2)
+            name = variable.partition("=")[0]
+            self.assertRegex(result.err, f"--env {name}: it looks like a credential.*--unsafe-env {name}")
+            self.assertNotRegex(result.err, "ghp_1|hunter2|k3y")
+
     def test_env_passes_what_is_named(self):
         result = self.sluice(NOTHING, "env", env={"WANTED": "1", "GITHUB_TOKEN": "t"},
                              flags=["--env", "WANTED", "--env", "SET=2", "--unsafe-env", "GITHUB_TOKEN"])

@@ -398,6 +398,23 @@ TEST(LibraryRun, WritesDownWhatALaunchPrintsAndComesTo) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(LibraryRun, GivesTheCommandNoVariableThatLooksLikeACredentialUnlessToldTo) {
+  setenv("GITHUB_TOKEN", "ghp_1", 1);
+  for (const std::string variable : {"GITHUB_TOKEN", "API_KEY=k3y", "DB=postgres://me:hunter2@db/x"}) {
+    const std::string name = variable.substr(0, variable.find('='));
+    sluice::Options refused = MakeOptions({"env"});
+    const auto run = sluice::Run::Start(refused.Set(SLUICE_ENVIRONMENT, variable));
+    EXPECT_EQ(run.error().code, SLUICE_INVALID);
+    EXPECT_THAT(run.error().message, HasSubstr("--env " + name + ": it looks like a credential"));
+    EXPECT_THAT(run.error().message, Not(MatchesRegex("(.|\n)*(ghp_1|k3y|hunter2)(.|\n)*")));
+    const Capture output;
+    sluice::Options told = MakeOptions({"env"});
+    EXPECT_EQ(Launch(told.Set(SLUICE_UNSAFE_ENVIRONMENT, variable).Streams(-1, output.fd(), -1)).result.exit_code, 0);
+    EXPECT_THAT(output.text(), HasSubstr(variable == name ? name + "=ghp_1\n" : variable + "\n"));
+  }
+  unsetenv("GITHUB_TOKEN");
+}
+
 TEST(LibraryRun, PublishesAPortAndTellsWhichOne) {
   sluice::Options options = MakeOptions({"sleep", "60"});
   auto run = sluice::Run::Start(options.Set(SLUICE_PUBLISH, "127.0.0.1:0:8080"));

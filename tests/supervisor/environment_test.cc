@@ -74,6 +74,9 @@ TEST(Environment, RefusesWhatIsNoVariable) {
     EXPECT_FALSE(ChooseEnvironment({}, {.additions = {addition}}).has_value()) << addition;
     EXPECT_FALSE(ChooseEnvironment({}, {.unsafe = {addition}}).has_value()) << addition;
   }
+  const auto misspelt = ChooseEnvironment({}, {.unsafe = {"API-KEY=hunter2"}});
+  ASSERT_FALSE(misspelt.has_value());
+  EXPECT_EQ(misspelt.error().message, "--unsafe-env API-KEY: not NAME or NAME=VALUE");
 }
 
 TEST(Environment, AnAdditionThatLooksLikeACredentialIsRefusedByItsName) {
