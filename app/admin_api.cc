@@ -491,12 +491,19 @@ Result<void> AdminApi::Apply(StoredPolicy next) {
   return {};
 }
 
-void AdminApi::OwnPolicyLoaded(policy::SnapshotPtr own) {
+Result<void> AdminApi::StoreAgain() const {
+  auto stored = options_.state->Load();
+  if (!stored) return std::unexpected(stored.error());
+  return *stored ? Store(**std::move(stored)) : Result<void>();
+}
+
+void AdminApi::OwnPolicyLoaded(policy::SnapshotPtr own, uint64_t revision) {
   const std::lock_guard lock(changes_);
   own_ = std::move(own);
-  text_.reset();
+  const bool in_force = control_.Policy().revision == revision;
+  if (in_force) text_.reset();
   if (!options_.state) return;
-  if (auto forgotten = options_.state->Forget(); !forgotten) LogError("{}", forgotten.error().message);
+  if (auto done = in_force ? options_.state->Forget() : StoreAgain(); !done) LogError("{}", done.error().message);
 }
 
 AdminResponse AdminApi::Explain(const AdminRequest& request) const {

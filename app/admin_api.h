@@ -62,8 +62,9 @@ class AdminApi {
 
   /// For bundles and compatible fronts: compiled, checked, put in force and stored, or an error and the old one stays.
   [[nodiscard]] Result<void> Apply(StoredPolicy next);
-  /// The operator's own policy was loaded again and is in force: what was stored over it no longer counts.
-  void OwnPolicyLoaded(policy::SnapshotPtr own);
+  /// The operator's own policy was loaded again and became `revision`: what was stored over the one before no longer counts, but
+  /// for a policy that came into force since.
+  void OwnPolicyLoaded(policy::SnapshotPtr own, uint64_t revision);
 
  private:
   [[nodiscard]] AdminResponse Route(const AdminRequest& request);
@@ -85,6 +86,8 @@ class AdminApi {
   [[nodiscard]] std::optional<AdminResponse> CheckMayChange(const AdminRequest& request, uint64_t revision) const;
   [[nodiscard]] AdminResponse PutInForce(const AdminRequest& request, const ServedPolicy& served, PolicyText next);
   [[nodiscard]] Result<void> Store(StoredPolicy next) const;
+  /// What is stored, over the operator's policy of now.
+  [[nodiscard]] Result<void> StoreAgain() const;
 
   const AdminApiOptions options_;
   ServedControl& control_;

@@ -92,6 +92,7 @@ struct House {
 struct Doorway {
   Door door = Door::kHealth;
   ListenAddress address;
+  SocketName name;
 };
 
 class Serving final : public AdminServer {
@@ -100,6 +101,7 @@ class Serving final : public AdminServer {
       : addresses_(std::move(addresses)), api_(api), stream_(stream), front_(front), doors_(std::move(doors)) {}
 
   ~Serving() override {
+    for (Doorway& doorway : doorways_) doorway.name.Remove();
     for (auto& loop : loops_) loop->Stop();
     passed_.clear();
     asio::post(context_, [this] { context_.stop(); });
@@ -111,8 +113,6 @@ class Serving final : public AdminServer {
     }
     changes_.join();
     looks_.join();
-    for (const Doorway& doorway : doorways_)
-      if (!doorway.address.unix_path.empty()) unlink(doorway.address.unix_path.c_str());
   }
 
   Result<void> Begin() {
@@ -166,11 +166,11 @@ class Serving final : public AdminServer {
     auto listener = ListenAt(&address);
     if (!listener) return std::unexpected(listener.error());
     std::vector<UniqueFd> one;
-    one.push_back(*std::move(listener));
+    one.push_back(std::move(listener->socket));
     auto loop = AcceptLoop::Create(std::move(one));
     if (!loop) return std::unexpected(loop.error());
     loops_.push_back(*std::move(loop));
-    doorways_.push_back({door, std::move(address)});
+    doorways_.push_back({door, std::move(address), std::move(listener->name)});
     return {};
   }
 

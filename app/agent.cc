@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,11 +18,11 @@
 #include "app/file.h"
 #include "app/host.h"
 #include "app/own_authority.h"
-#include "app/proxy_listener.h"
 #include "app/sd_notify.h"
 #include "app/service.h"
 #include "audit/io/audit_file.h"
 #include "base/log.h"
+#include "base/unix_listener.h"
 #include "supervisor/io/container_record.h"
 
 namespace sluice::app {
@@ -74,17 +73,6 @@ Result<void> CheckPolicies(const AgentOptions& options) {
   return {};
 }
 
-Result<UniqueFd> Listen(const AgentOptions& options) {
-  ListenAddress address;
-  address.unix_path = options.listen;
-  auto listener = ListenAt(&address);
-  if (!listener) return listener;
-  // Whoever is not to be served is told so by credentials, which a mode cannot.
-  if (!options.peers.empty() && ::chmod(options.listen.c_str(), 0666) != 0)
-    return FailErrno(fmt::format("cannot let others connect to {}", options.listen), errno);
-  return listener;
-}
-
 void Announce(const AgentOptions& options) {
   if (options.quiet) return;
   const std::string policy = options.policy.empty() ? "the command line" : options.policy;
@@ -116,17 +104,21 @@ int RunAgent(const AgentOptions& given) {
     return Report(written.error());
   auto records = supervisor::ContainerRecords::Open(options->state_dir);
   if (!records) return Report(records.error());
-  auto listener = Listen(*options);
+  // Whoever is not to be served is told so by credentials, which a mode cannot.
+  auto listener = ListenUnix(options->listen, {.mode = static_cast<mode_t>(options->peers.empty() ? 0600 : 0666)});
   if (!listener) return Report(listener.error());
-  AgentServer server(*options, *std::move(listener), *std::move(records), shared);
+  AgentServer server(*options, std::move(listener->socket), *std::move(records), shared);
   // Before any runtime is heard.
   if (auto ended = server.EndOrphans(); !ended) return Report(ended.error());
   Announce(*options);
   NotifyService("READY=1");
   const std::optional<int> of_container = server.Serve();
-  if (of_container) return *of_container;
+  if (of_container) {
+    listener->name.Leave();  // the agent's, which goes on
+    return *of_container;
+  }
   NotifyService("STOPPING=1");
-  ::unlink(options->listen.c_str());
+  listener->name.Remove();
   if (!options->quiet) LogInfo("the agent has ended");
   return kExitOk;
 }

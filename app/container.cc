@@ -173,10 +173,11 @@ Result<void> Container::StartParts() {
   resolver_ = *std::move(resolver);
   secrets_->Watch();
   auto watcher = PolicyWatcher::Start(
-      *policy_, [this] { return Load(); },
-      [this] -> Result<void> {
+      policy_->Get(), [this] { return Load(); },
+      [this](policy::SnapshotPtr next) -> Result<uint64_t> {
+        policy_->Set(std::move(next));
         engine_->PolicyChanged();
-        return {};
+        return policy_->generation();
       },
       ReloadNotice::kNone);
   if (!watcher) return std::unexpected(watcher.error());

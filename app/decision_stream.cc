@@ -7,6 +7,26 @@
 #include "audit/record.h"
 
 namespace sluice::app {
+namespace {
+
+bool Wants(const StreamFilter& filter, const RecordAbout& about) {
+  switch (about.kind) {
+    case RecordAbout::Kind::kNote:
+      return true;
+    case RecordAbout::Kind::kExchange:
+      return filter.exchanges;
+    case RecordAbout::Kind::kDecision:
+      break;
+  }
+  if (!filter.verdict.empty() && (filter.verdict == "allowed") != about.allowed) return false;
+  return filter.layer.empty() || filter.layer == audit::LayerText(about.layer);
+}
+
+}  // namespace
+
+RecordAbout AboutOf(const policy::DecisionEvent& event) {
+  return {.kind = RecordAbout::Kind::kDecision, .allowed = event.decision.allowed, .layer = event.layer};
+}
 
 DecisionStream::Reader::~Reader() { stream_.Leave(*this); }
 
@@ -45,30 +65,25 @@ void DecisionStream::Leave(const Reader& reader) {
 void DecisionStream::Saw(const policy::DecisionEvent& event, uint64_t times) noexcept {
   const auto layer = static_cast<size_t>(event.layer);
   const auto reason = static_cast<size_t>(event.decision.reason);
-  last_is_exchange_ = false;
-  last_allowed_ = event.decision.allowed;
-  last_layer_ = audit::LayerText(event.layer);
+  last_ = AboutOf(event);
   if (layer >= kLayers || reason >= kReasons) return;
   counts_[(layer * kReasons + reason) * 2 + (event.decision.allowed ? 1 : 0)].fetch_add(times, std::memory_order_relaxed);
 }
 
 void DecisionStream::Saw(const policy::ExchangeEvent& event) noexcept {
-  last_is_exchange_ = true;
-  last_layer_ = {};
+  last_ = {.kind = RecordAbout::Kind::kExchange};
   exchanges_.fetch_add(1, std::memory_order_relaxed);
   bytes_up_.fetch_add(event.bytes_up, std::memory_order_relaxed);
   bytes_down_.fetch_add(event.bytes_down, std::memory_order_relaxed);
 }
 
-void DecisionStream::Line(std::string_view line) noexcept {
+void DecisionStream::Line(std::string_view line) noexcept { Forward(last_, line); }
+
+void DecisionStream::Forward(const RecordAbout& about, std::string_view line) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     for (Reader* reader : readers_) {
-      const StreamFilter& filter = reader->filter_;
-      if (last_is_exchange_ ? !filter.exchanges
-                            : (!filter.verdict.empty() && (filter.verdict == "allowed") != last_allowed_) ||
-                                  (!filter.layer.empty() && filter.layer != last_layer_))
-        continue;
+      if (!Wants(reader->filter_, about)) continue;
       if (reader->missed_ != 0 || reader->waiting_.size() + line.size() > kMaxStreamBytes) {
         if (reader->missed_++ == 0) dropped_.fetch_add(1, std::memory_order_relaxed);
         continue;

@@ -29,6 +29,15 @@ struct StreamFilter {
   bool exchanges = false;  ///< finished exchanges too
 };
 
+/// What a record is about, as filters ask.
+struct RecordAbout {
+  enum class Kind : uint8_t { kDecision, kExchange, kNote };  ///< a note is for every reader
+  Kind kind = Kind::kDecision;
+  bool allowed = false;
+  policy::EventLayer layer = policy::EventLayer::kConnect;  ///< of a decision
+};
+[[nodiscard]] RecordAbout AboutOf(const policy::DecisionEvent& event);
+
 class DecisionStream final : public audit::Tap {
  public:
   class Reader final : public LineReader {
@@ -66,6 +75,8 @@ class DecisionStream final : public audit::Tap {
   void Saw(const policy::ExchangeEvent& event) noexcept override;
   [[nodiscard]] bool wants_lines() const noexcept override { return readers_open_.load(std::memory_order_relaxed) != 0; }
   void Line(std::string_view line) noexcept override;
+  /// A record of another writer's, with its newline. Any thread. Not among the counts.
+  void Forward(const RecordAbout& about, std::string_view line) noexcept;
 
   /// Fills decisions, exchanges, bytes and readers.
   void FillMetrics(MetricsView* view) const;
@@ -81,10 +92,7 @@ class DecisionStream final : public audit::Tap {
   std::atomic<uint64_t> bytes_down_{0};
   std::atomic<size_t> readers_open_{0};
   std::atomic<uint64_t> dropped_{0};
-  // Of what Line is about; the writer's thread only.
-  bool last_is_exchange_ = false;
-  bool last_allowed_ = false;
-  std::string_view last_layer_;
+  RecordAbout last_{};  // what Line is about; the writer's thread only
   mutable std::mutex mutex_;
   std::list<Reader*> readers_;
   bool over_ = false;

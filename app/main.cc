@@ -216,6 +216,7 @@ void AddContract(CLI::App* sub, RunOptions* run) {
                 "Serve `sluice run` in the sandbox, under policies that only narrow this one");
   // For those runs alone.
   sub->add_flag("--nested", run->nested)->group("");
+  sub->add_option("--records-fd", run->records_fd)->group("");
   sub->add_option("--protect", run->protect)->group("")->allow_extra_args(false);
   sub->add_option("--hide", run->hide)->group("")->allow_extra_args(false);
 }

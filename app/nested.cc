@@ -42,6 +42,7 @@ using supervisor::Step;
 
 constexpr size_t kPassedFds = 5;  // the launch, the policy, and what become 0 to 2
 constexpr int kLifelineNumber = 3;
+constexpr int kRecordsNumber = 4;
 constexpr int kEndMs = 3000;
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -83,6 +84,22 @@ sockaddr_un AddressOf(const std::string& path) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   return address;
+}
+
+struct RecordsPair {
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+
+// Theirs above the numbers that a child is given, which are filled one after the other.
+Result<RecordsPair> MakeRecordsPair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return FailErrno("cannot make a socket pair", errno);
+  RecordsPair pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  pair.theirs = UniqueFd(::fcntl(ends[1], F_DUPFD_CLOEXEC, kRecordsNumber + 1));
+  if (!pair.theirs) return FailErrno("out of descriptors", errno);
+  return pair;
 }
 
 // What the outer policy lets out with a credential goes without any that the workload sent of its own. An inner run has no
@@ -133,6 +150,7 @@ struct NestedRuns::Session {
   pid_t child = 0;
   UniqueFd pidfd;
   UniqueFd lifeline;  // what keeps the child alive
+  std::unique_ptr<RecordReceiver> records;
   bool over = false;
 };
 
@@ -143,13 +161,11 @@ Result<std::unique_ptr<NestedRuns>> NestedRuns::Prepare() {
   runs->folder_ = folder;
   // A folder of its own: the socket alone is shown to the workload.
   runs->path_ = folder + "/socket";
-  runs->listener_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   runs->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  const sockaddr_un address = AddressOf(runs->path_);
-  if (!runs->listener_ || !runs->wake_ ||
-      ::bind(runs->listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(runs->listener_.get(), static_cast<int>(kMaxNestedRuns)) != 0)
-    return FailErrno(fmt::format("cannot listen on {}", runs->path_), errno);
+  if (!runs->wake_) return FailErrno("cannot make an event descriptor", errno);
+  auto listener = ListenUnix(runs->path_, {.type = SOCK_SEQPACKET, .backlog = static_cast<int>(kMaxNestedRuns)});
+  if (!listener) return std::unexpected(listener.error());
+  runs->listener_ = *std::move(listener);
   return runs;
 }
 
@@ -173,8 +189,8 @@ void NestedRuns::PolicyChanged() {
   [[maybe_unused]] const ssize_t woken = ::write(wake_.get(), &one, sizeof one);
 }
 
-Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::LaunchSpec& spec,
-                               const policy::CurrentPolicy& policy) {
+Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::CurrentPolicy& policy,
+                               DecisionStream* stream) {
   std::vector<std::string> writable = spec.read_write;
   writable.push_back(spec.work_directory);
   std::vector<std::string> all = writable;
@@ -192,6 +208,7 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   options_ = options;
   spec_ = spec;
   policy_ = &policy;
+  stream_ = stream;
   judged_ = policy.generation();
   closer_.emplace();
   thread_ = std::thread([this] { Loop(); });
@@ -223,7 +240,7 @@ void NestedRuns::Loop() {
   constexpr size_t kFixed = 3;
   while (true) {
     std::vector<pollfd> polls = {
-        {listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, POLLRDHUP, 0}};
+        {listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, POLLRDHUP, 0}};
     for (const auto& session : sessions_) {
       polls.push_back({session->client.get(), POLLIN, 0});
       polls.push_back({session->pidfd.get(), POLLIN, 0});
@@ -261,7 +278,7 @@ void NestedRuns::Loop() {
 }
 
 void NestedRuns::Accept() {
-  UniqueFd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  UniqueFd client(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) return;
   if (sessions_.size() >= kMaxNestedRuns) {
     supervisor::SendFailure(client.get(),
@@ -349,6 +366,9 @@ Result<void> NestedRuns::Start(Session& session) {
   const UniqueFd theirs(pipe[0]);
   UniqueFd ours(pipe[1]);
   std::vector<std::string> words = {"sluice", "run", "--nested", "--spec", session.folder + "/launch.json"};
+  auto records = stream_ != nullptr ? MakeRecordsPair() : RecordsPair();
+  if (!records) return std::unexpected(records.error());
+  if (records->theirs) words.insert(words.end(), {"--records-fd", std::to_string(kRecordsNumber)});
   for (const std::string& path : spec_.protect) words.insert(words.end(), {"--protect", path});
   for (const std::string& path : spec_.hide) words.insert(words.end(), {"--hide", path});
   std::vector<char*> argv;
@@ -368,6 +388,7 @@ Result<void> NestedRuns::Start(Session& session) {
   for (int fd = 0; fd <= 2; ++fd)
     ::posix_spawn_file_actions_adddup2(&actions, session.standard[static_cast<size_t>(fd) + 2].get(), fd);
   ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), kLifelineNumber);
+  if (records->theirs) ::posix_spawn_file_actions_adddup2(&actions, records->theirs.get(), kRecordsNumber);
   sigset_t none;
   sigemptyset(&none);
   sigset_t defaults;
@@ -385,6 +406,7 @@ Result<void> NestedRuns::Start(Session& session) {
   }
   session.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, session.child, 0)));
   session.lifeline = std::move(ours);
+  if (records->ours) session.records = std::make_unique<RecordReceiver>(std::move(records->ours), *stream_);
   return {};
 }
 
@@ -437,6 +459,7 @@ void NestedRuns::Finish(Session& session) {
     session.child = 0;
     (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
   }
+  session.records.reset();
   std::error_code ignored;
   if (!session.folder.empty()) std::filesystem::remove_all(session.folder, ignored);
 }

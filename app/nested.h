@@ -16,9 +16,11 @@
 #include <vector>
 
 #include "app/launch_file.h"
+#include "app/nested_records.h"
 #include "app/run.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "base/unix_listener.h"
 #include "policy/event.h"
 #include "supervisor/io/pinned_closer.h"
 #include "supervisor/launch_spec.h"
@@ -41,10 +43,11 @@ class NestedRuns {
   NestedRuns& operator=(const NestedRuns&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// Answers from now on, on a thread of its own. `options` and `spec` are the outer run's; `policy` outlives this. kInvalid: a
-  /// grant lies in another that is writable, so that its place could be given to something else.
+  /// Answers from now on, on a thread of its own. `options` and `spec` are the outer run's; `policy` outlives this, as does
+  /// `stream`, which gets the records of all runs in the sandbox; null: nobody reads there. kInvalid: a grant lies in another
+  /// that is writable, so that its place could be given to something else.
   [[nodiscard]] Result<void> Serve(const RunOptions& options, const supervisor::LaunchSpec& spec,
-                                   const policy::CurrentPolicy& policy);
+                                   const policy::CurrentPolicy& policy, DecisionStream* stream);
   /// After CurrentPolicy::Set; any thread.
   void PolicyChanged();
   /// The outer run is frozen: what cannot stand still with it is killed. Any thread.
@@ -65,13 +68,14 @@ class NestedRuns {
 
   std::string folder_;
   std::string path_;
-  UniqueFd listener_;
+  UnixListener listener_;
   UniqueFd wake_;  // an eventfd
   std::vector<std::unique_ptr<Session>> sessions_;
   std::optional<supervisor::PinnedCloser> closer_;  // of what the workload sent: its last close may wait
   RunOptions options_;
   supervisor::LaunchSpec spec_;
   const policy::CurrentPolicy* policy_ = nullptr;
+  DecisionStream* stream_ = nullptr;
   uint64_t judged_ = 0;  // the generation that all sessions were judged by
   uint64_t count_ = 0;
   bool lifeline_ended_ = false;  // of the outer run's

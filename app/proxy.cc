@@ -243,10 +243,11 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
   auto engine = proxy::Engine::Start(std::move(plan.engine), policy, writer);
   if (!engine) return std::unexpected(engine.error());
   auto watcher = PolicyWatcher::Start(
-      policy, [&] { return LoadAgain(options, plan); },
-      [&] -> Result<void> {
+      plan.snapshot, [&] { return LoadAgain(options, plan); },
+      [&](policy::SnapshotPtr next) -> Result<uint64_t> {
+        policy.Set(std::move(next));
         (*engine)->PolicyChanged();
-        return {};
+        return policy.generation();
       },
       ReloadNotice::kService);
   if (!watcher) return std::unexpected(watcher.error());

@@ -4,14 +4,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
 #include "base/log.h"
 
@@ -25,39 +22,6 @@ bool IsLoopback(const IpAddress& address) {
   static const Cidr kV4 = Cidr::Of(IpAddress::FromV4(0x7f000000), 8);
   static const IpAddress kV6 = *IpAddress::Parse("::1");
   return address == kV6 || (address.is_v4() && kV4.Contains(address));
-}
-
-sockaddr_un UnixAddress(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
-// A socket file stays when its server was killed.
-Result<void> RemoveDead(const std::string& path) {
-  struct stat about{};
-  if (lstat(path.c_str(), &about) != 0) return {};
-  if (!S_ISSOCK(about.st_mode)) return Fail(Code::kInvalid, fmt::format("--listen unix:{}: there is a file of that name", path));
-  const sockaddr_un address = UnixAddress(path);
-  const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno != ECONNREFUSED)
-    return Fail(Code::kInvalid, fmt::format("--listen unix:{}: somebody listens there", path));
-  if (unlink(path.c_str()) != 0) return FailErrno(fmt::format("cannot remove {}", path), errno);
-  return {};
-}
-
-Result<UniqueFd> ListenUnix(const std::string& path) {
-  if (auto removed = RemoveDead(path); !removed) return std::unexpected(removed.error());
-  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const sockaddr_un address = UnixAddress(path);
-  const mode_t before = umask(0177);
-  const int bound = bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  const int error = errno;
-  umask(before);
-  if (bound != 0) return FailErrno(fmt::format("cannot listen on unix:{}", path), error);
-  if (listen(listener.get(), kBacklog) != 0) return FailErrno(fmt::format("cannot listen on unix:{}", path), errno);
-  return listener;
 }
 
 Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
@@ -110,17 +74,21 @@ Result<ListenAddress> ParseListen(const std::string& text) {
   return address;
 }
 
-Result<UniqueFd> ListenAt(ListenAddress* address) {
-  return address->unix_path.empty() ? ListenTcp(&address->endpoint) : ListenUnix(address->unix_path);
+Result<UnixListener> ListenAt(ListenAddress* address) {
+  if (!address->unix_path.empty()) return ListenUnix(address->unix_path, {.backlog = kBacklog});
+  auto socket = ListenTcp(&address->endpoint);
+  if (!socket) return std::unexpected(socket.error());
+  return UnixListener{*std::move(socket), {}};
 }
 
 Result<std::unique_ptr<ProxyListener>> ProxyListener::Open(const std::vector<ListenAddress>& addresses) {
   std::unique_ptr<ProxyListener> listener(new ProxyListener);
   std::vector<UniqueFd> sockets;
   for (ListenAddress address : addresses) {
-    auto socket = ListenAt(&address);
-    if (!socket) return std::unexpected(socket.error());
-    sockets.push_back(*std::move(socket));
+    auto bound = ListenAt(&address);
+    if (!bound) return std::unexpected(bound.error());
+    sockets.push_back(std::move(bound->socket));
+    listener->names_.push_back(std::move(bound->name));
     listener->addresses_.push_back(std::move(address));
   }
   auto loop = AcceptLoop::Create(std::move(sockets));
@@ -129,11 +97,7 @@ Result<std::unique_ptr<ProxyListener>> ProxyListener::Open(const std::vector<Lis
   return listener;
 }
 
-ProxyListener::~ProxyListener() {
-  Stop();
-  for (const ListenAddress& address : addresses_)
-    if (!address.unix_path.empty()) unlink(address.unix_path.c_str());
-}
+ProxyListener::~ProxyListener() { Stop(); }
 
 Result<void> ProxyListener::Start(proxy::Engine& engine, const policy::CurrentPolicy& policy, Attribute attribute,
                                   std::vector<IpAddress> host_addresses) {
@@ -150,6 +114,7 @@ Result<void> ProxyListener::Start(proxy::Engine& engine, const policy::CurrentPo
 }
 
 void ProxyListener::Stop() {
+  names_.clear();
   if (loop_) loop_->Stop();
 }
 

@@ -11,6 +11,7 @@
 #include "base/ip.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "base/unix_listener.h"
 #include "policy/event.h"
 #include "proxy/io/engine.h"
 #include "supervisor/io/client_process.h"
@@ -23,14 +24,12 @@ struct ListenAddress {
   Endpoint endpoint{};
 };
 [[nodiscard]] Result<ListenAddress> ParseListen(const std::string& text);
-/// Binds and listens, close-on-exec and non-blocking; fills in the port that the kernel chose. As ProxyListener::Open says of
-/// UNIX sockets.
-[[nodiscard]] Result<UniqueFd> ListenAt(ListenAddress* address);
+/// Binds and listens, close-on-exec and non-blocking; fills in the port that the kernel chose. A UNIX socket is made with mode
+/// 0600, as ListenUnix says; of others the name is empty.
+[[nodiscard]] Result<UnixListener> ListenAt(ListenAddress* address);
 
 class ProxyListener {
  public:
-  /// Binds. A UNIX socket is made with mode 0600; one that nobody listens on any more is replaced. Changes the umask for a
-  /// moment: before any thread exists.
   static Result<std::unique_ptr<ProxyListener>> Open(const std::vector<ListenAddress>& addresses);
   /// Stops, and removes its UNIX sockets.
   ~ProxyListener();
@@ -54,6 +53,7 @@ class ProxyListener {
   [[nodiscard]] policy::ProcessPtr WhoseIs(const UniqueFd& socket, const std::optional<Endpoint>& source);
 
   std::vector<ListenAddress> addresses_;
+  std::vector<SocketName> names_;  // go before the sockets
   std::unique_ptr<AcceptLoop> loop_;
   proxy::Engine* engine_ = nullptr;
   const policy::CurrentPolicy* policy_ = nullptr;

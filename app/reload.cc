@@ -24,12 +24,10 @@ constexpr int kSettleMs = 20;
 
 }  // namespace
 
-Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::CurrentPolicy& policy,
-                                                            std::function<Result<policy::SnapshotPtr>()> load,
-                                                            std::function<Result<void>()> changed, ReloadNotice notice) {
-  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(policy, std::move(load), std::move(changed), notice));
+Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice) {
+  std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(std::move(own), std::move(load), std::move(put), notice));
   // A user has 128 of these by default (fs.inotify.max_user_instances), and a machine may hold a thousand runs.
-  if (!policy.Get()->files().empty()) {
+  if (!watcher->own_->files().empty()) {
     watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (!watcher->inotify_)
       LogWarn("cannot watch the policy file: {} (see fs.inotify.max_user_instances); send SIGHUP after a change",
@@ -55,8 +53,7 @@ PolicyWatcher::~PolicyWatcher() {
 // Folders, not files: an editor replaces a file by renaming over it, and a watch on the old inode would then say nothing.
 void PolicyWatcher::WatchFolders() {
   file_names_.clear();
-  const policy::SnapshotPtr snapshot = policy_.Get();
-  for (const std::string& file : snapshot->files()) {
+  for (const std::string& file : own_->files()) {
     const std::filesystem::path path(file);
     file_names_.push_back(path.filename().string());
     if (!inotify_) continue;  // which was told
@@ -108,23 +105,21 @@ void PolicyWatcher::Loop() {
 void PolicyWatcher::Reload(const char* cause) {
   const bool told = notice_ == ReloadNotice::kService;
   if (told) NotifyReloading();
-  if (const auto next = Swap(); !next) {
-    LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(next.error(), false));
+  if (const auto revision = PutAnew(); !revision) {
+    LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(revision.error(), false));
   } else {
-    LogInfo("policy reloaded ({}): {} rules, digest {}", cause, (*next)->rules().size(), (*next)->digest().substr(0, 12));
+    LogInfo("policy reloaded ({}): revision {}, {} rules, digest {}", cause, *revision, own_->rules().size(),
+            own_->digest().substr(0, 12));
   }
   if (told) NotifyService("READY=1");
 }
 
-Result<policy::SnapshotPtr> PolicyWatcher::Swap() {
+Result<uint64_t> PolicyWatcher::PutAnew() {
   auto next = load_();
-  if (!next) return next;
-  policy_.Set(*next);
-  const auto changed = changed_();
+  if (!next) return std::unexpected(next.error());
+  own_ = *std::move(next);
   WatchFolders();
-  if (!changed) return std::unexpected(changed.error());
-  if (policy_.Get() != *next) return Fail(Code::kInternal, "another policy was put in force meanwhile");
-  return next;
+  return put_(own_);
 }
 
 }  // namespace sluice::app

@@ -1,8 +1,7 @@
 #pragma once
 
-// Watches the policy file, its includes and SIGHUP, and swaps the policy in force. An invalid file is reported and ignored.
+// Watches the policy file, its includes and SIGHUP, and has what they say put in force. An invalid file is reported and ignored.
 
-#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -10,7 +9,6 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "policy/event.h"
 #include "policy/io/load.h"
 
 namespace sluice::app {
@@ -20,28 +18,28 @@ enum class ReloadNotice : uint8_t { kNone, kService };
 
 class PolicyWatcher {
  public:
-  /// `load` reads the policy anew; `changed` runs on the watcher's thread after each swap, and fails where it had to swap back.
-  /// SIGHUP must be blocked in every thread. `policy` outlives the watcher.
-  static Result<std::unique_ptr<PolicyWatcher>> Start(policy::CurrentPolicy& policy,
-                                                      std::function<Result<policy::SnapshotPtr>()> load,
-                                                      std::function<Result<void>()> changed, ReloadNotice notice);
+  using Load = std::function<Result<policy::SnapshotPtr>()>;
+  /// Gives the revision that the policy became, or says why the one before stays.
+  using Put = std::function<Result<uint64_t>(policy::SnapshotPtr)>;
+  /// `own`: as it was loaded first. `load` reads it anew, `put` puts that in force; both on the watcher's thread. SIGHUP must be
+  /// blocked in every thread.
+  static Result<std::unique_ptr<PolicyWatcher>> Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice);
   ~PolicyWatcher();
   PolicyWatcher(const PolicyWatcher&) = delete;
   PolicyWatcher& operator=(const PolicyWatcher&) = delete;
 
  private:
-  PolicyWatcher(policy::CurrentPolicy& policy, std::function<Result<policy::SnapshotPtr>()> load,
-                std::function<Result<void>()> changed, ReloadNotice notice)
-      : policy_(policy), load_(std::move(load)), changed_(std::move(changed)), notice_(notice) {}
+  PolicyWatcher(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice)
+      : own_(std::move(own)), load_(std::move(load)), put_(std::move(put)), notice_(notice) {}
   void Loop();
   void WatchFolders();
   bool DrainInotify();
   void Reload(const char* cause);
-  [[nodiscard]] Result<policy::SnapshotPtr> Swap();
+  [[nodiscard]] Result<uint64_t> PutAnew();
 
-  policy::CurrentPolicy& policy_;
-  std::function<Result<policy::SnapshotPtr>()> load_;
-  std::function<Result<void>()> changed_;
+  policy::SnapshotPtr own_;  // as it was loaded last, whatever is in force; the watcher's thread
+  Load load_;
+  Put put_;
   const ReloadNotice notice_;
   UniqueFd inotify_;
   UniqueFd signal_;

@@ -23,8 +23,10 @@
 #include "app/host_sockets.h"
 #include "app/late_libraries.h"
 #include "app/nested.h"
+#include "app/nested_records.h"
 #include "app/own_authority.h"
 #include "app/own_policy_text.h"
+#include "app/passed_sockets.h"
 #include "app/reload.h"
 #include "app/run_control.h"
 #include "app/run_result.h"
@@ -487,10 +489,9 @@ struct Onlookers {
 };
 
 // From here on the workload may run. The watcher goes before the sandbox it tells.
-std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const supervisor::LaunchSpec& spec,
-                                                     const HeldFiles& held, proxy::SecretStore& secrets, Sandbox& sandbox,
-                                                     policy::CurrentPolicy& policy, const Onlookers& onlookers,
-                                                     RunResult* result) {
+std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, const Plan& plan, const HeldFiles& held,
+                                                     proxy::SecretStore& secrets, Sandbox& sandbox, policy::CurrentPolicy& policy,
+                                                     const Onlookers& onlookers, RunResult* result) {
   const auto load = [&options, &held, &secrets]() -> Result<policy::SnapshotPtr> {
     if (auto own = held.CheckHeld(); !own) return std::unexpected(own.error());
     auto next = LoadPolicy(options, kCommand);
@@ -503,12 +504,13 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
   };
   secrets.Watch();
   auto watcher = PolicyWatcher::Start(
-      policy, load,
-      [&sandbox, &onlookers] -> Result<void> {
+      plan.snapshot, load,
+      [&sandbox, &policy, &onlookers](policy::SnapshotPtr next) -> Result<uint64_t> {
+        if (onlookers.control != nullptr) return onlookers.control->SetOwnPolicy(std::move(next));
+        policy.Set(std::move(next));
         sandbox.PolicyChanged();
         if (onlookers.nested != nullptr) onlookers.nested->PolicyChanged();
-        if (onlookers.control != nullptr) onlookers.control->OwnPolicyLoaded();
-        return {};
+        return policy.generation();
       },
       ReloadNotice::kNone);
   if (!watcher) {
@@ -525,8 +527,8 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     return std::unexpected(code);
   }
   if (onlookers.control != nullptr) onlookers.control->Running();
-  Announce(options, spec, *policy.Get());
-  AnnounceLimits(options, spec, result->limits, result->published);
+  Announce(options, plan.spec, *policy.Get());
+  AnnounceLimits(options, plan.spec, result->limits, result->published);
   return sandbox.Wait();
 }
 
@@ -544,6 +546,15 @@ int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, st
   const int code = !recorded ? kExitFault : options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
   if (control != nullptr) control->Finish(status, totals, code);
   return code;
+}
+
+// To who reads the outer run's decisions, where this one is in its sandbox.
+Result<void> AddSender(const RunOptions& options, std::optional<RecordSender>* sender, TapList* taps) {
+  if (options.records_fd < 0) return {};
+  auto records = TakeChannel(options.records_fd);
+  if (!records) return std::unexpected(records.error());
+  taps->Add(sender->emplace(*std::move(records)));
+  return {};
 }
 
 // A policy that is given by a descriptor.
@@ -631,6 +642,8 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   TapList taps;
   if (tally != nullptr) taps.Add(*tally);
   if (plan->control.wanted()) taps.Add(stream);
+  std::optional<RecordSender> sender;
+  if (auto added = AddSender(options, &sender, &taps); !added) return failed(added.error());
   audit_options.tap = taps.tap();
   auto writer = audit::Writer::Start(audit_options, std::move(plan->audit_file));
   if (!writer) return failed(writer.error());
@@ -642,11 +655,11 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   if (!sandbox) return failed(sandbox.error());
   kill_switch->Arm(&(*sandbox)->workload());
   if (plan->nested)
-    if (auto serving = plan->nested->Serve(options, plan->spec, policy); !serving) return failed(serving.error());
+    if (auto serving = plan->nested->Serve(options, plan->spec, policy, plan->control.wanted() ? &stream : nullptr); !serving)
+      return failed(serving.error());
   const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream, result->published);
   if (!control) return failed(control.error());
-  const auto status =
-      Supervise(options, plan->spec, held, *secrets, **sandbox, policy, {plan->nested.get(), control->get()}, result);
+  const auto status = Supervise(options, *plan, held, *secrets, **sandbox, policy, {plan->nested.get(), control->get()}, result);
   if (*control) (*control)->CommandEnded();
   plan->nested.reset();
   kill_switch->Arm(nullptr);

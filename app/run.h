@@ -36,6 +36,7 @@ struct RunOptions : ServedOptions {
   bool allow_user_namespaces = false;
   bool allow_nested = false;         ///< serve `sluice run` in the sandbox (app/nested.h)
   bool nested = false;               ///< this run was asked for from within a sandbox; with the two lists below
+  int records_fd = -1;               ///< of such a run: where its records go besides (app/nested_records.h); -1: nowhere
   std::vector<std::string> protect;  ///< files that the outer run keeps its workload from writing
   std::vector<std::string> hide;     ///< files that it keeps its workload from reading
   std::vector<std::string> control;  ///< as PlanControl reads them

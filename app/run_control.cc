@@ -142,12 +142,23 @@ Result<void> RunControl::AwaitHold() {
   return Fail(Code::kTimeout, "the command was not started: nobody came to hold the run (GET /v1/hold)");
 }
 
-void RunControl::OwnPolicyLoaded() {
+Result<uint64_t> RunControl::Put(policy::SnapshotPtr next, std::string source) {
+  if (sandbox_ == nullptr) return Fail(Code::kInvalid, "the command has ended");
+  policy_.Set(std::move(next));
+  source_ = std::move(source);
+  sandbox_->PolicyChanged();
+  if (parts_.policy_changed) parts_.policy_changed();
+  return policy_.generation();
+}
+
+Result<uint64_t> RunControl::SetOwnPolicy(policy::SnapshotPtr own) {
+  Result<uint64_t> revision;
   {
     const std::lock_guard lock(mutex_);
-    source_ = parts_.own_source;
+    revision = Put(own, parts_.own_source);
   }
-  api_->OwnPolicyLoaded(policy_.Get());
+  if (revision) api_->OwnPolicyLoaded(std::move(own), *revision);
+  return revision;
 }
 
 // With its feed, for whoever holds the run.
@@ -219,14 +230,10 @@ PolicyOutcome RunControl::SetPolicy(policy::SnapshotPtr next, std::string source
   if (auto servable = CheckServable(*next, "sluice run", ServedIn::kCapture); !servable)
     return {PolicyOutcome::Kind::kRefused, policy_.generation(), servable.error()};
   const std::lock_guard lock(mutex_);
-  if (sandbox_ == nullptr)
-    return {PolicyOutcome::Kind::kRefused, policy_.generation(), Error{Code::kInvalid, "the command has ended", 0, std::nullopt}};
   if (if_revision && *if_revision != policy_.generation()) return {PolicyOutcome::Kind::kConflict, policy_.generation(), {}};
-  policy_.Set(std::move(next));
-  source_ = std::move(source);
-  sandbox_->PolicyChanged();
-  if (parts_.policy_changed) parts_.policy_changed();
-  return {PolicyOutcome::Kind::kSet, policy_.generation(), {}};
+  const auto revision = Put(std::move(next), std::move(source));
+  if (!revision) return {PolicyOutcome::Kind::kRefused, policy_.generation(), revision.error()};
+  return {PolicyOutcome::Kind::kSet, *revision, {}};
 }
 
 size_t RunControl::OpenConnections() const {

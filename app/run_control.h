@@ -50,7 +50,7 @@ struct RunControlParts {
   std::string command;
   std::vector<supervisor::PublishedPort> published{};
   supervisor::OnDisconnect on_disconnect = supervisor::OnDisconnect::kKill;  ///< what becomes of a run whose controller is lost
-  std::function<void()> policy_changed{};  ///< told of each policy that a controller put in force; null: nobody is
+  std::function<void()> policy_changed{};  ///< told of each policy that is put in force; null: nobody is
   std::function<void()> freezes{};         ///< told before the run is frozen; null: nobody is. Must not block
 };
 
@@ -63,8 +63,8 @@ class RunControl final : public ServedControl, public RunSteering {
 
   /// With --await-hold, blocks until somebody holds the run; kTimeout, or kNotFound: nobody will.
   [[nodiscard]] Result<void> AwaitHold();
-  /// After CurrentPolicy::Set by the watcher of the operator's own file.
-  void OwnPolicyLoaded();
+  /// Puts the operator's own policy in force, loaded anew, and gives its revision. kInvalid: the command has ended.
+  [[nodiscard]] Result<uint64_t> SetOwnPolicy(policy::SnapshotPtr own);
   void Running();
   /// It never ran.
   void Failed(const std::string& error, int exit_code);
@@ -90,6 +90,9 @@ class RunControl final : public ServedControl, public RunSteering {
  private:
   RunControl(RunControlParts parts, policy::CurrentPolicy& policy, Sandbox& sandbox, audit::Writer& writer,
              DecisionStream& stream);
+  /// Puts it in force, with mutex_ held: nobody else sets the policy of a run with a control, so that what was looked at under it
+  /// still stands.
+  [[nodiscard]] Result<uint64_t> Put(policy::SnapshotPtr next, std::string source);
   void HoldChanged(RunHold::Change change);
   void Tell();
   void TellEnd();

@@ -231,11 +231,11 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
   Result<std::unique_ptr<PolicyWatcher>> watcher = nullptr;
   if (!IsGivenElsewhere(options))
     watcher = PolicyWatcher::Start(
-        policy, [&] { return Load(options, start); },
-        [&] -> Result<void> {
-          if (auto changed = (*server)->PolicyChanged(own); !changed) return changed;
-          (*admin)->api().OwnPolicyLoaded(policy.Get());
-          return {};
+        start.own, [&] { return Load(options, start); },
+        [&](policy::SnapshotPtr next) -> Result<uint64_t> {
+          const auto revision = (*server)->SetOwnPolicy(next, own);
+          if (revision) (*admin)->api().OwnPolicyLoaded(std::move(next), *revision);
+          return revision;
         },
         ReloadNotice::kService);
   if (!watcher) return std::unexpected(watcher.error());

@@ -249,19 +249,10 @@ Result<void> SidecarServer::Refence() {
   return {};
 }
 
-Result<void> SidecarServer::PolicyChanged(std::string source) {
-  // The proxy's workers cut what they carry meanwhile.
-  engine_->PolicyChanged();
-  Result<void> refenced;
-  {
-    const std::lock_guard lock(acts_);
-    // Somebody else's came after the caller's, and is in force already.
-    if (!shut_ && policy_.Get() == fenced_) return {};
-    refenced = FenceCurrent(std::move(source));
-  }
-  wake_.notify_all();
-  if (!refenced) engine_->PolicyChanged();
-  return refenced;
+Result<uint64_t> SidecarServer::SetOwnPolicy(policy::SnapshotPtr own, std::string source) {
+  const PolicyOutcome outcome = Put(std::move(own), std::move(source), std::nullopt);
+  if (outcome.kind != PolicyOutcome::Kind::kSet) return std::unexpected(outcome.error);
+  return outcome.revision;
 }
 
 // Under acts_. A kernel that does not take the rules of a policy leaves the one before it in force, and shut until it takes
@@ -298,22 +289,26 @@ void SidecarServer::Shut() {
 PolicyOutcome SidecarServer::SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) {
   if (auto checked = CheckSidecarPolicy(*next, plan_.processes); !checked)
     return {PolicyOutcome::Kind::kRefused, policy_.generation(), checked.error()};
-  Result<void> fenced;
+  PolicyOutcome outcome = Put(std::move(next), std::move(source), if_revision);
+  if (outcome.kind == PolicyOutcome::Kind::kFailed) LogError("fence: {}", outcome.error.message);
+  return outcome;
+}
+
+PolicyOutcome SidecarServer::Put(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) {
+  PolicyOutcome outcome;
   {
     const std::lock_guard lock(acts_);
     if (if_revision && *if_revision != policy_.generation()) return {PolicyOutcome::Kind::kConflict, policy_.generation(), {}};
     policy_.Set(std::move(next));
+    outcome = {PolicyOutcome::Kind::kSet, policy_.generation(), {}};
     // The proxy's workers cut what they carry meanwhile.
     engine_->PolicyChanged();
-    fenced = FenceCurrent(std::move(source));
+    if (auto fenced = FenceCurrent(std::move(source)); !fenced)
+      outcome = {PolicyOutcome::Kind::kFailed, policy_.generation(), fenced.error()};
   }
   wake_.notify_all();
-  if (!fenced) {
-    engine_->PolicyChanged();
-    LogError("fence: {}", fenced.error().message);
-    return {PolicyOutcome::Kind::kFailed, policy_.generation(), fenced.error()};
-  }
-  return {PolicyOutcome::Kind::kSet, policy_.generation(), {}};
+  if (outcome.kind == PolicyOutcome::Kind::kFailed) engine_->PolicyChanged();
+  return outcome;
 }
 
 ServedPolicy SidecarServer::Policy() const {

@@ -55,10 +55,10 @@ class SidecarServer final : public ServedControl {
   /// Looks with the canary now; an error says what got through. Once, before anything is called ready; it is repeated by itself
   /// from then on.
   [[nodiscard]] Result<void> Prove();
-  /// After CurrentPolicy::Set by somebody else than SetPolicy. An error: the kernel did not take the rules. Then the policy
-  /// before is the current one again, and nothing is let out until its rules are in force, which is tried at once and every five
-  /// seconds.
-  [[nodiscard]] Result<void> PolicyChanged(std::string source);
+  /// Puts the operator's own policy in force, loaded and checked anew, and gives its revision. An error: the kernel did not take
+  /// the rules. Then the policy before is the current one again, and nothing is let out until its rules are in force, which is
+  /// tried at once and every five seconds.
+  [[nodiscard]] Result<uint64_t> SetOwnPolicy(policy::SnapshotPtr own, std::string source);
   /// Takes no more connections: new ones are reset, and those that are open may end.
   void BeginDrain();
   [[nodiscard]] proxy::Engine& engine() { return *engine_; }
@@ -84,7 +84,9 @@ class SidecarServer final : public ServedControl {
   Result<std::chrono::steady_clock::duration> PublishLeases(std::span<const dns::Lease> leases, std::chrono::milliseconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
   Result<void> Refence();
-  /// The same of a policy that was just set; where the kernel does not take it, the one before comes back, shut. With `acts_`
+  /// Sets the policy and its rules in one act, which begins by looking at what is in force.
+  [[nodiscard]] PolicyOutcome Put(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision);
+  /// The rules of a policy that was just set; where the kernel does not take them, the one before comes back, shut. With `acts_`
   /// held.
   [[nodiscard]] Result<void> FenceCurrent(std::string source);
   /// Nothing of the workload's leaves any more, until the next Refence. With `acts_` held.

@@ -154,9 +154,25 @@ TEST(AdminApi, KeepsWhatItPutInForceOverARestart) {
     ASSERT_TRUE(stored && *stored);
     EXPECT_EQ((*stored)->text, "version: 1\nrules:\n  - allow: GET b.test\n");
     EXPECT_EQ((*stored)->over, bed.own->digest());
-    bed.api.OwnPolicyLoaded(bed.own);
+    bed.api.OwnPolicyLoaded(bed.own, bed.control.Policy().revision);
   }
   EXPECT_EQ(*PolicyState::Open(folder.path)->Load(), std::nullopt) << "the operator has spoken last";
+}
+
+TEST(AdminApi, KeepsWhatCameIntoForceAfterTheOperatorsOwn) {
+  const Folder folder;
+  AdminBed bed("version: 1\nrules:\n  - allow: GET a.test\n", PolicyOwner::kFileOrApi, *PolicyState::Open(folder.path));
+  // The file's becomes revision 2 and the API's 3, before the API hears of the first.
+  const auto own = *policy::LoadText("version: 1\nrules:\n  - allow: GET c.test\n", "policy.yaml");
+  ASSERT_EQ(bed.control.SetPolicy(own, "policy.yaml", std::nullopt).revision, 2u);
+  const std::string text = "version: 1\nrules:\n  - allow: GET b.test\n";
+  ASSERT_EQ(bed.Ask("PUT", "/v1/policy", text, {{"if-match", "\"2\""}}).status, 200);
+  bed.api.OwnPolicyLoaded(own, 2);
+  EXPECT_EQ(bed.Ask("GET", "/v1/policy").body, text);
+  const auto stored = PolicyState::Open(folder.path)->Load();
+  ASSERT_TRUE(stored && *stored) << "the API has spoken last";
+  EXPECT_EQ((*stored)->text, text);
+  EXPECT_EQ((*stored)->over, own->digest());
 }
 
 TEST(AdminApi, LeavesABundlesPolicyToItsPublisher) {

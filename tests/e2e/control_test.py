@@ -1,13 +1,17 @@
 #!/usr/bin/python3
 """`sluice run --control`: a run's policy, decisions and end over a UNIX socket, who may come in, and that the command never can."""
 import os
+import re
+import shutil
 import signal
 import socket
 import stat
+import threading
 import time
 
 import control
 import harness
+import lab
 import reload_test
 
 ECHO = ["allow GET a.test/pub", "allow tcp db.test:5432"]
@@ -26,13 +30,8 @@ class ControlTest(harness.SluiceTest):
     def ask(self, method, target, body=None, **headers):
         return control.ask(self.socket, method, target, body, **headers)
 
-    def takes_connections(self):
-        # Between bind(2) and listen(2) the path is there and refuses.
-        with socket.socket(socket.AF_UNIX) as caller:
-            return caller.connect_ex(str(self.socket)) == 0
-
     def opened(self):
-        self.assertEventually(self.takes_connections, "the socket", 20)
+        self.assertEventually(self.socket.exists, "the socket", 20)
 
 
 class Policy(ControlTest):
@@ -74,6 +73,42 @@ class Policy(ControlTest):
             self.assertEventually(lambda: self.ask("GET", "/v1/status")[1]["policy"]["source"] == str(self.policy), "the file's policy")
 
 
+    def test_a_change_in_place_of_a_revision_loses_to_the_file_or_comes_before_it(self):
+        """The operator's file is written over and over, and each change by the API is one of the revision that it names."""
+        texts = [harness.policy_text([f"allow GET a.test/{name}"]) for name in ("x", "y")]
+        with self.controlled(ECHO, *WAIT) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            end = time.monotonic() + 4
+            stop = threading.Event()
+
+            def write():
+                while not stop.wait(0.03):
+                    os.utime(self.policy)
+                    self.policy.write_text(texts[0])
+            writer = threading.Thread(target=write)
+            writer.start()
+            try:
+                set_by_api = 0
+                conflicts = 0
+                while time.monotonic() < end:
+                    code, policy, tag = self.ask("GET", "/v1/status")
+                    revision = policy["policy"]["revision"]
+                    code, answer, _ = self.ask("PUT", "/v1/policy", texts[1], If_Match=f'"{revision}"')
+                    self.assertIn(code, (200, 412), answer)
+                    set_by_api += code == 200
+                    conflicts += code == 412
+                    if code == 200:
+                        self.assertEqual(answer["revision"], revision + 1)
+            finally:
+                stop.set()
+                writer.join()
+            self.assertGreater(set_by_api, 0)
+            process.terminate()
+            told = [int(n) for n in re.findall(r"policy (?:reloaded|set) .*revision (\d+)", process.communicate()[1])]
+            self.assertEqual(len(told), len(set(told)), "each revision is told once")
+            self.assertGreater(len(told), set_by_api, "the file was never loaded")
+
+
 class Decisions(ControlTest):
     def test_every_decision_of_a_held_run_is_streamed_and_the_last_line_says_how_it_ended(self):
         script = "input()\nimport socket\nfor i in range(9):\n  try: socket.create_connection(('192.0.2.%d' % (i+1), 80), 5)\n  except OSError: pass"
@@ -93,6 +128,24 @@ class Decisions(ControlTest):
             self.assertEqual((last["exit_code"], last["denied"], last["command_exit"]["signal"]), (0, 9, 0))
             process.wait(10 * harness.SLOW)
             self.assertFalse(self.socket.exists())
+
+    def test_what_a_run_in_the_sandbox_is_refused_is_streamed_too(self):
+        shutil.copy(lab.sluice_binary(), self.work / "sluice")
+        inner = "./sluice run --name inner --allow 'GET a.test/pub' -- curl -sS -o /dev/null https://a.test/pub https://a.test/no"
+        with self.controlled(NARROW, "sh", "-c", f"read go; {inner}; read end", flags=["--allow-nested", "--name", "outer"]) as process:
+            self.opened()
+            all_of_them = control.Lines(self.socket, "/v1/decisions?layer=request")
+            refused = control.Lines(self.socket, "/v1/decisions?verdict=denied")
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            record = refused.until(lambda line: line.get("sandbox") == "outer/inner")
+            self.assertEqual((record["verdict"], record["target"]["path"]), ("deny", "/no"), refused.all)
+            process.stdin.write("end\n")
+            process.stdin.flush()
+            self.assertTrue(all_of_them.join() and refused.join(), "both streams end with the run")
+            self.assertEqual([(line["sandbox"], line["target"]["path"]) for line in all_of_them.all],
+                             [("outer/inner", "/pub"), ("outer/inner", "/no")])
+            self.assertEqual({line["verdict"] for line in refused.all}, {"deny"})
 
     def test_a_run_that_nobody_reads_ends_all_the_same(self):
         with self.controlled(NARROW, "/bin/sh", "-c", "echo up; read line; exit 5") as process:
