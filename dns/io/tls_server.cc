@@ -40,7 +40,8 @@ struct Connection {
   bool open = false;  // the handshake is done
   bool closed = false;
   bool writing = false;
-  bool proven = false;  // it has answered something
+  bool proven = false;           // it has answered something …
+  TlsServer::TimePoint heard{};  // … last at this time
   void Close() {
     closed = true;
     error_code ignored;
@@ -51,6 +52,7 @@ using ConnectionPtr = std::shared_ptr<Connection>;
 
 struct Waiting {
   SentQuery sent;
+  TlsServer::TimePoint asked;
   TlsServer::TimePoint deadline;
   TlsServer::Done done;
   ConnectionPtr on;
@@ -72,8 +74,8 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
     SentQuery sent = MakeQuery(question, Extension::kEdns, &random_);
     while (waiting_.contains(sent.id)) sent = MakeQuery(question, Extension::kEdns, &random_);
     const uint16_t id = sent.id;
-    Send(&waiting_.emplace(id, Waiting{std::move(sent), deadline, std::move(done), {}}).first->second);
     last_asked_ = std::chrono::steady_clock::now();
+    Send(&waiting_.emplace(id, Waiting{std::move(sent), last_asked_, deadline, std::move(done), {}}).first->second);
     if (!ticking_) Tick();
   }
 
@@ -172,6 +174,7 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
     if (MatchResponse(*message, found->second.sent.id, found->second.sent.question) == Match::kNo || message->header.truncated)
       return false;
     connection->proven = true;
+    connection->heard = std::chrono::steady_clock::now();
     Done done = std::move(found->second.done);
     waiting_.erase(found);
     done(Answer{std::move(*message), octets.size()});
@@ -213,8 +216,8 @@ class Running final : public TlsServer, public std::enable_shared_from_this<Runn
         ++it;
         continue;
       }
-      // A connection that leads nowhere must not be waited on by the next question too.
-      if (!it->second.on->proven) it->second.on->Close();
+      // A connection that leads nowhere, or no more, must not be waited on by the next question too.
+      if (it->second.on->heard < it->second.asked) it->second.on->Close();
       late.push_back(std::move(it->second.done));
       it = waiting_.erase(it);
     }

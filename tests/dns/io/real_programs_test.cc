@@ -2,14 +2,20 @@
 // clients, one of them configured as in a Kubernetes pod.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <thread>
+#include <vector>
 
+#include "base/unique_fd.h"
 #include "tests/dns/io/name_servers.h"
 #include "tests/dns/io/own_place.h"
 #include "tests/dns/io/server_harness.h"
@@ -165,6 +171,84 @@ TEST(RealProgramsTest, ResolversOverTlsAreVerifiedAndKept) {
     EXPECT_TRUE(Has(failed, "not who it should be")) << failed;
   }
   EXPECT_EQ(unbound.Log().find("one.test", before.size()), std::string::npos) << "nothing was asked of it";
+}
+
+// A way to a server. What was connected before Mute stays open and carries nothing more, as behind a firewall that forgot it.
+class Tunnel {
+ public:
+  explicit Tunnel(const Endpoint& to) : to_(to) {
+    sockaddr_storage address{};
+    const auto size = static_cast<socklen_t>(Endpoint{to.address, 0}.ToSockaddr(&address));
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_.get(), 16), 0);
+    socklen_t length = sizeof address;
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    from_ = *Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&address), length);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Tunnel() {
+    end_ = true;
+    thread_.join();
+  }
+  [[nodiscard]] Endpoint endpoint() const { return from_; }
+  void Mute() { mute_ = true; }
+
+ private:
+  struct Pair {
+    UniqueFd near, far;
+    bool muted = false;
+  };
+
+  void Run() {
+    while (!end_) {
+      if (mute_.exchange(false))
+        for (Pair& pair : pairs_) pair.muted = true;
+      std::vector<pollfd> polls = {{listener_.get(), POLLIN, 0}};
+      for (const Pair& pair : pairs_)
+        for (const UniqueFd* end : {&pair.near, &pair.far}) polls.push_back({pair.muted ? -1 : end->get(), POLLIN, 0});
+      poll(polls.data(), polls.size(), 20);
+      for (size_t i = 0; i < pairs_.size(); ++i) {
+        Pair& pair = pairs_[i];
+        if (polls[1 + 2 * i].revents != 0) Carry(&pair, pair.near, pair.far);
+        if (polls[2 + 2 * i].revents != 0) Carry(&pair, pair.far, pair.near);
+      }
+      if (polls[0].revents != 0) Accept();
+    }
+  }
+  static void Carry(Pair* pair, const UniqueFd& from, const UniqueFd& to) {
+    std::array<char, 4096> bytes{};
+    const ssize_t n = recv(from.get(), bytes.data(), bytes.size(), 0);
+    if (n > 0 && send(to.get(), bytes.data(), static_cast<size_t>(n), MSG_NOSIGNAL) == n) return;
+    shutdown(to.get(), SHUT_RDWR);
+    pair->muted = true;
+  }
+  void Accept() {
+    Pair pair{UniqueFd(accept(listener_.get(), nullptr, nullptr)), UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+    sockaddr_storage address{};
+    const auto size = static_cast<socklen_t>(to_.ToSockaddr(&address));
+    if (connect(pair.far.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) pairs_.push_back(std::move(pair));
+  }
+
+  const Endpoint to_;
+  Endpoint from_;
+  UniqueFd listener_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::vector<Pair> pairs_;
+  std::atomic<bool> mute_{false};
+  std::atomic<bool> end_{false};
+  std::thread thread_;
+};
+
+TEST(RealProgramsTest, AConnectionThatLeadsNowhereNoMoreIsGivenUp) {
+  const NameServer unbound = NameServer::Unbound({"one.test. 60 IN A 93.184.216.34", "two.test. 60 IN A 93.184.216.35"},
+                                                 "one.test", NameServer::Tls::kYes);
+  Tunnel tunnel(unbound.tls_endpoint());
+  HarnessOptions options = Real("  - allow: tcp *.test:443\n", {});
+  options.more.servers = {{.endpoint = tunnel.endpoint(), .kind = UpstreamServer::Kind::kTls, .name = "dns.test"}};
+  options.more.tls_roots = {unbound.roots()};
+  const ResolverHarness resolver(std::move(options));
+  EXPECT_EQ(Dig(resolver, "+short one.test A"), "93.184.216.34\n");
+  tunnel.Mute();
+  EXPECT_EQ(Dig(resolver, "+short two.test A"), "93.184.216.35\n");
 }
 
 TEST(RealProgramsTest, ManyQuestionsOverOneTlsConnectionAreAllAnswered) {
