@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <utility>
+
 namespace sluice::proxy {
 namespace {
 
@@ -63,6 +65,8 @@ bool Waiter::ReadyNow() noexcept {
     wake_ = Wake::kReady;
     return true;
   }
+  for (const On& on : on_)
+    if (on.channel != nullptr && std::exchange(on.channel->enough, false)) yield_ = true;
   if (yield_) return false;
   for (const On& on : on_) {
     if (on.channel != nullptr && (on.channel->ready & (on.interest | kBroken)) != 0) {

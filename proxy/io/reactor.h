@@ -47,6 +47,7 @@ class Channel {
   [[nodiscard]] bool open() const { return fd_.valid(); }
 
   uint8_t ready = 0;
+  bool enough = false;  ///< ready or not, the next wait on it lets the other flows run first
 
  private:
   friend class Reactor;

@@ -76,7 +76,7 @@ BIO_METHOD* MakeMethod(ReadEx read, WriteEx write) {
 }
 
 BIO_METHOD* Method() {
-  static BIO_METHOD* const method = MakeMethod(BioRead<&Stream::RawRead>, BioWrite<&Stream::RawWrite>);
+  static BIO_METHOD* const method = MakeMethod(BioRead<&Stream::RecordRead>, BioWrite<&Stream::RawWrite>);
   return method;
 }
 
@@ -147,6 +147,15 @@ Io Stream::RawRead(std::span<char> out) {
   }
 }
 
+Io Stream::RecordRead(std::span<char> out) {
+  if (raw_reads_ == kRawReadsAtOnce) {
+    channel.enough = true;
+    return {IoStatus::kWouldBlock, 0};
+  }
+  ++raw_reads_;
+  return RawRead(out);
+}
+
 Io Stream::RawWrite(std::string_view bytes) {
   if ((channel.ready & kWritable) == 0) return {IoStatus::kWouldBlock, 0};
   for (;;) {
@@ -214,6 +223,7 @@ bool Stream::HasReadAhead() const {
 
 Io Stream::Handshake() {
   DropStaleErrors();
+  raw_reads_ = 0;
   const int result = SSL_do_handshake(ssl_);
   return result == 1 ? Io{IoStatus::kOk, 0} : FromSsl(result);
 }
@@ -230,6 +240,7 @@ Io Stream::Read(std::span<char> out) {
     return {IoStatus::kWouldBlock, 0};
   }
   DropStaleErrors();
+  raw_reads_ = 0;
   size_t n = 0;
   const int result = SSL_read_ex(ssl_, out.data(), out.size(), &n);
   return result == 1 ? Io{IoStatus::kOk, n} : FromSsl(result);

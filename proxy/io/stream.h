@@ -29,6 +29,10 @@ struct Io {
   size_t n = 0;
 };
 
+/// Reads of the socket within one Read or Handshake under TLS. OpenSSL goes on for as long as what comes is none of the peer's
+/// data, key updates without an end among it; so many are told as kWouldBlock, and the other flows have a turn.
+inline constexpr int kRawReadsAtOnce = 4;
+
 class Stream {
  public:
   Stream();
@@ -62,6 +66,8 @@ class Stream {
   enum class How : uint8_t { kOrderly, kReset };
   void Close(How how = How::kOrderly);
 
+  /// As the lowest TLS reads.
+  [[nodiscard]] Io RecordRead(std::span<char> out);
   /// As the topmost TLS reads and writes: through the TLS that carries it, if any does.
   [[nodiscard]] Io CarriedRead(std::span<char> out);
   [[nodiscard]] Io CarriedWrite(std::string_view bytes);
@@ -79,6 +85,7 @@ class Stream {
   ssl_st* carrier_ = nullptr;  ///< under it
   uint8_t carrier_needs_ = kReadable;
   int send_flags_;
+  int raw_reads_ = 0;  ///< within the present call
 };
 
 /// Once per process; the BIO method that Stream uses.

@@ -45,7 +45,7 @@ bool IsIdle(Upstream& upstream) {
   // What OpenSSL has read ahead, no event of the socket tells of.
   if (!upstream.stream.HasReadAhead() && (upstream.stream.channel.ready & kReadable) == 0) return true;
   char byte = 0;
-  return upstream.stream.Read({&byte, 1}).status == IoStatus::kWouldBlock;
+  return upstream.stream.Read({&byte, 1}).status == IoStatus::kWouldBlock && !upstream.stream.channel.enough;
 }
 
 std::string OutOfDescriptors(size_t open_connections, int limit) {
