@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 #include "base/hex.h"
 #include "base/printable.h"
@@ -94,8 +95,23 @@ Result<void> TokenTable::ParseLine(std::string_view line, std::string_view where
       return Fail(Code::kInvalid, fmt::format("{}: `{}` is no label: write KEY=VALUE", where, Printable(label)));
     client->client_labels += fmt::format("{}{}", client->client_labels.empty() ? "" : " ", Printable(label));
   }
+  clients_.insert(client.get());
   entries_.push_back({std::string(name), *hash, std::move(client)});
   return {};
+}
+
+void TokenTable::TakeOver(const TokenTable& before) {
+  std::unordered_map<std::string_view, const Entry*> known;
+  for (const Entry& entry : before.entries_) known.emplace(entry.name, &entry);
+  for (Entry& entry : entries_) {
+    const auto found = known.find(entry.name);
+    if (found == known.end() || found->second->hash != entry.hash ||
+        found->second->client->client_labels != entry.client->client_labels)
+      continue;
+    clients_.erase(entry.client.get());
+    entry.client = found->second->client;
+    clients_.insert(entry.client.get());
+  }
 }
 
 Result<TokenTable> TokenTable::Parse(std::string_view text, std::string_view file) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,10 @@ class TokenTable {
   [[nodiscard]] policy::ProcessPtr Find(std::string_view name, std::string_view token) const;
   /// From a Proxy-Authorization field's value.
   [[nodiscard]] policy::ProcessPtr FromField(std::string_view value) const;
+  /// Whether one of these calls gave the client, of this table or of one that it took over from.
+  [[nodiscard]] bool Knows(const policy::ProcessPtr& client) const { return clients_.contains(client.get()); }
+  /// The clients that `before` has with the same name, token and labels are the same ones from now on.
+  void TakeOver(const TokenTable& before);
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
  private:
@@ -43,6 +48,7 @@ class TokenTable {
   };
   Result<void> ParseLine(std::string_view line, std::string_view where);
   std::vector<Entry> entries_;
+  std::unordered_set<const policy::Process*> clients_;  ///< of the entries
 };
 
 }  // namespace sluice::proxy

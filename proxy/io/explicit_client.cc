@@ -258,6 +258,7 @@ Task<bool> ExplicitClient::SocksAuthenticate() {
     co_return false;
   }
   in_.Consume(password.consumed);
+  shown_ = shown;
   who_ = Who(shown);
   out_.Append(SocksPasswordText(true));
   const bool told = co_await Flush();
@@ -317,6 +318,7 @@ Task<ExplicitClient::Next> ExplicitClient::HandleConnect(std::string head_bytes)
       co_await FlushAndLinger();
       co_return Next::kEnd;
     }
+    shown_ = shown;
     who_ = Who(shown);
   }
   FlowTarget target = TargetFor(*asked);
@@ -408,6 +410,7 @@ Task<> ExplicitClient::RunForward() {
 }
 
 bool ExplicitClient::StillAllowed() {
+  if (shown_ != nullptr && !worker_.shared().options().explicit_proxy->tokens->Get()->Knows(shown_)) return false;
   if (connection_ != nullptr) return connection_->StillAllowed();
   return forward_ == nullptr || forward_->StillAllowed();
 }

@@ -84,6 +84,7 @@ class ExplicitClient {
   std::optional<Endpoint> source_;
   policy::ProcessPtr process_;  ///< whose socket, or null
   policy::ProcessPtr who_;      ///< with what it showed us; never null once it was let in
+  policy::ProcessPtr shown_;    ///< whose token that was, or null
   ClientCounts::Place place_;
   std::unique_ptr<Stream> down_ = std::make_unique<Stream>();  ///< null: handed over
   Waiter waiter_;

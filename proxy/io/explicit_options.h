@@ -29,7 +29,9 @@ class CurrentTokens {
     const std::lock_guard lock(mutex_);
     return table_;
   }
+  /// Who is in both tables is still known; whoever is not has to be cut off (Engine::PolicyChanged).
   void Set(TokenTable next) {
+    next.TakeOver(*Get());
     auto fresh = std::make_shared<const TokenTable>(std::move(next));
     const std::lock_guard lock(mutex_);
     table_.swap(fresh);

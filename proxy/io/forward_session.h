@@ -24,7 +24,10 @@ class ForwardSession final : private RequestGate {
 
   [[nodiscard]] Task<> Run() { return session_.Run(); }
   /// As Connection's.
-  [[nodiscard]] bool StillAllowed() { return !asked_ || session_.StillAllowed(); }
+  [[nodiscard]] bool StillAllowed() {
+    if (shown_ != nullptr && !tokens_->Get()->Knows(shown_)) return false;
+    return !asked_ || session_.StillAllowed();
+  }
   void CutOff() { session_.CutOff(); }
   void Trim(SteadyTime now) { session_.Trim(now); }
   void Cancel() { flow_.waiter.Cancel(); }

@@ -36,6 +36,22 @@ TEST(ClientTokens, ReadsProxyAuthorization) {
     EXPECT_EQ(table->FromField(bad), nullptr) << bad;
 }
 
+TEST(ClientTokens, KnowsWhoIsInTheNextFileToo) {
+  const auto before = TokenTable::Parse("a " + kFoo + " env=prod\nb " + kBar + "\n", "tokens");
+  ASSERT_TRUE(before);
+  const auto a = before->Find("a", "foo");
+  const auto b = before->Find("b", "bar");
+  auto same = TokenTable::Parse("b " + kBar + "\na " + kFoo + " env=prod\n", "tokens");
+  same->TakeOver(*before);
+  EXPECT_TRUE(same->Knows(a) && same->Knows(b));
+  EXPECT_EQ(same->Find("a", "foo"), a);
+  for (const std::string& text : {"c " + kFoo + " env=prod\n", "a " + kBar + " env=prod\n", "a " + kFoo + " env=test\n"}) {
+    auto other = TokenTable::Parse(text, "tokens");
+    other->TakeOver(*before);
+    EXPECT_FALSE(other->Knows(a) || other->Knows(b)) << text;
+  }
+}
+
 TEST(ClientTokens, SaysWhatIsWrongWithAFile) {
   const struct {
     std::string text, says;

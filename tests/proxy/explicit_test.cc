@@ -156,6 +156,44 @@ TEST(Explicit, AsksForATokenAndTakesItOnTheSameConnection) {
   EXPECT_EQ(decisions[0].process->client, "ci");
 }
 
+TEST(Explicit, CutsOffWhoseTokenWasWithdrawn) {
+  Origin opaque(nullptr, Echo);
+  Origin inspected(nullptr, Echo);
+  const std::string stays = "ci sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae\n";
+  const std::string goes = "old sha256:fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9\n";
+  const auto tokens = std::make_shared<CurrentTokens>(*TokenTable::Parse(stays + goes, "tokens"));
+  ExplicitOptions options;
+  options.tokens = tokens;
+  Testbed bed(LoopbackRule(fmt::format("tcp a.test:{}", opaque.port())) +
+                  LoopbackRule(fmt::format("GET http://b.test:{}", inspected.port())),
+              Explicit(std::move(options)));
+  const auto tunnel = [&](const std::string& token) {
+    Peer peer = Plain(bed);
+    peer.Write(
+        fmt::format("CONNECT a.test:{} HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Bearer {}\r\n\r\n", opaque.port(), token));
+    EXPECT_EQ(peer.ReadUntil("\r\n\r\n"), "HTTP/1.1 200 Connection established\r\n\r\n");
+    return peer;
+  };
+  const auto forward = [&](Peer* peer, const std::string& token) {
+    peer->Write(fmt::format("GET http://b.test:{}/x HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Bearer {}\r\n\r\n",
+                            inspected.port(), token));
+    return peer->ReadMessage().body;
+  };
+  Peer kept = tunnel("foo");
+  Peer cut = tunnel("bar");
+  Peer forwarded_kept = Plain(bed);
+  Peer forwarded_cut = Plain(bed);
+  EXPECT_EQ(forward(&forwarded_kept, "foo"), "GET /x HTTP/1.1|");
+  EXPECT_EQ(forward(&forwarded_cut, "bar"), "GET /x HTTP/1.1|");
+  tokens->Set(*TokenTable::Parse(stays, "tokens"));
+  bed.engine().PolicyChanged();
+  EXPECT_EQ(cut.ReadToEnd(), "");
+  EXPECT_EQ(forwarded_cut.ReadToEnd(), "");
+  kept.Write(Get("/y", opaque.port()));
+  EXPECT_EQ(kept.ReadMessage().body, "GET /y HTTP/1.1|");
+  EXPECT_EQ(forward(&forwarded_kept, "foo"), "GET /x HTTP/1.1|");
+}
+
 TEST(Explicit, BelievesAListedPeersHeader) {
   ExplicitOptions options;
   options.proxy_protocol = ProxyProtocol::kRequired;
