@@ -91,6 +91,16 @@ Result<void> PlanFront(AdminPlan* plan) {
   return {};
 }
 
+// A key that is no longer among those of --policy-key no longer vouches for what it signed once, nor for its serial.
+void KeepSigned(AdminPlan* plan) {
+  if (!plan->stored || plan->policy_url.empty()) return;
+  const bool of_this_url = plan->stored->source == plan->policy_url;
+  const auto serial = VerifyBundle(plan->keys, plan->stored->text, plan->stored->signature);
+  if (of_this_url && serial) return;
+  if (of_this_url) LogError("the policy that was kept of {} is not used: {}", plan->policy_url, serial.error().message);
+  plan->stored.reset();
+}
+
 }  // namespace
 
 Result<AdminPlan> PlanAdministration(const AdminOptions& options) {
@@ -109,6 +119,7 @@ Result<AdminPlan> PlanAdministration(const AdminOptions& options) {
     LogError("{}; it is not used", stored.error().message);
   } else {
     plan.stored = *std::move(stored);
+    KeepSigned(&plan);
   }
   plan.state = *std::move(state);
   return plan;

@@ -74,6 +74,12 @@ Result<std::array<uint8_t, 64>> ReadSignature(std::string_view bytes) {
   return out;
 }
 
+std::string SignatureText(const std::array<uint8_t, 64>& signature) {
+  std::array<unsigned char, 89> text{};  // and a NUL
+  const int size = EVP_EncodeBlock(text.data(), signature.data(), static_cast<int>(signature.size()));
+  return {text.begin(), text.begin() + size};
+}
+
 Result<uint64_t> BundleSerial(std::string_view text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   if (!line.starts_with(kBundleLine)) return 0;

@@ -26,6 +26,8 @@ using BundleKeys = std::vector<std::array<uint8_t, 32>>;
 [[nodiscard]] Result<BundleKeys> ReadBundleKeys(std::string_view pem, const std::string& file);
 /// 64 octets as they are, or in base64 with or without a final newline.
 [[nodiscard]] Result<std::array<uint8_t, 64>> ReadSignature(std::string_view bytes);
+/// The same in base64.
+[[nodiscard]] std::string SignatureText(const std::array<uint8_t, 64>& signature);
 /// 0 where the text names none. kInvalid: a bundle line that is malformed.
 [[nodiscard]] Result<uint64_t> BundleSerial(std::string_view text);
 

@@ -59,6 +59,7 @@ Result<PollOutcome> PollOnce(const PolicyPollOptions& options, StoredPolicy* las
   next.source = options.url;
   next.entity_tag = std::move(bundle->entity_tag);
   next.serial = *serial;
+  next.signature = SignatureText(*ReadSignature(signature->body));
   if (auto applied = options.apply(next); !applied) return std::unexpected(applied.error());
   *last = std::move(next);
   return PollOutcome::kNew;

@@ -44,9 +44,15 @@ Result<void> SyncFolder(const std::string& folder) {
 
 std::string StoredText(const StoredPolicy& policy) {
   const auto digest = policy::TextDigest(policy.text);
-  const nlohmann::json out{{"format", kFormat},         {"source", policy.source},        {"name", policy.name},
-                           {"etag", policy.entity_tag}, {"serial", policy.serial},        {"over", policy.over},
-                           {"text", policy.text},       {"sha256", digest ? *digest : ""}};
+  const nlohmann::json out{{"format", kFormat},
+                           {"source", policy.source},
+                           {"name", policy.name},
+                           {"etag", policy.entity_tag},
+                           {"serial", policy.serial},
+                           {"over", policy.over},
+                           {"signature", policy.signature},
+                           {"text", policy.text},
+                           {"sha256", digest ? *digest : ""}};
   return out.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -67,6 +73,10 @@ Result<StoredPolicy> ParseStored(std::string_view text) {
   const auto serial = in.find("serial");
   if (serial == in.end() || !serial->is_number_unsigned()) return Damaged("`serial` is missing");
   policy.serial = serial->get<uint64_t>();
+  if (const auto signature = in.find("signature"); signature != in.end()) {
+    if (!signature->is_string()) return Damaged("`signature` is no text");
+    policy.signature = signature->get<std::string>();
+  }
   const auto is = policy::TextDigest(policy.text);
   if (!is || *is != digest) return Damaged("its digest is another");
   return policy;

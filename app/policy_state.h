@@ -16,6 +16,7 @@ struct StoredPolicy {
   std::string source{};      ///< "the admin API", "https://…"
   std::string entity_tag{};  ///< of a bundle
   uint64_t serial = 0;       ///< of a bundle: never goes back
+  std::string signature{};   ///< of a bundle, in base64
   std::string over{};        ///< digest of the operator's own policy at the time; empty where there was none
   bool operator==(const StoredPolicy&) const = default;
 };
