@@ -71,9 +71,11 @@ std::string AddressText(const ListenAddress& address) {
   return address.unix_path.empty() ? address.endpoint.ToString() : "unix:" + address.unix_path;
 }
 
-// Field names come in any case; of these none may come twice, so that it is plain which one counts.
+// Field names come in any case; of these none may come twice, so that it is plain which one counts. Each is compared with those
+// before it, and whoever sends them may have no token.
 bool TakeFields(const http::request<http::string_body>& message, AdminRequest* out) {
   for (const auto& field : message) {
+    if (out->fields.size() >= kMaxAdminFields) return false;
     std::string name(field.name_string());
     std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
     if (out->Field(name) != nullptr && name != "accept" && name != "via") return false;
@@ -254,7 +256,7 @@ class Serving final : public AdminServer {
       co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       // Who has no token gets no room for a long body.
       std::optional<AdminResponse> stranger;
-      if (!error && door == Door::kAdminTcp && MayBeLong(parser)) stranger = CheckToken(parser.get());
+      if (!error && MayBeLong(parser)) stranger = RefuseStranger(parser.get(), door, from_here);
       if (!error && !stranger)
         co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       waiting.End();
@@ -310,16 +312,23 @@ class Serving final : public AdminServer {
     return Problem(400, "bad_request", "the request is not HTTP/1.1");
   }
 
+  static AdminResponse BadFields() {
+    return Problem(400, "bad_request", fmt::format("a header field comes twice, or there are more than {}", kMaxAdminFields));
+  }
+
   static bool MayBeLong(const http::request_parser<http::string_body>& parser) {
     return parser.chunked() || parser.content_length().value_or(0) > kMaxStrangerBody;
   }
 
-  // Nothing: it has the token.
-  std::optional<AdminResponse> CheckToken(const http::request<http::string_body>& message) const {
+  // Nothing: whoever asks may send a long body.
+  std::optional<AdminResponse> RefuseStranger(const http::request<http::string_body>& message, Door door, bool from_here) const {
+    if (door != Door::kAdminTcp && door != Door::kFront) return std::nullopt;
     AdminRequest head;
-    if (!TakeFields(message, &head)) return Problem(400, "bad_request", "a header field comes twice");
-    return CheckToken(head);
+    head.from_here = from_here;
+    if (!TakeFields(message, &head)) return BadFields();
+    return door == Door::kFront ? front_->RefuseChange(head) : CheckToken(head);
   }
+  // Nothing: it has the token.
   std::optional<AdminResponse> CheckToken(const AdminRequest& request) const {
     const auto token = ReadAdminToken(addresses_.token_file);
     if (!token) {
@@ -334,7 +343,7 @@ class Serving final : public AdminServer {
   // Fills `out`; a refusal where the caller is not one of this door's.
   std::optional<AdminResponse> Read(const http::request<http::string_body>& message, Door door, AdminRequest* out) const {
     out->method = std::string(message.method_string());
-    if (!TakeFields(message, out)) return Problem(400, "bad_request", "a header field comes twice");
+    if (!TakeFields(message, out)) return BadFields();
     if (auto read = ReadTarget({message.target().data(), message.target().size()}, out); !read)
       return Problem(400, "bad_request", read.error().message);
     out->body = message.body();

@@ -25,6 +25,7 @@ namespace sluice::app {
 inline constexpr size_t kMaxAdminConnections = 64;
 inline constexpr size_t kMaxAdminBody = 1024 * 1024;
 inline constexpr size_t kMaxAdminHead = 16 * 1024;
+inline constexpr size_t kMaxAdminFields = 100;         ///< of one request
 inline constexpr size_t kMaxStrangerBody = 16 * 1024;  ///< of a request without the token, and at the door that tells health
 inline constexpr std::chrono::seconds kAdminReadDeadline{15};   ///< of one request, whole
 inline constexpr std::chrono::seconds kHealthReadDeadline{2};   ///< the same at the door that tells health

@@ -307,17 +307,20 @@ Result<EgressOverlay> ReadOverlay(const std::string& folder) {
 OpenSandboxFront::OpenSandboxFront(OpenSandboxOptions options, EgressPolicy first, EgressOverlay overlay, Apply apply)
     : options_(std::move(options)), apply_(std::move(apply)), policy_(std::move(first)), overlay_(std::move(overlay)) {}
 
+// The workload shares the namespace: without a token, whoever calls from here may be the one that is fenced.
+std::optional<AdminResponse> OpenSandboxFront::RefuseChange(const AdminRequest& request) const {
+  const std::string* shown = request.Field(kAuthField);
+  if (options_.token.empty() ? !request.from_here : shown != nullptr && SameSecret(*shown, options_.token)) return std::nullopt;
+  return PlainError(
+      401, options_.token.empty() ? "unauthorized: from inside the sandbox OPENSANDBOX_EGRESS_TOKEN is needed" : "unauthorized");
+}
+
 AdminResponse OpenSandboxFront::Handle(const AdminRequest& request) {
   const bool vault = request.path == kVaultPath || request.path.starts_with(std::string(kVaultPath) + "/");
   if (request.path != "/policy" && !vault) return PlainError(404, "404 page not found");
-  const std::string* shown = request.Field(kAuthField);
   const bool looks = request.method == "GET";
-  // The workload shares the namespace: without a token, whoever calls from here may be the one that is fenced.
-  const bool known =
-      options_.token.empty() ? looks || !request.from_here : shown != nullptr && SameSecret(*shown, options_.token);
-  if (!known)
-    return PlainError(401, options_.token.empty() ? "unauthorized: from inside the sandbox OPENSANDBOX_EGRESS_TOKEN is needed"
-                                                  : "unauthorized");
+  if (!looks || !options_.token.empty())
+    if (auto refused = RefuseChange(request)) return *std::move(refused);
   if (vault) return RefuseVault(request);
   const std::lock_guard lock(mutex_);
   if (looks)

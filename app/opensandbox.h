@@ -72,6 +72,8 @@ class OpenSandboxFront {
   using Apply = std::function<Result<void>(const std::string& text)>;
   OpenSandboxFront(OpenSandboxOptions options, EgressPolicy first, EgressOverlay overlay, Apply apply);
 
+  /// Nothing: the caller may change the policy. By the fields alone.
+  [[nodiscard]] std::optional<AdminResponse> RefuseChange(const AdminRequest& request) const;
   /// Any thread; one at a time.
   [[nodiscard]] AdminResponse Handle(const AdminRequest& request);
   /// Looks at the always files again; true where they had changed and are in force.

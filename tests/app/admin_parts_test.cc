@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 #include <fstream>
 
 #include "app/admin_http.h"
+#include "app/administration.h"
 #include "app/decision_stream.h"
 #include "app/metrics.h"
 #include "app/policy_bundle.h"
@@ -36,6 +38,13 @@ struct Signer {
     EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &length,
                    reinterpret_cast<const unsigned char*>(text.data()), text.size());
     return signature;
+  }
+  std::string Pem() const {
+    const std::unique_ptr<BIO, decltype(&BIO_free)> bio(BIO_new(BIO_s_mem()), BIO_free);
+    PEM_write_bio_PUBKEY(bio.get(), key.get());
+    char* data = nullptr;
+    const long length = BIO_get_mem_data(bio.get(), &data);
+    return {data, static_cast<size_t>(length)};
   }
   std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key{EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free};
   std::array<uint8_t, 32> pub{};
@@ -186,6 +195,33 @@ TEST(Bundle, ABadOneNeverReplacesAGoodOne) {
   publisher.status = 200;
   publisher.Publish("# sluice-bundle serial=4\nversion: 1\n", "\"d\"");
   EXPECT_EQ(PollOnce(publisher.Options(), &last), PollOutcome::kNew);
+}
+
+TEST(Bundle, OneThatWasKeptCountsWhileItsKeyDoes) {
+  std::string folder = std::filesystem::temp_directory_path() / "bundle-state-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  Publisher publisher;
+  StoredPolicy last;
+  publisher.Publish("# sluice-bundle serial=18446744073709551615\nversion: 1\n", "\"a\"");
+  ASSERT_EQ(PollOnce(publisher.Options(), &last), PollOutcome::kNew);
+  ASSERT_TRUE(PolicyState::Open(folder + "/state")->Store(last));
+  AdminOptions options;
+  options.state = folder + "/state";
+  options.policy_url = publisher.Options().url;
+  options.policy_key = folder + "/key.pem";
+  const auto kept_with = [&](const Signer& signer) {
+    std::ofstream(options.policy_key) << signer.Pem();
+    return PlanAdministration(options)->stored;
+  };
+  EXPECT_EQ(kept_with(publisher.signer), last);
+  EXPECT_EQ(kept_with(Signer()), std::nullopt) << "nor does its serial, beyond which there is none";
+  options.policy_url = "https://other.test/policy.yaml";
+  EXPECT_EQ(kept_with(publisher.signer), std::nullopt);
+  last.signature.clear();
+  options.policy_url = publisher.Options().url;
+  ASSERT_TRUE(PolicyState::Open(folder + "/state")->Store(last));
+  EXPECT_EQ(kept_with(publisher.signer), std::nullopt);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Bundle, WaitsLongerAfterEachFailure) {

@@ -1,6 +1,7 @@
 // The server with real curl: its doors, who may come in, streams, and what does not take a request at its word.
 #include "app/admin_server.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -151,7 +152,22 @@ TEST(AdminServer, ReadsNoLongBodyOfWhoHasNoToken) {
     const std::string with = head + "Authorization: Bearer 0123456789abcdef0123456789abcdef\\r\\n" + framing;
     EXPECT_THAT(AnswerToHead(bed.tcp, with), Not(HasSubstr("HTTP/1.1"))) << "the body is waited for";
   }
+  const Bed open(FrontDoor::kOpen);
+  const std::string post = "POST /policy HTTP/1.1\\r\\nHost: x\\r\\n";
+  const std::string length = "Content-Length: 1000000\\r\\n\\r\\n";
+  EXPECT_THAT(AnswerToHead(open.server->front_address(), post + length), HasSubstr("401 Unauthorized"));
+  EXPECT_THAT(AnswerToHead(open.server->front_address(), post + "OPENSANDBOX-EGRESS-AUTH: front-token\\r\\n" + length),
+              Not(HasSubstr("HTTP/1.1")));
   EXPECT_THAT(AnswerToHead(bed.server->health_address(), head + "Content-Length: 1000000\\r\\n\\r\\n"), HasSubstr("413"));
+}
+
+TEST(AdminServer, TakesSoManyHeaderFieldsAndNoMore) {
+  const Bed bed;
+  std::string fields;
+  for (size_t i = 1; i < kMaxAdminFields; ++i) fields += fmt::format("x{}:\\r\\n", i);
+  const std::string head = "GET /healthz HTTP/1.1\\r\\nHost: x\\r\\n" + fields;
+  EXPECT_THAT(AnswerToHead(bed.server->health_address(), head + "\\r\\n"), HasSubstr("200 OK"));
+  EXPECT_THAT(AnswerToHead(bed.server->health_address(), head + "y:\\r\\n\\r\\n"), HasSubstr("400 Bad Request"));
 }
 
 TEST(AdminServer, TellsHealthAloneAtItsHealthPort) {
