@@ -106,6 +106,7 @@ class KernelFence final : public Fence {
     auto applied = raised ? EndDisallowed(still, &kept) : Result<void>();
     if (applied) applied = Bridge(kept);
     if (applied) applied = Apply();
+    if (applied && plan_.dns_port != before.dns_port) applied = purger_->ForgetLookups();
     if (applied && raised) applied = purger_->Mark(plan_.mark_mask, GenerationMark(plan_), kept);
     // Those that began until then.
     if (applied && raised) applied = EndDisallowed(still, &kept);

@@ -30,6 +30,7 @@ constexpr int kReceiveBuffer = 4 * 1024 * 1024;
 constexpr int kAttempts = 4;
 constexpr std::array<uint8_t, 2> kFamilies = {AF_INET, AF_INET6};
 constexpr std::array<uint8_t, 2> kProtocols = {IPPROTO_TCP, IPPROTO_UDP};
+constexpr uint16_t kDnsPort = 53;
 constexpr uint16_t kMarkAttribute = INET_DIAG_MARK;
 constexpr size_t kTupleBytes = 256;  // of two IPv6 addresses, two ports and their headers: under 100
 
@@ -193,8 +194,8 @@ nlmsghdr* ConntrackRequest(std::span<char> buffer, uint16_t type, uint16_t flags
   return header;
 }
 
-// Those with bits in the mask, of both families in one walk of the kernel's table.
-Result<std::vector<Flow>> FlowsOf(Socket& socket, uint32_t mark_mask) {
+// Of both families in one walk of the kernel's table.
+Result<std::vector<Flow>> FlowsWhere(Socket& socket, const std::function<bool(const Flow&)>& wanted) {
   std::vector<Flow> flows;
   int error = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -202,7 +203,7 @@ Result<std::vector<Flow>> FlowsOf(Socket& socket, uint32_t mark_mask) {
     alignas(nlmsghdr) std::array<char, 256> buffer{};
     error = socket.Talk(ConntrackRequest(buffer, IPCTNL_MSG_CT_GET, NLM_F_DUMP, AF_UNSPEC), [&](const nlmsghdr* message) {
       Flow flow = FlowOf(message);
-      if ((flow.mark & mark_mask) != 0 && flow.to && flow.tuple.size() <= kTupleBytes) flows.push_back(std::move(flow));
+      if (flow.to && flow.tuple.size() <= kTupleBytes && wanted(flow)) flows.push_back(std::move(flow));
     });
     if (error != ENOBUFS) break;
   }
@@ -330,7 +331,18 @@ class KernelPurger final : public FlowPurger {
     return sockets_.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket");
   }
 
-  Result<std::vector<Flow>> Flows(uint32_t mark_mask) override { return FlowsOf(flows_, mark_mask); }
+  Result<std::vector<Flow>> Flows(uint32_t mark_mask) override {
+    return FlowsWhere(flows_, [mark_mask](const Flow& flow) { return (flow.mark & mark_mask) != 0; });
+  }
+
+  Result<void> ForgetLookups() override {
+    const auto flows = FlowsWhere(
+        flows_, [](const Flow& flow) { return flow.to->protocol == nft::Protocol::kUdp && flow.to->port == kDnsPort; });
+    if (!flows) return std::unexpected(flows.error());
+    // Those of Sluice's own zone are not found.
+    if (const auto deleted = Delete(flows_, *flows); !deleted) return std::unexpected(deleted.error());
+    return {};
+  }
 
   Result<Purged> End(std::span<const Flow> flows, const SocketSeal& seal) override {
     Purged purged;

@@ -40,6 +40,9 @@ class FlowPurger {
   /// Those whose conntrack mark has bits in `mark_mask`. Blocks for a walk through the kernel's whole table, which all namespaces
   /// share: some 10 ms for one of 262,144 buckets, however few flows there are.
   [[nodiscard]] virtual Result<std::vector<Flow>> Flows(uint32_t mark_mask) = 0;
+  /// Forgets what was asked of any resolver by UDP, so that each socket's next question is led anew: where a flow goes is decided
+  /// by its first packet, which may have met other rules or none. Sluice's own are left.
+  [[nodiscard]] virtual Result<void> ForgetLookups() = 0;
   /// Ends them. Sockets with `seal` are never touched. Blocks for a dump of the sockets where there are some, and about 2 µs
   /// each.
   [[nodiscard]] virtual Result<Purged> End(std::span<const Flow> flows, const SocketSeal& seal) = 0;

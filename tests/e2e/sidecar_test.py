@@ -53,31 +53,6 @@ while True:
 """
 
 
-# Asks SERVER for NAME from each port that standard input lists; prints those that got no answer.
-ASK_FROM = """
-import errno, json, socket, struct, sys, time
-server, name = sys.argv[1:]
-question = b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\\0" + struct.pack(">HH", 1, 1)
-silent = []
-for port in json.load(sys.stdin):
-    time.sleep(0.001)  # more in a second would be a flood
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(3)
-        try:
-            s.bind(("", port))
-            s.sendto(struct.pack(">HHHHHH", port, 0x0100, 1, 0, 0, 0) + question, (server, 53))
-            while s.recv(512)[:2] != struct.pack(">H", port):
-                pass
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:  # the sidecar still has it
-                continue
-            silent.append([port, str(error)])
-            if len(silent) == 5:
-                break
-print(json.dumps(silent))
-"""
-
-
 SO_NETNS_COOKIE = 71
 
 
@@ -148,6 +123,10 @@ class SidecarTest(harness.SluiceTest):
             process.kill()
             process.communicate()
 
+    def ask_from(self, ports):
+        """Those from which the workload's lookup got no answer."""
+        return json.loads(self.workload(harness.PYTHON, self.client("ask_from.py"), zone.RESOLVER, "a.test", stdin=None, input=json.dumps(ports)).out)
+
     def sets(self):
         return self.lab.run(["nft", "list", "table", "inet", "sluice"]).stdout
 
@@ -196,10 +175,7 @@ class Names(SidecarTest):
     def test_ports_that_both_ask_from(self):
         """The workload and the sidecar ask the same server, and in time from the same ports. What one of them asked from a port must not be taken for the other's."""
         spelled = [f"n{i}.nowhere.test" for i in range(40)]
-        with self.sidecar(RULES + [f"allow GET {name}" for name in spelled]):
-            def ask_from(ports):
-                return json.loads(self.workload(harness.PYTHON, "-c", ASK_FROM, zone.RESOLVER, "a.test", stdin=None, input=json.dumps(ports)).out)
-
+        with self.sidecar(RULES + [f"allow GET {name}" for name in spelled]) as sidecar:
             def upstream_ports():
                 return {entry["port"] for entry in self.lab.dns_log()[self.dns_before:] if entry["transport"] == "udp"}
 
@@ -208,8 +184,8 @@ class Names(SidecarTest):
                 self.assertIn("NXDOMAIN", self.workload(*dig, name).out)
             theirs = sorted(upstream_ports())
             self.assertGreater(len(theirs), 8)
-            self.assertEqual(ask_from(theirs), [], "from ports that the sidecar asked from")
-            self.assertEqual(ask_from(list(range(33000, 61000, 6))), [])
+            self.assertEqual(self.ask_from(theirs), [], "from ports that the sidecar asked from")
+            self.assertEqual(self.ask_from(list(range(33000, 61000, 6))), [], sidecar.errors())
             # A sixth of all ports: some of 32 names, each asked for in two families, are asked from one of them.
             unanswered = [name for name in spelled[8:] if "NXDOMAIN" not in self.workload(*dig, name).out]
             self.assertEqual(unanswered, [], "asked from ports that the workload asked from")
@@ -419,6 +395,13 @@ class LifeCycle(SidecarTest):
             with self.sidecar(RULES):
                 self.assertExit(self.curl("https://a.test/echo/x"), 0)
             self.nothing_leaves("after the second")
+
+    def test_a_port_that_asked_before_a_restart_asks_the_next(self):
+        """Connection tracking goes on leading a flow where its first packet went: to the port of a sidecar that is gone."""
+        ports = [40001, 40002, 40003]
+        for _ in range(3):
+            with self.sidecar(RULES):
+                self.assertEqual(self.ask_from(ports), [])
 
     def test_a_second_sidecar_is_told_off(self):
         with self.sidecar(RULES):
