@@ -72,7 +72,6 @@ class Policy(ControlTest):
             self.policy.write_text(harness.policy_text(NARROW))
             self.assertEventually(lambda: self.ask("GET", "/v1/status")[1]["policy"]["source"] == str(self.policy), "the file's policy")
 
-
     def test_a_change_in_place_of_a_revision_loses_to_the_file_or_comes_before_it(self):
         """The operator's file is written over and over, and each change by the API is one of the revision that it names."""
         texts = [harness.policy_text([f"allow GET a.test/{name}"]) for name in ("x", "y")]
@@ -89,14 +88,12 @@ class Policy(ControlTest):
             writer.start()
             try:
                 set_by_api = 0
-                conflicts = 0
                 while time.monotonic() < end:
                     code, policy, tag = self.ask("GET", "/v1/status")
                     revision = policy["policy"]["revision"]
                     code, answer, _ = self.ask("PUT", "/v1/policy", texts[1], If_Match=f'"{revision}"')
                     self.assertIn(code, (200, 412), answer)
                     set_by_api += code == 200
-                    conflicts += code == 412
                     if code == 200:
                         self.assertEqual(answer["revision"], revision + 1)
             finally:
@@ -104,9 +101,10 @@ class Policy(ControlTest):
                 writer.join()
             self.assertGreater(set_by_api, 0)
             process.terminate()
-            told = [int(n) for n in re.findall(r"policy (?:reloaded|set) .*revision (\d+)", process.communicate()[1])]
+            said = process.communicate()[1]
+            told = [int(n) for n in re.findall(r"policy (?:reloaded|set) .*revision (\d+)", said)]  # a thousand lines a second are not all written
             self.assertEqual(len(told), len(set(told)), "each revision is told once")
-            self.assertGreater(len(told), set_by_api, "the file was never loaded")
+            self.assertIn("policy reloaded", said, "the file was never loaded")
 
 
 class Decisions(ControlTest):

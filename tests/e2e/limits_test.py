@@ -17,7 +17,7 @@ SLUICE = pathlib.Path(os.environ["SLUICE_BINARY"])
 PATIENCE = 240
 MODULES = ("libcrc32c", "nfnetlink", "nf_tables", "nf_defrag_ipv4", "nf_defrag_ipv6", "nf_tproxy_ipv4", "nf_tproxy_ipv6", "nft_tproxy", "nf_socket_ipv4",
            "nf_socket_ipv6", "nft_socket", "nf_reject_ipv4", "nf_reject_ipv6", "nft_reject", "nft_reject_inet")
-LATE = ("libssl.so.3", "libcrypto.so.3")  # loaded when they are first called
+LATE_CALLS = pathlib.Path(__file__).resolve().parents[2] / "app/late_calls.txt"
 # From the initramfs, whose root cannot be pivoted, into one of the usual kind.
 SETUP = """
 if [ ! -e /moved ]; then
@@ -43,10 +43,11 @@ chmod 755 /bin/run
 
 
 def libraries():
-    lines = subprocess.run(["ldd", SLUICE], capture_output=True, text=True, check=True).stdout.splitlines()
-    found = {pathlib.Path(path) for line in lines for path in re.findall(r"(/\S+)", line)}
-    folder = next(path.parent for path in found if path.name.startswith("libc.so"))
-    return sorted(found | {folder / name for name in LATE})
+    """Those that the program names, those that it loads when it first calls them, and what they name."""
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    late = [re.search(rf"^\s+{name}\.so\.\d+ \(libc6,x86-64\) => (\S+)$", known, re.M)[1] for name in re.findall(r"^\[(\S+)\]$", LATE_CALLS.read_text(), re.M)]
+    named = subprocess.run(["ldd", SLUICE, *late], capture_output=True, text=True, check=True).stdout
+    return sorted({pathlib.Path(path) for path in late + re.findall(r"(?:=>|^\t(?=/))\s*(/\S+) \(0x", named, re.M)})
 
 
 class Limits(unittest.TestCase):
