@@ -21,6 +21,7 @@
 #include "app/exit_code.h"
 #include "app/service.h"
 #include "base/log.h"
+#include "base/socket_pair.h"
 #include "base/stderr_lines.h"
 #include "supervisor/io/kernel.h"
 #include "supervisor/io/listener_handoff.h"
@@ -215,15 +216,15 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
     return Fail(Code::kExhausted, fmt::format("{} containers run already", containers_.size()));
   auto policy = ChoosePolicy(options_.policy_dir, options_.policy, filter.state);
   if (!policy) return std::unexpected(policy.error());
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return FailErrno("cannot make a socket pair", errno);
-  Container container{.control = UniqueFd(ends[0]),
+  auto ends = MakeSocketPair();
+  if (!ends) return std::unexpected(ends.error());
+  Container container{.control = std::move(ends->mine),
                       .record = {filter.state.id, process.pid, process.start_time, process.cgroup},
                       .network = process.network,
                       .pids = process.pids,
                       .name = ContainerName(filter.state),
                       .peer = filter.peer};
-  UniqueFd control(ends[1]);
+  UniqueFd control = std::move(ends->theirs);
   UniqueFd listener(::fcntl(filter.channel.fd(), F_DUPFD_CLOEXEC, 0));
   if (!listener) return FailErrno("out of descriptors", errno);
   // First of all: what is not on record could not be ended by the next agent.

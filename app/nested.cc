@@ -26,6 +26,7 @@
 #include "app/file.h"
 #include "app/trust.h"
 #include "base/log.h"
+#include "base/socket_pair.h"
 #include "policy/compiled.h"
 #include "policy/io/load.h"
 #include "prover/prove.h"
@@ -86,19 +87,12 @@ sockaddr_un AddressOf(const std::string& path) {
   return address;
 }
 
-struct RecordsPair {
-  UniqueFd ours;
-  UniqueFd theirs;
-};
-
 // Theirs above the numbers that a child is given, which are filled one after the other.
-Result<RecordsPair> MakeRecordsPair() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return FailErrno("cannot make a socket pair", errno);
-  RecordsPair pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
-  pair.theirs = UniqueFd(::fcntl(ends[1], F_DUPFD_CLOEXEC, kRecordsNumber + 1));
-  if (!pair.theirs) return FailErrno("out of descriptors", errno);
+Result<SocketPair> MakeRecordsPair() {
+  auto pair = MakeSocketPair();
+  if (!pair) return pair;
+  pair->theirs = UniqueFd(::fcntl(pair->theirs.get(), F_DUPFD_CLOEXEC, kRecordsNumber + 1));
+  if (!pair->theirs) return FailErrno("out of descriptors", errno);
   return pair;
 }
 
@@ -366,7 +360,7 @@ Result<void> NestedRuns::Start(Session& session) {
   const UniqueFd theirs(pipe[0]);
   UniqueFd ours(pipe[1]);
   std::vector<std::string> words = {"sluice", "run", "--nested", "--spec", session.folder + "/launch.json"};
-  auto records = stream_ != nullptr ? MakeRecordsPair() : RecordsPair();
+  auto records = stream_ != nullptr ? MakeRecordsPair() : SocketPair();
   if (!records) return std::unexpected(records.error());
   if (records->theirs) words.insert(words.end(), {"--records-fd", std::to_string(kRecordsNumber)});
   for (const std::string& path : spec_.protect) words.insert(words.end(), {"--protect", path});
@@ -406,7 +400,7 @@ Result<void> NestedRuns::Start(Session& session) {
   }
   session.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, session.child, 0)));
   session.lifeline = std::move(ours);
-  if (records->ours) session.records = std::make_unique<RecordReceiver>(std::move(records->ours), *stream_);
+  if (records->mine) session.records = std::make_unique<RecordReceiver>(std::move(records->mine), *stream_);
   return {};
 }
 

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/send_descriptors.h"
+#include "base/socket_pair.h"
 
 namespace sluice::library {
 namespace {
@@ -96,21 +97,19 @@ std::vector<std::string> Words(const SupervisorPlan& plan) {
 }
 
 // The two ends of what only this process and the supervisor hold.
+Result<SocketPair> MakeChannel() {
+  auto ends = MakeSocketPair();
+  if (!ends) return ends;
+  auto above = Duplicate(ends->theirs.get());
+  if (!above) return std::unexpected(above.error());
+  ends->theirs = *std::move(above);
+  return ends;
+}
+
 struct Ends {
   UniqueFd mine;
   UniqueFd theirs;
 };
-
-Result<Ends> MakeChannel() {
-  std::array<int, 2> pair{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0)
-    return FailErrno("cannot make a socket pair", errno);
-  Ends ends{UniqueFd(pair[0]), UniqueFd(pair[1])};
-  auto above = Duplicate(ends.theirs.get());
-  if (!above) return std::unexpected(above.error());
-  ends.theirs = *std::move(above);
-  return ends;
-}
 
 Result<Ends> MakePipe() {
   std::array<int, 2> pair{};
