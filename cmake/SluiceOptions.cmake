@@ -12,9 +12,15 @@ set(CMAKE_C_FLAGS_DEV "-O1 -g1" CACHE STRING "" FORCE)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG" CACHE STRING "" FORCE)
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1 -DNDEBUG" CACHE STRING "" FORCE)
 
+option(SLUICE_PCH "Compile the headers that most sources take from others once (cmake/SluicePrecompiled.cmake)" ON)
+
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${SLUICE_CCACHE}")
+  if(SLUICE_PCH)  # ccache(1), "Precompiled headers": without this it keeps nothing that used one
+    find_program(SLUICE_ENV env REQUIRED)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${SLUICE_ENV};CCACHE_SLOPPINESS=pch_defines,time_macros;${SLUICE_CCACHE}")
+  endif()
   set(CMAKE_C_COMPILER_LAUNCHER "${SLUICE_CCACHE}")
 endif()
 
