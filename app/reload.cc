@@ -5,15 +5,16 @@
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <set>
 
 #include "app/sd_notify.h"
+#include "app/watched_names.h"
 #include "base/log.h"
 
 namespace sluice::app {
@@ -21,6 +22,8 @@ namespace {
 
 // An editor or a ConfigMap writes in several steps; one reload serves them all.
 constexpr int kSettleMs = 20;
+// A file's time of change is that of a tick, and of another clock where the file is elsewhere.
+constexpr std::chrono::seconds kClockSlack{1};
 
 }  // namespace
 
@@ -50,17 +53,21 @@ PolicyWatcher::~PolicyWatcher() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Folders, not files: an editor replaces a file by renaming over it, and a watch on the old inode would then say nothing.
-void PolicyWatcher::WatchFolders() {
-  file_names_.clear();
-  for (const std::string& file : own_->files()) {
-    const std::filesystem::path path(file);
-    file_names_.push_back(path.filename().string());
-    if (!inotify_) continue;  // which was told
-    // Adding a folder again only updates its mask.
-    if (inotify_add_watch(inotify_.get(), path.parent_path().c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE) < 0)
-      LogWarn("cannot watch {}: {}; send SIGHUP after a change", path.parent_path().string(), std::strerror(errno));
-  }
+// Folders, not files: an editor replaces a file by renaming over it, and a watch on the old inode would then say nothing. A
+// ConfigMap mount swaps the link `..data` on the way to the file; others swap `current`.
+bool PolicyWatcher::WatchFolders() {
+  if (!inotify_) return false;  // which was told
+  const auto before = std::exchange(names_, {});
+  for (const std::string& file : own_->file_names())
+    for (const WatchedName& watched : NamesOnTheWay(file)) {
+      // Adding a folder again only updates its mask.
+      const int folder = inotify_add_watch(inotify_.get(), watched.folder.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE);
+      if (folder < 0)
+        LogWarn("cannot watch {}: {}; send SIGHUP after a change", watched.folder, std::strerror(errno));
+      else
+        names_.emplace(folder, watched.name);
+    }
+  return !std::ranges::includes(before, names_);
 }
 
 bool PolicyWatcher::DrainInotify() {
@@ -72,17 +79,30 @@ bool PolicyWatcher::DrainInotify() {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
       at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
       if ((event->mask & IN_Q_OVERFLOW) != 0) ours = true;
-      if (event->len == 0) continue;
-      const std::string_view name(event->name);
-      for (const std::string& file : file_names_) ours = ours || file == name;
-      // A ConfigMap mount swaps the symlink `..data`.
-      ours = ours || name == "..data";
+      ours = ours || (event->len != 0 && names_.contains({event->wd, event->name}));
     }
   }
   return ours;
 }
 
+// Between the reading of the files and the watching of their folders nobody would be told of a change.
+bool PolicyWatcher::MissedAChange() {
+  using std::chrono::seconds, std::chrono::nanoseconds;
+  const auto read_from = std::chrono::duration_cast<nanoseconds>(own_->read_from().time_since_epoch() - kClockSlack);
+  const auto is_newer = [&](const std::string& name) {
+    return std::ranges::any_of(NamesOnTheWay(name), [&](const WatchedName& watched) {
+      struct stat status{};
+      return ::lstat((watched.folder + "/" + watched.name).c_str(), &status) == 0 &&
+             seconds(status.st_ctim.tv_sec) + nanoseconds(status.st_ctim.tv_nsec) >= read_from;
+    });
+  };
+  if (std::ranges::none_of(own_->file_names(), is_newer)) return false;
+  const auto next = load_();
+  return !next || (*next)->digest() != own_->digest();
+}
+
 void PolicyWatcher::Loop() {
+  if (inotify_ && MissedAChange()) Reload("file changed");
   for (;;) {
     pollfd fds[] = {{stop_.get(), POLLIN, 0}, {signal_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
     if (poll(fds, 3, -1) < 0 && errno != EINTR) return;
@@ -118,7 +138,12 @@ Result<uint64_t> PolicyWatcher::PutAnew() {
   auto next = load_();
   if (!next) return std::unexpected(next.error());
   own_ = *std::move(next);
-  WatchFolders();
+  if (WatchFolders() && MissedAChange()) {  // once: whoever changes it all the time is served by the next event
+    next = load_();
+    if (!next) return std::unexpected(next.error());
+    own_ = *std::move(next);
+    WatchFolders();
+  }
   return put_(own_);
 }
 

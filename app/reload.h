@@ -3,9 +3,11 @@
 // Watches the policy file, its includes and SIGHUP, and has what they say put in force. An invalid file is reported and ignored.
 
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -32,7 +34,8 @@ class PolicyWatcher {
   PolicyWatcher(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice)
       : own_(std::move(own)), load_(std::move(load)), put_(std::move(put)), notice_(notice) {}
   void Loop();
-  void WatchFolders();
+  bool WatchFolders();  // whether some name is watched that was not before
+  [[nodiscard]] bool MissedAChange();
   bool DrainInotify();
   void Reload(const char* cause);
   [[nodiscard]] Result<uint64_t> PutAnew();
@@ -44,7 +47,7 @@ class PolicyWatcher {
   UniqueFd inotify_;
   UniqueFd signal_;
   UniqueFd stop_;
-  std::vector<std::string> file_names_;
+  std::set<std::pair<int, std::string>> names_;  // in a watched folder; the watcher's thread, once started
   std::thread thread_;
 };
 

@@ -89,6 +89,8 @@ SnapshotPtr Compile(PolicySource source) {
   compiled->proxies = std::move(source.proxies);
   compiled->any_via = compiled->settings.proxy != kNoIndex16;
   compiled->files = std::move(source.files);
+  compiled->file_names = std::move(source.file_names);
+  compiled->read_from = source.read_from;
   compiled->digest = std::move(source.digest);
   compiled->origin = std::move(source.origin);
   compiled->remarks = std::move(source.remarks);

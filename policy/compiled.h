@@ -3,6 +3,7 @@
 // What a Snapshot holds: the rules as data, and the indexes that find those which may speak for a host or an address.
 // The prover reads the same object.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -55,6 +56,8 @@ struct Snapshot::Compiled {
   std::vector<UpstreamProxy> proxies;
   std::string digest;
   std::vector<std::string> files;
+  std::vector<std::string> file_names;
+  std::chrono::system_clock::time_point read_from;
   bool needs_digests = false;
   std::string origin;            ///< "an OpenShell policy"; empty for a native one
   std::vector<Finding> remarks;  ///< of the import, where it is none of our own
@@ -81,7 +84,9 @@ struct PolicySource {
   Settings settings;
   std::vector<Credential> credentials;
   std::vector<UpstreamProxy> proxies;
-  std::vector<std::string> files;
+  std::vector<std::string> files;       ///< with links resolved
+  std::vector<std::string> file_names;  ///< the same, by the names that led there
+  std::chrono::system_clock::time_point read_from{};
   std::string digest;  ///< of DigestInput, made where there is a hash function
   std::string origin;
   std::vector<Finding> remarks;

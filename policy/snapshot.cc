@@ -61,6 +61,8 @@ std::span<const Pin> Snapshot::pins(RuleRef ref) const {
 const std::string& Snapshot::digest() const { return compiled_->digest; }
 bool Snapshot::NeedsDigests() const { return compiled_->needs_digests; }
 std::span<const std::string> Snapshot::files() const { return compiled_->files; }
+std::span<const std::string> Snapshot::file_names() const { return compiled_->file_names; }
+std::chrono::system_clock::time_point Snapshot::read_from() const { return compiled_->read_from; }
 
 bool Snapshot::HasUnixRules() const { return !compiled_->sockets.empty(); }
 

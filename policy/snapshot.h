@@ -9,6 +9,7 @@
 //   if (d.verdict == policy::ConnectVerdict::kInspect) …judge each request with DecideRequest…
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -106,8 +107,12 @@ class Snapshot {
   [[nodiscard]] bool HasUnixRules() const;
   /// UNIX socket globs of the allows, for the launcher to bind into the workload's view.
   [[nodiscard]] std::vector<std::string> UnixPaths() const;
-  /// Files read: the policy and its includes, absolute. The workload must not be able to write them.
+  /// Files read: the policy and its includes, absolute, with links resolved. The workload must not be able to write them.
   [[nodiscard]] std::span<const std::string> files() const;
+  /// The same files by the names they were opened by, absolute. A link on the way may lead elsewhere later.
+  [[nodiscard]] std::span<const std::string> file_names() const;
+  /// When the first of them was opened: what changed since is perhaps not in here.
+  [[nodiscard]] std::chrono::system_clock::time_point read_from() const;
   /// Allows whose verb a capture namespace cannot carry (`udp`), for the launcher to refuse at start.
   [[nodiscard]] std::vector<RuleRef> UdpRules() const;
 

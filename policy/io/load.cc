@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -69,6 +70,7 @@ class Loader {
   explicit Loader(const LoadOptions& options) : options_(options) {}
 
   Result<void> Add(const std::string& path, FileRole role, const IncludeName* from) {
+    if (role == FileRole::kTop) source_.read_from = std::chrono::system_clock::now();
     const std::string real = options_.read ? std::filesystem::path(path).lexically_normal().string() : RealPath(path);
     if (real.empty()) return Misplaced(from, SystemError(fmt::format("cannot open {}", path), errno));
     if (role == FileRole::kTop) {
@@ -83,6 +85,7 @@ class Loader {
     if (source_.files.size() >= kMaxFiles)
       return Misplaced(from, Error{Code::kExhausted, fmt::format("more than {} files", kMaxFiles), 0, {}});
     source_.files.push_back(real);
+    source_.file_names.push_back(options_.read ? real : std::filesystem::absolute(path).string());
     const auto text = options_.read ? options_.read(real) : ReadWhole(real);
     if (!text) return Misplaced(from, text.error());
     chain_.push_back(real);

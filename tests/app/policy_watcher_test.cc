@@ -1,0 +1,160 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "app/reload.h"
+#include "app/watched_names.h"
+#include "policy/io/load.h"
+#include "tests/app/command_capture.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::string Policy(const std::string& host) { return "version: 1\nrules:\n  - allow: GET " + host + "\n"; }
+
+bool Allows(const policy::Snapshot& snapshot, const std::string& host) {
+  return std::ranges::any_of(snapshot.rules(), [&](const policy::RuleInfo& rule) { return rule.text.contains(host); });
+}
+
+class PolicyWatching : public InFolder {
+ protected:
+  void SetUp() override {
+    InFolder::SetUp();
+    sigset_t hangup;
+    sigemptyset(&hangup);
+    sigaddset(&hangup, SIGHUP);
+    ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &hangup, nullptr), 0);
+  }
+
+  /// One version of a ConfigMap's content, as the kubelet writes it before it swaps `..data`.
+  void Version(const std::string& version, const std::string& name, const std::string& text) {
+    fs::create_directory(folder_ + "/" + version);
+    Write(version + "/" + name, text);
+  }
+  void Swap(const std::string& version, const std::string& link) {
+    fs::create_directory_symlink(version, folder_ + "/" + link + "_tmp");
+    fs::rename(folder_ + "/" + link + "_tmp", folder_ + "/" + link);
+  }
+
+  void Start(const std::string& path) {
+    auto own = policy::LoadFile(path);
+    ASSERT_TRUE(own) << own.error().message;
+    Watch(*std::move(own), path);
+  }
+  void Watch(policy::SnapshotPtr own, const std::string& path) {
+    auto watcher = PolicyWatcher::Start(
+        std::move(own), [path] { return policy::LoadFile(path); },
+        [this](policy::SnapshotPtr next) -> Result<uint64_t> {
+          const std::lock_guard lock(mutex_);
+          put_ = std::move(next);
+          changed_.notify_all();
+          return ++revision_;
+        },
+        ReloadNotice::kNone);
+    ASSERT_TRUE(watcher) << watcher.error().message;
+    watcher_ = *std::move(watcher);
+  }
+  bool Comes(const std::string& host) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(10), [&] { return put_ && Allows(*put_, host); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  policy::SnapshotPtr put_;
+  uint64_t revision_ = 1;
+  std::unique_ptr<PolicyWatcher> watcher_;  // its thread uses what is above
+};
+
+TEST_F(PolicyWatching, AConfigMapThatIsSwappedIsReadAnewEachTime) {
+  Version("..1", "policy.yaml", Policy("one.test"));
+  Swap("..1", "..data");
+  fs::create_symlink("..data/policy.yaml", folder_ + "/policy.yaml");
+  Start(folder_ + "/policy.yaml");
+  for (const auto& [version, gone, host] : {std::tuple{"..2", "..1", "two.test"}, {"..3", "..2", "three.test"}}) {
+    Version(version, "policy.yaml", Policy(host));
+    Swap(version, "..data");
+    fs::remove_all(folder_ + "/" + gone);
+    EXPECT_TRUE(Comes(host)) << version;
+  }
+}
+
+TEST_F(PolicyWatching, ALinkAnywhereOnTheWayMayBeSwapped) {
+  Version("release1", "policy.yaml", Policy("one.test"));
+  Version("release2", "policy.yaml", Policy("two.test"));
+  Swap("release1", "current");
+  Start(folder_ + "/current/policy.yaml");
+  Swap("release2", "current");
+  EXPECT_TRUE(Comes("two.test"));
+  Write("release2/policy.yaml", Policy("three.test"));
+  EXPECT_TRUE(Comes("three.test"));
+}
+
+TEST_F(PolicyWatching, AFileIsWrittenOrReplacedByAnother) {
+  const std::string path = Write("policy.yaml", Policy("one.test"));
+  Start(path);
+  Write("policy.yaml", Policy("two.test"));
+  EXPECT_TRUE(Comes("two.test"));
+  fs::rename(Write("new.yaml", Policy("three.test")), path);
+  EXPECT_TRUE(Comes("three.test"));
+}
+
+TEST_F(PolicyWatching, AnIncludedLinkLeadsElsewhere) {
+  Write("one.yaml", "rules:\n  - allow: GET one.test\n");
+  Write("two.yaml", "rules:\n  - allow: GET two.test\n");
+  fs::create_symlink("one.yaml", folder_ + "/common.yaml");
+  Start(Write("policy.yaml", "version: 1\ninclude: [common.yaml]\nrules:\n  - allow: GET a.test\n"));
+  fs::create_symlink("two.yaml", folder_ + "/common.new");
+  fs::rename(folder_ + "/common.new", folder_ + "/common.yaml");
+  EXPECT_TRUE(Comes("two.test"));
+}
+
+TEST_F(PolicyWatching, WhatChangedBeforeTheFoldersWereWatchedIsSeen) {
+  const std::string path = Write("policy.yaml", Policy("one.test"));
+  auto own = policy::LoadFile(path);
+  ASSERT_TRUE(own) << own.error().message;
+  Write("policy.yaml", Policy("two.test"));
+  Watch(*std::move(own), path);
+  EXPECT_TRUE(Comes("two.test"));
+}
+
+using NamesOnAWay = InFolder;
+
+TEST_F(NamesOnAWay, AreEachLinkAndTheFile) {
+  const std::string real = fs::canonical(folder_).string();
+  fs::create_directory(folder_ + "/..1");
+  const std::string file = Write("..1/p", "");
+  fs::create_directory_symlink("..1", folder_ + "/..data");
+  fs::create_symlink("..data/p", folder_ + "/p");
+  fs::create_symlink(real + "/../" + fs::path(real).filename().string() + "/p", folder_ + "/absolute");
+  EXPECT_THAT(NamesOnTheWay(real + "/..1/p"), ElementsAre(WatchedName{real + "/..1", "p"}));
+  EXPECT_THAT(NamesOnTheWay(real + "/./p"),
+              ElementsAre(WatchedName{real, "p"}, WatchedName{real, "..data"}, WatchedName{real + "/..1", "p"}));
+  EXPECT_THAT(NamesOnTheWay(real + "/absolute"), ElementsAre(WatchedName{real, "absolute"}, WatchedName{real, "p"},
+                                                             WatchedName{real, "..data"}, WatchedName{real + "/..1", "p"}));
+  EXPECT_THAT(NamesOnTheWay(real + "/none/p"), ElementsAre(WatchedName{real, "none"}));
+  EXPECT_THAT(NamesOnTheWay("/"), IsEmpty());
+}
+
+TEST_F(NamesOnAWay, EndWhereLinksLeadInACircle) {
+  fs::create_symlink("round", folder_ + "/round");
+  EXPECT_EQ(NamesOnTheWay(fs::canonical(folder_).string() + "/round").size(), 41U);
+}
+
+}  // namespace
+}  // namespace sluice::app
