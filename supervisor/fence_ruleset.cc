@@ -55,15 +55,9 @@ constexpr uint32_t kOfKernel = 0x51ce;
 // Of what Sluice itself opens. Any but the default, in which everybody else's flows are.
 constexpr uint16_t kOwnZone = 0x51ce;
 
-// Lookups that would go past the resolver: DNS over TLS and QUIC (RFC 7858, 9250 and what came before), multicast DNS, LLMNR,
-// NetBIOS.
-constexpr std::array<std::pair<Protocol, uint16_t>, 7> kOtherResolvers = {{{Protocol::kTcp, 853},
-                                                                           {Protocol::kUdp, 853},
-                                                                           {Protocol::kUdp, 784},
-                                                                           {Protocol::kUdp, 8853},
-                                                                           {Protocol::kUdp, 5353},
-                                                                           {Protocol::kUdp, 5355},
-                                                                           {Protocol::kUdp, 137}}};
+// UDP ports of lookups that would go past the resolver: DNS over QUIC (RFC 9250 and what came before), multicast DNS, LLMNR,
+// NetBIOS. Those by TLS meet the proxy, as all TCP does.
+constexpr std::array<uint16_t, 6> kOtherResolvers = {853, 784, 8853, 5353, 5355, 137};
 
 Cidr V4(uint32_t base, unsigned length) { return Cidr::Of(IpAddress::FromV4(base), length); }
 Cidr V6(const char* text) { return Cidr::Parse(text).value_or(Cidr::Of(IpAddress{}, 128)); }
@@ -170,7 +164,6 @@ nft::Chain Capture(const FencePlan& plan) {
       chain.rules.push_back({DestinationPort{protocol, kDnsPort}, RedirectTo{plan.dns_port}});
   chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
   // What the judging chain refuses or passes by itself.
-  chain.rules.push_back({DestinationPort{Protocol::kTcp, kOtherResolvers[0].second}, Verdict::kAccept});
   chain.rules.push_back({InSet{{Field::kDestination4}, "deny4"}, Verdict::kAccept});
   chain.rules.push_back({InSet{{Field::kDestination6}, "deny6"}, Verdict::kAccept});
   for (const auto& [key, set] : PassingSets(plan)) chain.rules.push_back({InSet{key, set}, Verdict::kAccept});
@@ -194,15 +187,15 @@ void FastPath(nft::Chain& chain, const FencePlan& plan) {
                 nft::StateIn{nft::kEstablished}};
   Pass(known, plan, "passed");
   chain.rules.push_back(std::move(known));
-  for (const auto& [protocol, port] : kOtherResolvers)
-    chain.rules.push_back({DestinationPort{protocol, port}, Counter{},
-                           protocol == Protocol::kTcp ? Reject::kTcpReset : Reject::kPortUnreachable,
-                           Comment{"other-resolvers"}});
   for (const auto& [key, set] : PassingSets(plan)) {
     Rule rule = {InSet{key, set}, Rewritten{Test::kNotEqual}, nft::SetFlowMark{plan.mark_mask, mark}};
     Pass(rule, plan, "passed");
     chain.rules.push_back(std::move(rule));
   }
+  // Refused as the rest is, but counted apart and not logged: programs try these unasked.
+  for (const uint16_t port : kOtherResolvers)
+    chain.rules.push_back(
+        {DestinationPort{Protocol::kUdp, port}, Counter{}, Reject::kPortUnreachable, Comment{"other-resolvers"}});
 }
 
 nft::Chain Outgoing(const FencePlan& plan) {

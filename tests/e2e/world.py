@@ -403,10 +403,12 @@ class World:
         await asyncio.start_server(self.http, port=zone.PORT_HTTP, **listen)
         for port in (zone.PORT_HTTPS, zone.PORT_HTTPS_ALT):
             await asyncio.start_server(self.http, port=port, ssl=tls, **listen)
-        await asyncio.start_server(self.echo, port=zone.PORT_TCP_ECHO, **listen)
+        for port in (zone.PORT_TCP_ECHO, zone.PORT_OTHER_RESOLVERS):
+            await asyncio.start_server(self.echo, port=port, **listen)
         await asyncio.start_server(self.echo, port=zone.PORT_TLS_ECHO, ssl=tls, **listen)
         for address in zone.SITES["db.test"]:
-            await asyncio.get_running_loop().create_datagram_endpoint(UdpEcho, local_addr=(address, zone.PORT_UDP_ECHO))
+            for port in (zone.PORT_UDP_ECHO, zone.PORT_OTHER_RESOLVERS):
+                await asyncio.get_running_loop().create_datagram_endpoint(UdpEcho, local_addr=(address, port))
         await resolver.start(self.dns_log)
         (self.folder / "world.ready").write_text("ready\n")
         await asyncio.Event().wait()
