@@ -77,7 +77,7 @@ Examples:
 
 Fences every other process of the network namespace it runs in: names by its resolver, TCP by its proxy, the rest dropped. Needs
 CAP_NET_ADMIN. The fence stays, shut, when the sidecar ends; `nft delete table inet sluice; nft delete table netdev sluice_egress`
-takes it away.
+takes it away. Where nothing names a policy it is /etc/sluice/policy.yaml.
 
 Exit code: 0 after SIGTERM or SIGINT; 2 bad input, 4 this machine lacks a needed feature, 5 the sidecar failed.
 SIGHUP or a change of the policy file reloads it.)";

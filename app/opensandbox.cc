@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <unordered_set>
 
 #include "app/file.h"
@@ -28,10 +30,18 @@ constexpr std::string_view kAllowed = "GET, POST, PUT, PATCH, DELETE";
 constexpr const char* kEnforcement = "dns+nft";
 constexpr const char* kPolicyName = "opensandbox";
 constexpr size_t kMaxAlwaysBytes = 1u << 20;
+constexpr std::array kPlatformVariables = {"OPENSANDBOX_EGRESS_MODE",      "OPENSANDBOX_EGRESS_RULES",
+                                           "OPENSANDBOX_EGRESS_TOKEN",     "OPENSANDBOX_EGRESS_TOKEN_FILE",
+                                           "OPENSANDBOX_EGRESS_HTTP_ADDR", "OPENSANDBOX_EGRESS_POLICY_FILE"};
 
 std::string Trimmed(std::string_view text) {
   const size_t from = text.find_first_not_of(" \t\r\n");
   return from == std::string_view::npos ? "" : std::string(text.substr(from, text.find_last_not_of(" \t\r\n") - from + 1));
+}
+
+std::string Variable(const std::function<const char*(const char*)>& get, const char* name) {
+  const char* value = get(name);
+  return value == nullptr ? std::string() : Trimmed(value);
 }
 
 std::string Lower(std::string_view text) {
@@ -253,12 +263,25 @@ Result<std::string> NativeText(const EgressPolicy& policy, const EgressOverlay& 
   return policy::WriteNative(*imported, "its /policy calls");
 }
 
+bool IsOpenSandboxEnvironment(const std::function<const char*(const char*)>& get) {
+  return std::ranges::any_of(kPlatformVariables, [&](const char* name) { return !Variable(get, name).empty(); });
+}
+
+void TakeOpenSandboxSettings(const std::function<const char*(const char*)>& get, std::vector<std::string>* resolvers,
+                             std::vector<std::string>* labels) {
+  if (resolvers->empty()) {
+    std::istringstream servers(Variable(get, "OPENSANDBOX_EGRESS_DNS_UPSTREAM"));
+    for (std::string server; std::getline(servers, server, ',');)
+      if (server = Trimmed(server); !server.empty()) resolvers->push_back(std::move(server));
+  }
+  const bool named = std::ranges::any_of(*labels, [](const std::string& label) { return label.starts_with("sandbox="); });
+  if (const std::string id = Variable(get, "OPENSANDBOX_EGRESS_SANDBOX_ID"); !named && !id.empty())
+    labels->push_back("sandbox=" + id);
+}
+
 Result<OpenSandboxOptions> OpenSandboxFromEnvironment(const std::function<const char*(const char*)>& get) {
   OpenSandboxOptions options;
-  const auto text = [&get](const char* name) {
-    const char* value = get(name);
-    return value == nullptr ? std::string() : Trimmed(value);
-  };
+  const auto text = [&get](const char* name) { return Variable(get, name); };
   options.token = text("OPENSANDBOX_EGRESS_TOKEN");
   if (const std::string file = text("OPENSANDBOX_EGRESS_TOKEN_FILE"); options.token.empty() && !file.empty()) {
     auto token = ReadFile(file, 4096);

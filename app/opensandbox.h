@@ -61,6 +61,12 @@ struct OpenSandboxOptions {
 };
 /// From OPENSANDBOX_EGRESS_TOKEN and its like, asked by name.
 [[nodiscard]] Result<OpenSandboxOptions> OpenSandboxFromEnvironment(const std::function<const char*(const char*)>& get);
+/// Whether its platform started this process: one of the variables that it gives its own egress sidecar is set.
+[[nodiscard]] bool IsOpenSandboxEnvironment(const std::function<const char*(const char*)>& get);
+/// What the same platform says of the rest: OPENSANDBOX_EGRESS_DNS_UPSTREAM, and OPENSANDBOX_EGRESS_SANDBOX_ID, which is the
+/// label `sandbox`. Neither replaces what the command line says.
+void TakeOpenSandboxSettings(const std::function<const char*(const char*)>& get, std::vector<std::string>* resolvers,
+                             std::vector<std::string>* labels);
 /// The policy to begin with: the policy file, else OPENSANDBOX_EGRESS_RULES, else deny-all.
 [[nodiscard]] Result<EgressPolicy> InitialEgressPolicy(const OpenSandboxOptions& options, const char* rules);
 /// What the folder holds now; files that are not there are empty.

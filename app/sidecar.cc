@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "app/exit_code.h"
 #include "app/fence_allows.h"
 #include "app/host.h"
+#include "app/opensandbox.h"
 #include "app/own_authority.h"
 #include "app/own_policy_text.h"
 #include "app/reload.h"
@@ -36,8 +39,11 @@ namespace sluice::app {
 namespace {
 
 constexpr std::string_view kCommand = "sluice sidecar";
+constexpr const char* kUsualPolicy = "/etc/sluice/policy.yaml";
 constexpr std::chrono::seconds kFetchDeadline{25};  // longer than the exchange's own
 constexpr std::chrono::milliseconds kEndLook{100};
+
+const char* Environment(const char* name) { return std::getenv(name); }
 
 bool HasCapability(cap_value_t capability) {
   const std::unique_ptr<std::remove_pointer_t<cap_t>, int (*)(void*)> held(cap_get_proc(), cap_free);
@@ -77,8 +83,23 @@ bool IsGivenElsewhere(const SidecarOptions& options) {
   return !options.admin.policy_url.empty() || !options.admin.compat.empty();
 }
 
+// Where the command line names no source: what OpenSandbox starts as its own egress sidecar, else the usual file.
+SidecarOptions WithUsualSource(SidecarOptions options) {
+  if (IsGivenElsewhere(options) || CheckPolicyNamed(options)) return options;
+  if (IsOpenSandboxEnvironment(Environment))
+    options.admin.compat = "opensandbox";
+  else if (std::filesystem::exists(kUsualPolicy))
+    options.policy = kUsualPolicy;
+  return options;
+}
+
 Result<void> CheckPolicyNamedOnce(const SidecarOptions& options) {
-  if (!IsGivenElsewhere(options)) return CheckPolicyNamed(options);
+  if (!IsGivenElsewhere(options)) {
+    if (CheckPolicyNamed(options)) return {};
+    return Fail(Code::kInvalid, fmt::format("no policy; give --policy FILE, or at least one --allow RULE or --preset NAME, or "
+                                            "write the policy to {}, which is read where nothing else is said",
+                                            kUsualPolicy));
+  }
   if (CheckPolicyNamed(options))
     return Fail(Code::kInvalid,
                 "the policy comes from --policy-url or --compat; --policy, --allow and --preset would have no effect");
@@ -264,7 +285,9 @@ Result<void> CheckNetworkMeant(const SidecarOptions& options) {
 
 }  // namespace
 
-int RunSidecar(const SidecarOptions& options) {
+int RunSidecar(const SidecarOptions& given) {
+  SidecarOptions options = WithUsualSource(given);
+  if (options.admin.compat == "opensandbox") TakeOpenSandboxSettings(Environment, &options.resolvers, &options.labels);
   if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
   if (auto meant = CheckNetworkMeant(options); !meant) return Report(meant.error());
   BlockServiceSignals();

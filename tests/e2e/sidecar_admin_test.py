@@ -366,11 +366,13 @@ class OpenSandbox(AdminTest):
         return int(code), text
 
     def test_its_users_change_nothing_but_the_image(self):
-        self.variables = [f"OPENSANDBOX_EGRESS_RULES={json.dumps(self.RULES)}", "OPENSANDBOX_EGRESS_TOKEN=the-token-of-the-platform",
+        self.variables = ["OPENSANDBOX_EGRESS_MODE=dns+nft", "OPENSANDBOX_EGRESS_SANDBOX_ID=one-of-many", f"OPENSANDBOX_EGRESS_RULES={json.dumps(self.RULES)}", "OPENSANDBOX_EGRESS_TOKEN=the-token-of-the-platform",
                           f"OPENSANDBOX_EGRESS_POLICY_FILE={self.folder}/policy.json", "OPENSANDBOX_EGRESS_HTTP_ADDR=:18080"]
         known = "OPENSANDBOX-EGRESS-AUTH: the-token-of-the-platform"
-        with self.sidecar(None, "--compat", "opensandbox"):
+        with self.sidecar(None):
             self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
+            self.assertEventually(lambda: {record["labels"].get("sandbox") for record in harness.Result(0, "", "", self.audit).audit} == {"one-of-many"},
+                                  "a record with the sandbox's id")
             self.assertNotEqual(self.echo("a.test", 5432).code, 0)
             self.assertEqual(self.call("GET")[0], 401)
             code, text = self.call("GET", None, known)
@@ -381,7 +383,7 @@ class OpenSandbox(AdminTest):
             self.assertEqual(self.call("DELETE", ["db.test"], known)[0], 200)
             self.assertNotEqual(self.echo("db.test", 5432).code, 0)
             self.assertEqual(self.call("POST", {"defaultAction": "allow"}, run=self.workload)[0], 401)
-        with self.sidecar(None, "--compat", "opensandbox"):
+        with self.sidecar(None):
             self.assertEqual(self.echo("a.test", 5432).out, "hello\n", "what was kept begins")
             self.assertNotEqual(self.echo("db.test", 5432).code, 0)
 

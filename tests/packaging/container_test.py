@@ -80,7 +80,7 @@ class Image(unittest.TestCase):
         self.assertEqual(first, self.image("second")[0])
         self.assertEqual(config["config"]["User"], "65532:65532")
         self.assertEqual(config["config"]["Entrypoint"], ["/usr/bin/sluice"])
-        self.assertEqual(config["config"]["Cmd"], ["sidecar", "--policy=/etc/sluice/policy.yaml"])
+        self.assertEqual(config["config"]["Cmd"], ["sidecar"])
         self.assertEqual(config["created"], "1970-01-01T00:00:00Z")
         program = entries["usr/bin/sluice"]
         self.assertIn("SCHILY.xattr.security.capability", program.pax_headers)
