@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -19,6 +20,9 @@ import zone
 
 # The workload: root, and all that a container may have, without the rights over the network's own rules.
 WITHOUT_NET_ADMIN = ["setpriv", "--bounding-set=-net_admin,-sys_admin,-sys_module", "--inh-caps=-all", "--no-new-privs"]
+# The sidecar of the manifests: the image's user, with one capability.
+NET_ADMIN_ONLY = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "--bounding-set=-all,+net_admin", "--inh-caps=-all,+net_admin",
+                  "--ambient-caps=-all,+net_admin", "--no-new-privs"]
 ECHO = r"""
 import socket, sys
 host, port, word = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
@@ -87,9 +91,9 @@ class SidecarTest(harness.SluiceTest):
                 "--upstream-ca", self.lab.ca, "--ca-out", self.ca, "--bundle-out", self.bundle, *flags]
 
     @contextlib.contextmanager
-    def sidecar(self, rules, *flags, environment=None):
+    def sidecar(self, rules, *flags, environment=None, as_user=()):
         with open(self.stderr, "w") as stderr:
-            process = self.lab.popen(self.sidecar_command(rules, flags), cwd=self.work, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+            process = self.lab.popen([*as_user, *self.sidecar_command(rules, flags)], cwd=self.work, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
                                      text=True)
         try:
             self.assertEventually(lambda: "ready  policy" in self.stderr.read_text() or process.poll() is not None, "the sidecar to be ready", 30)
@@ -316,6 +320,33 @@ class Families(SidecarTest):
             self.lab.run(["sh", "-c", f"echo 'nameserver {zone.RESOLVER}' >/etc/resolv.conf"])
 
 
+class NetAdminOnly(SidecarTest):
+    def test_is_enough_for_all_of_it(self):
+        own = self.folder / "own"
+        own.mkdir()
+        os.chown(own, 65532, 65532)
+        self.ca, self.bundle, self.audit = own / "ca.pem", own / "bundle.pem", own / "audit.jsonl"
+        rules = ["allow GET a.test/echo/**", "allow tcp a.test:5432", "allow tcp db.test:5432"]
+        for settings in (REAL, "settings: { dns: synthetic }"):
+            with self.sidecar(harness.policy_text(rules, settings), as_user=NET_ADMIN_ONLY) as sidecar:
+                status = pathlib.Path(f"/proc/{sidecar.process.pid}/status").read_text()
+                self.assertIn("CapEff:\t0000000000001000\n", status)
+                self.assertIn("Uid:\t65532\t65532\t65532\t65532\n", status)
+                self.assertExit(self.curl("https://a.test/echo/x"), 0)
+                self.assertIn("403", self.curl("-o", "/dev/null", "-w", "%{http_code}", "https://a.test/private").out)
+                with self.held("db.test", 5432) as revoked, self.held("a.test", 5432) as kept:
+                    self.policy.write_text(harness.policy_text(rules[:2], settings))
+                    self.assertEqual(revoked.stdout.readline(), "cut\n", settings)
+                    kept.stdin.write("\n")
+                    self.assertEqual(kept.stdout.readline(), "alive\n", settings)
+                self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+                sidecar.process.kill()
+                sidecar.process.wait()
+                self.assertNotEqual(self.echo("a.test", 5432).code, 0, "after kill -9")
+            with self.sidecar(harness.policy_text(rules, settings), as_user=NET_ADMIN_ONLY):
+                self.assertEqual(self.echo("db.test", 5432).out, "hello\n", "after another start")
+
+
 class Metadata(SidecarTest):
     def test_no_wildcard_leads_to_it(self):
         # It answers on the lab's internet; neither a name nor a pattern that covers it is enough.
@@ -347,6 +378,21 @@ except OSError as error:
             for address, port in (("151.101.1.10", "7007"), ("151.101.1.50", "443"), ("151.101.1.50", "7008")):
                 out = self.workload(harness.PYTHON, "-c", self.UDP, address, port).out
                 self.assertRegex(out, r"^(ConnectionRefusedError|PermissionError) ", f"{address}:{port}")
+
+    def test_ports_of_other_resolvers_are_as_the_rules_say(self):
+        port = zone.PORT_OTHER_RESOLVERS
+        rules = [f"allow tcp db.test:{port}", f"allow udp 151.101.1.50:{port}", f"allow tcp 151.101.1.10:{port}", "allow GET a.test"]
+        for settings in (REAL, "settings: { dns: synthetic }"):
+            with self.sidecar(harness.policy_text(rules, settings)):
+                self.assertEqual(self.echo("db.test", port).out, "hello\n", settings)
+                self.assertEqual(self.echo("151.101.1.10", port).out, "hello\n", settings)
+                self.assertEqual(self.workload(harness.PYTHON, "-c", self.UDP, "151.101.1.50", str(port)).out, "ping\n", settings)
+                refused = self.echo("151.101.1.20", port)
+                self.assertNotEqual(refused.code, 0, settings)
+                self.assertNotIn("hello", refused.out, settings)
+                self.assertRegex(self.workload(harness.PYTHON, "-c", self.UDP, "151.101.1.20", str(port)).out, "^(ConnectionRefusedError|PermissionError) ", settings)
+            for table in ("inet sluice", "netdev sluice_egress"):
+                self.lab.run(["nft", "delete", "table", *table.split()])
 
     def test_udp_that_nobody_could_judge_is_an_error(self):
         for rules in ([("allow udp 151.101.1.50:7007", {"by": "/usr/bin/curl"})], ["allow udp 151.101.1.0/24:7007", "deny udp 151.101.1.50:7007"]):
@@ -455,6 +501,15 @@ class LifeCycle(SidecarTest):
         checked = self.lab.run(["nft", "-c", "-f", rules])
         self.assertEqual(checked.returncode, 0, checked.stderr)
 
+    def test_without_a_word_on_the_policy_the_usual_file_is_read(self):
+        own_etc = "mount -t tmpfs none /etc && mkdir /etc/sluice && printf '%s' \"$1\" >/etc/sluice/policy.yaml; [ -n \"$1\" ] || rm /etc/sluice/policy.yaml; shift; exec \"$@\""
+        command = [lab_module.binary_for_anyone(self.lab.folder), "sidecar", "--dry-run"]
+        for text, code, told in ((harness.policy_text(["allow tcp 151.101.1.0/24:5432"]), 0, "151.101.1.0"), ("version: 7\n", 2, "/etc/sluice/policy.yaml:1"),
+                                 ("", 2, "write the policy to /etc/sluice/policy.yaml")):
+            done = self.lab.run(["unshare", "-m", "sh", "-c", own_etc, "sh", text, *command])
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(told, done.stdout + done.stderr)
+
 
 class Narrowing(SidecarTest):
     def reload(self, sidecar, rules):
@@ -477,6 +532,36 @@ class Narrowing(SidecarTest):
 
     def test_what_the_kernel_carries_is_cut(self):
         self.check(REAL)
+
+    def test_a_config_map_that_is_swapped_narrows_and_widens(self):
+        # As the kubelet does it: a folder for each version, and the link `..data` renamed over.
+        volume = self.folder / "volume"
+        volume.mkdir()
+        versions = iter(range(1, 10))
+
+        def swap(rules):
+            folder = volume / f"..2026_{next(versions)}"
+            folder.mkdir()
+            (folder / "policy.yaml").write_text(harness.policy_text(rules, REAL))
+            (volume / "..data_tmp").symlink_to(folder.name)
+            (volume / "..data_tmp").rename(volume / "..data")
+            for old in volume.glob("..2026_*"):
+                if old != folder:
+                    shutil.rmtree(old)
+
+        rules = ["allow tcp db.test:5432", "allow tcp a.test:5432"]
+        swap(rules)
+        (volume / "policy.yaml").symlink_to("..data/policy.yaml")
+        self.policy = volume / "policy.yaml"
+        with self.sidecar(None) as sidecar, self.held("db.test", 5432) as revoked, self.held("a.test", 5432) as kept:
+            swap(rules[1:])
+            self.assertEqual(revoked.stdout.readline(), "cut\n")
+            self.assertNotEqual(self.echo("db.test", 5432).code, 0)
+            swap(rules)
+            self.assertEventually(lambda: sidecar.errors().count("policy reloaded") == 2, "the second reload")
+            self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
+            kept.stdin.write("\n")
+            self.assertEqual(kept.stdout.readline(), "alive\n")
 
     def test_a_policy_that_does_not_load_changes_nothing(self):
         with self.sidecar(RULES) as sidecar:
