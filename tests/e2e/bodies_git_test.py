@@ -81,6 +81,8 @@ class Push(Git):
         records = [json.loads(line) for line in self.audit.read_text().splitlines()]
         exchanges = [r for r in records if r["type"] == "exchange" and r["target"].get("asked") == ["create refs/heads/agent/large"]]
         self.assertGreater(exchanges[0]["bytes_up"], size)
+        pushed = [dict(entry["headers"]) for entry in self.served() if entry.get("method") == "POST" and "receive-pack" in entry["target"]]
+        self.assertIn("chunked", {{name.lower(): value for name, value in fields.items()}.get("transfer-encoding") for fields in pushed})
         denied = self.git("-C", "hello", "push", "-q", "origin", "HEAD:refs/heads/large", timeout=300)
         self.assertNotEqual(denied.code, 0)
         self.assertIn("denied by policy", denied.err, str(denied))
@@ -110,6 +112,10 @@ class Lfs(Git):
         self.assertNotEqual(denied.code, 0)
         self.assertIn(["lfs download"], self.asked(denied))
         down = [("allow git fetch-pack github.com/octo/*", {"lfs": "true"})]
+        refused = self.lfs("cd lfs; echo other > y.bin; git add .; git commit -qm more; git lfs push origin HEAD", down)
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn(["lfs upload"], self.asked(refused))
+        self.assertEqual(len(list((self.lab.folder / "lfs").iterdir())), 1)
         fetched = self.lfs("cd lfs; git lfs fetch origin HEAD; git lfs checkout; cat x.bin", down)
         self.assertExit(fetched, 0)
         self.assertIn("large", fetched.out)

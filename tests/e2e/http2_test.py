@@ -104,9 +104,14 @@ class Http2(harness.SluiceTest):
     def test_grpc_streams_in_all_four_ways_and_shows_why_a_call_is_denied(self):
         with self.serving(PYTHON, str(harness.CLIENTS / "grpc_server.py"), f"{ADDRESS}:{PORT}", str(self.lab.folder / "good.pem"),
                           str(self.lab.folder / "good.key")):
-            rules = [f"allow POST a.test:{PORT}/lab.Words/*"]
-            got = self.sluice(rules, PYTHON, self.client("grpc_client.py"), f"a.test:{PORT}", "/etc/ssl/certs/ca-certificates.crt",
-                              timeout=120)
+            call = (PYTHON, self.client("grpc_client.py"), f"a.test:{PORT}", "/etc/ssl/certs/ca-certificates.crt")
+            kept = self.sluice([f"allow grpc a.test:{PORT} lab.Words/*", f"deny grpc a.test:{PORT} lab.Words/Up"], *call, timeout=120)
+            self.assertExit(kept, 0)
+            result = json.loads(kept.out)
+            self.assertEqual((result["down"], result["both"]), (500, [6, 6, 100005, 0]))
+            self.assertEqual({result[name]["code"] for name in ("up", "denied")}, {"PERMISSION_DENIED"})
+            self.assertEqual({r["target"]["path"] for r in kept.audit if r.get("verdict") == "deny"}, {"/lab.Words/Up", "/lab.Secret/Read"})
+            got = self.sluice([f"allow POST a.test:{PORT}/lab.Words/*"], *call, timeout=120)
             self.assertExit(got, 0)
             result = json.loads(got.out)
             self.assertEqual(result["single"], ["one:x", "True", "word"])

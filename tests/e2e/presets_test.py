@@ -78,7 +78,7 @@ class Presets(harness.SluiceTest):
         self.mine(self.work / "next")
         published = self.sluice(policy, "npm", "publish", "./next", timeout=120)
         self.assertNotEqual(published.code, 0)
-        self.assertIn("403", published.err)
+        self.assertRegex(published.err, r"(?s)E403.*Egress denied.*PUT")
         self.assertDenialLine(published, f"PUT https://{HOST}/api/npm/@corp%2Ftool")
         self.assertEqual(self.written(), [])
 
@@ -92,6 +92,11 @@ class Presets(harness.SluiceTest):
         self.assertExit(result, 0)
         self.assertIn("from the index", (self.work / "out/labthing.py").read_text())
         self.assertEqual(set(self.targets("GET")), {"/simple/labthing/", "/packages/labthing-1.0-py3-none-any.whl"})
+        # pip shows a 403 and no word of its body; the line on standard error says why.
+        hidden = self.sluice(["allow GET a.test"], harness.PYTHON, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--retries=0",
+                             "--index-url", f"https://{HOST}/simple", "--target", "none", "labthing", timeout=120)
+        self.assertNotEqual(hidden.code, 0)
+        self.assertDenialLine(hidden, HOST)
         upload = self.python(policy, "import sys, requests; sys.exit(requests.post(sys.argv[1], files={'content': b'x'}).status_code // 4)",
                              f"https://{HOST}/legacy/")
         self.assertExit(upload, 403 // 4)

@@ -147,7 +147,7 @@ class Programs(proxy_harness.ProxyTest):
             self.assertTrue((self.work / "node_modules/lab-plain/index.js").exists())
             published = self.run_with(proxy, "npm", "publish")
             self.assertNotEqual(published.code, 0)
-            self.assertIn("403", published.err)
+            self.assertRegex(published.err, r"(?s)E403.*Egress denied.*PUT")
             self.assertEqual(self.written(), [])
 
     def test_node_by_connect_as_its_agents_do(self):

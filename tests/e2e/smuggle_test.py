@@ -81,6 +81,9 @@ REFUSED = {
     "percent-encoded host": (400, "GET /echo HTTP/1.1\r\nHost: a%2etest\r\n\r\n"),
     "Host of another name": (421, "GET /echo HTTP/1.1\r\nHost: b.test\r\n\r\n"),
     "Host of a decimal address": (400, "GET /echo HTTP/1.1\r\nHost: 2130706433\r\n\r\n"),
+    "Host of an octal address": (400, "GET /echo HTTP/1.1\r\nHost: 0177.0.0.1\r\n\r\n"),
+    "Host of a hexadecimal address": (400, "GET /echo HTTP/1.1\r\nHost: 0x7f.1\r\n\r\n"),
+    "Host of a short address": (400, "GET /echo HTTP/1.1\r\nHost: 127.1\r\n\r\n"),
     "two Host": (400, line("GET /echo HTTP/1.1", "Host: b.test\r\n")),
     "fragment": (400, line("GET /echo#x HTTP/1.1")),
     "backslash": (400, line("GET /pub\\..\\echo HTTP/1.1")),
@@ -103,6 +106,7 @@ DENIED = {
     "out of the folder, encoded": line("GET /pub/%2e%2E/private HTTP/1.1"),
     "out of the folder, half encoded": line("GET /pub/.%2e/private HTTP/1.1"),
     "parameters": line("GET /pub/..;/private HTTP/1.1"),
+    "parameters of a segment before": line("GET /pub/a;p/../../private HTTP/1.1"),
     "WebSocket": line("GET /echo HTTP/1.1", "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"),
     "another case": line("GET /PUB/x HTTP/1.1"),
     "override": line("GET /echo HTTP/1.1", "X-HTTP-Method-Override: DELETE\r\n"),
@@ -123,10 +127,11 @@ FORWARDED = {
     "double slash": (line("GET //pub//a HTTP/1.1"), "GET /pub/a"),
     "unreserved escapes": (line("GET /%70ub/%7e HTTP/1.1"), "GET /pub/~"),
     "escapes not decoded twice": (line("GET /pub/%252e%252e/private HTTP/1.1"), "GET /pub/%252e%252e/private"),
+    "an escaped escape of a slash": (line("GET /pub/a%252fb HTTP/1.1"), "GET /pub/a%252fb"),
     "upper-case Host with a dot": ("GET /pub/h HTTP/1.1\r\nHost: A.TEST.\r\n\r\n", "GET /pub/h"),
     "h2c": (line("GET /pub/h2c HTTP/1.1", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"), "GET /pub/h2c"),
     "named by Connection": (line("GET /pub/named HTTP/1.1", "Connection: x-secret, host, content-length\r\nX-Secret: 1\r\n"), "GET /pub/named"),
-    "empty path after an authority": (line("GET /pub/?q=a+b%26&q HTTP/1.1"), "GET /pub/?q=a+b%26&q"),
+    "a query as it is": (line("GET /pub/?q=a+b%26&q HTTP/1.1"), "GET /pub/?q=a+b%26&q"),
     "extension and trailer": (post(CHUNKED + "Trailer: X-A\r\n", "2;x=y\r\nab\r\n0\r\nX-A: 1\r\nContent-Length: 9\r\n\r\n", "/pub/t"), "POST /pub/t"),
     "GET with a body that looks like a request": (line("GET /pub/body HTTP/1.1", f"Content-Length: {len(line('GET /pub/inner HTTP/1.1'))}\r\n")
                                                   + line("GET /pub/inner HTTP/1.1"), "GET /pub/body"),
@@ -152,8 +157,8 @@ class Smuggling(harness.SluiceTest):
 
     def test_what_is_denied_does_not_disturb_the_next_request(self):
         got, served = self.answers({name: data + END for name, data in DENIED.items()})
-        self.assertEqual({key: codes for key, codes in got.items() if codes not in (["403", "200"], ["403"], ["400"])}, {})
-        self.assertEqual(set(served), {"GET /pub/end"})
+        self.assertEqual({key: codes for key, codes in got.items() if codes != ["403", "200"]}, {})
+        self.assertEqual(served, ["GET /pub/end"] * len(got))
 
     def test_a_body_that_breaks_is_400_and_what_follows_is_no_request(self):
         got, served = self.answers({name: data + END for name, data in BROKEN.items()})

@@ -320,6 +320,15 @@ rules:
         self.assertIn("No required SSL certificate was sent", result.out)
         self.assertNotIn("PRIVATE KEY", result.out + result.err + self.audit.read_text())
 
+    def test_a_program_shows_its_own_certificate_through_a_tls_rule(self):
+        own = self.work / "own.pem"
+        own.write_text((self.lab.folder / "client.both").read_text())
+        own.chmod(0o644)
+        ask = ["curl", "-sS", "--cacert", self.lab.ca, "--cert", str(own), "https://a.test:4443/x"]
+        self.assertIn("you are CN=client.test", self.sluice(["allow tls a.test:4443"], *ask).out)
+        # Read by Sluice, the connection to nginx would be Sluice's own, which has none.
+        self.assertNotIn("you are", self.sluice(["allow GET a.test:4443"], *ask).out)
+
 
 class Pins(harness.SluiceTest):
     def fetch(self, *pins):

@@ -98,6 +98,19 @@ TEST(SecretStore, TakesAVariableOutOfTheEnvironment) {
   EXPECT_EQ(Value(store, other), "s3cret-value");
 }
 
+TEST(SecretStore, ReadsWhatTheServiceManagerHandsOver) {
+  const Folder folder;
+  folder.Write("token", "s3cret-value\n");
+  setenv("CREDENTIALS_DIRECTORY", folder.path.c_str(), 1);
+  const auto credential = Named("c", Source(SourceKind::kSystemd, "token"));
+  const auto absent = Named("d", Source(SourceKind::kSystemd, "other"));
+  SecretStore store({});
+  ASSERT_TRUE(store.Load({&credential, 1}));
+  EXPECT_EQ(Value(store, credential), "s3cret-value");
+  EXPECT_FALSE(SecretStore({}).Load({&absent, 1}));
+  unsetenv("CREDENTIALS_DIRECTORY");
+}
+
 TEST(SecretStore, NamesCredentialSourceAndLineOfWhatIsMissing) {
   struct Row {
     policy::Credential credential;
