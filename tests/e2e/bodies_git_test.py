@@ -112,14 +112,14 @@ class Lfs(Git):
         self.assertNotEqual(denied.code, 0)
         self.assertIn(["lfs download"], self.asked(denied))
         down = [("allow git fetch-pack github.com/octo/*", {"lfs": "true"})]
-        refused = self.lfs("cd lfs; echo other > y.bin; git add .; git commit -qm more; git lfs push origin HEAD", down)
-        self.assertNotEqual(refused.code, 0)
-        self.assertIn(["lfs upload"], self.asked(refused))
-        self.assertEqual(len(list((self.lab.folder / "lfs").iterdir())), 1)
         fetched = self.lfs("cd lfs; git lfs fetch origin HEAD; git lfs checkout; cat x.bin", down)
         self.assertExit(fetched, 0)
         self.assertIn("large", fetched.out)
         self.assertIn(["lfs download"], self.asked(fetched))
+        refused = self.lfs("cd lfs; echo other > y.bin; git add .; git commit -qm more; git lfs push origin HEAD", down)
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn(["lfs upload"], self.asked(refused))
+        self.assertEqual(len(list((self.lab.folder / "lfs").iterdir())), 1)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ client certificates, a family that leads nowhere, pins, and an authority of the 
 import base64
 import hashlib
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -323,9 +324,13 @@ rules:
     def test_a_program_shows_its_own_certificate_through_a_tls_rule(self):
         own = self.work / "own.pem"
         own.write_text((self.lab.folder / "client.both").read_text())
-        own.chmod(0o644)
-        ask = ["curl", "-sS", "--cacert", self.lab.ca, "--cert", str(own), "https://a.test:4443/x"]
-        self.assertIn("you are CN=client.test", self.sluice(["allow tls a.test:4443"], *ask).out)
+        roots = self.work / "roots.pem"
+        roots.write_text(pathlib.Path(self.lab.ca).read_text())
+        for file in (own, roots):
+            file.chmod(0o644)
+        ask = ["curl", "-sS", "--cacert", str(roots), "--cert", str(own), "https://a.test:4443/x"]
+        passed = self.sluice(["allow tls a.test:4443"], *ask)
+        self.assertIn("you are CN=client.test", passed.out, str(passed))
         # Read by Sluice, the connection to nginx would be Sluice's own, which has none.
         self.assertNotIn("you are", self.sluice(["allow GET a.test:4443"], *ask).out)
 
