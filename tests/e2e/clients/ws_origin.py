@@ -36,6 +36,7 @@ async def main():
     context.load_cert_chain(certificate, key)
     options = {"subprotocols": ["chat.v2"], "max_size": 64 << 20, "process_request": refuse}
     async with websockets.serve(serve, address, int(tls_port), ssl=context, **options), websockets.serve(serve, address, int(plain_port), **options):
+        print("ready", flush=True)
         await asyncio.Event().wait()
 
 

@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""`sluice proxy` with what is not plain HTTP/1.1: HTTP/2, gRPC, WebSocket, judged bodies and pushes, each allowed and denied as for `sluice run`."""
+import contextlib
+import json
+import os
+import subprocess
+
+import harness
+import proxy_harness
+
+ADDRESS, H2, GRPC, WS_TLS, WS_CLEAR = "151.101.1.10", 8444, 8445, 8446, 8447
+
+
+class Protocols(proxy_harness.ProxyTest):
+    @contextlib.contextmanager
+    def serving(self, *command):
+        process = subprocess.Popen(["nsenter", f"--net=/proc/{self.lab.world.pid}/ns/net", *map(str, command)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            self.assertEqual(process.stdout.readline().strip(), "ready")
+            yield
+        finally:
+            process.kill()
+            process.communicate()
+
+    @property
+    def certificate(self):
+        return self.lab.folder / "good.pem", self.lab.folder / "good.key"
+
+    def test_http2_one_stream_denied_and_its_neighbours_served(self):
+        origin = f"https://a.test:{H2}"
+        with self.serving("node", harness.CLIENTS / "h2_server.js", ADDRESS, H2, *self.certificate, self.lab.folder / "repos"), \
+                self.proxy([f"allow GET,PUT a.test:{H2}/pub/**"]) as proxy:
+            got = self.curl(proxy, "-v", "--http2", "--parallel", f"{origin}/pub/one", f"{origin}/secret", f"{origin}/pub/two")
+            self.assertEqual(got.err.count("< HTTP/2 200"), 2, got)
+            self.assertEqual(got.err.count("< HTTP/2 403"), 1, got)
+            self.assertIn('GET a.test:8444/secret', got.out)
+            self.assertEqual([r["target"]["path"] for r in proxy.denials()], ["/secret"])
+
+    def test_grpc_by_method(self):
+        with self.serving(harness.PYTHON, harness.CLIENTS / "grpc_server.py", f"{ADDRESS}:{GRPC}", *self.certificate), \
+                self.proxy([f"allow grpc a.test:{GRPC} lab.Words/*"]) as proxy:
+            got = self.client_run(harness.PYTHON, self.client("grpc_client.py"), f"a.test:{GRPC}", self.bundle, env=self.environment(proxy), timeout=120)
+            self.assertExit(got, 0)
+            result = json.loads(got.out)
+            self.assertEqual((result["single"][0], result["down"], result["up"], result["both"]), ("one:x", 500, "a+b", [6, 6, 100005, 0]))
+            self.assertEqual(result["denied"]["code"], "PERMISSION_DENIED")
+            self.assertIn("lab.Secret/Read", result["denied"]["details"])
+            self.assertEqual(result["neighbour"], ["echo:before", "echo:after"])
+
+    def test_web_sockets_in_tunnels(self):
+        def talk(proxy, url):
+            environment = {"WS_PROXY": f"127.0.0.1:{proxy.port}", "SSL_CERT_FILE": str(self.bundle)}
+            return self.client_run(harness.PYTHON, self.client("ws_client.py"), url, "text:hello", "bytes:300000", env=environment).out
+
+        with self.serving(harness.PYTHON, harness.CLIENTS / "ws_origin.py", ADDRESS, WS_TLS, WS_CLEAR, *self.certificate), \
+                self.proxy([f"allow ws a.test:{WS_TLS}/echo", f"allow ws http://a.test:{WS_CLEAR}/echo"]) as proxy:
+            for url in (f"wss://a.test:{WS_TLS}/echo", f"ws://a.test:{WS_CLEAR}/echo"):
+                said = talk(proxy, url)
+                self.assertIn("text hello", said, url)
+                self.assertIn("bytes True", said, url)
+            for url in (f"wss://a.test:{WS_TLS}/other", f"ws://a.test:{WS_CLEAR}/other"):
+                self.assertIn("status 403 d-", talk(proxy, url), url)
+            self.assertEqual({r["target"]["path"] for r in proxy.denials()}, {"/other"})
+
+    def test_bodies_are_read(self):
+        def ask(proxy, query):
+            return self.curl(proxy, "-w", "\n%{http_code}", "-H", "Content-Type: application/json", "-d", json.dumps({"query": query}), "https://a.test/graphql").out
+
+        with self.proxy([("allow graphql query a.test/graphql", {"fields": "[viewer]"})]) as proxy:
+            self.assertTrue(ask(proxy, "{ viewer { login } }").endswith("\n200"))
+            denied = ask(proxy, "mutation { deleteRepo }")
+            self.assertTrue(denied.endswith("\n403"), denied)
+            self.assertIn("graphql mutation", denied)
+
+    def test_pushes_are_judged_by_ref(self):
+        rules = ["allow git fetch-pack github.com/octo/*", ("allow git receive-pack github.com/octo/*", {"refs": "[refs/heads/agent/*]"})]
+        with self.proxy(rules) as proxy:
+            def git(*arguments):
+                return self.client_run("git", *arguments, env={**self.environment(proxy), "HOME": str(self.work)})
+
+            self.assertExit(git("clone", "-q", "https://github.com/octo/hello.git"), 0)
+            self.assertExit(git("-C", "hello", "-c", "user.name=o", "-c", "user.email=o@a.test", "commit", "-q", "--allow-empty", "-m", "mine"), 0)
+            self.assertExit(git("-C", "hello", "push", "-q", "origin", "HEAD:refs/heads/agent/by-proxy"), 0)
+            denied = git("-C", "hello", "push", "-q", "origin", "HEAD:refs/heads/by-proxy")
+            self.assertNotEqual(denied.code, 0)
+            self.assertIn("denied by policy", denied.err)
+
+
+if __name__ == "__main__":
+    harness.main()
