@@ -2,7 +2,8 @@
 """Requests that could be read in more than one way, through the real binary to servers that other people wrote: none of them sees a
 request that the policy did not judge, nor a body of another length than the one that was relayed.
 
-The corpus is every spelling in smuggle_test.py and what a generator with a fixed seed makes of ordinary requests.
+The corpus is every spelling in smuggle_test.py and what a generator with a fixed seed makes of ordinary requests; and requests of HTTP/2
+that would say something else once they are written as HTTP/1.1, which is what these servers are sent.
 """
 import collections
 import json
@@ -14,6 +15,7 @@ import origins
 import smuggle_test
 
 MUTANTS = 700
+H2_MUTANTS = 300
 SECRET = "/pub/secret"
 
 # Reads [[port, bytes]…] and sends each on a connection of its own, a few at a time; prints the status codes of each.
@@ -33,6 +35,46 @@ def answers(case):
     except OSError:
         pass
     return [m.decode() for m in re.findall(rb"HTTP/1\.1 (\d{3}) ", got)]
+with concurrent.futures.ThreadPoolExecutor(12) as pool:
+    print(json.dumps(list(pool.map(answers, json.load(open(sys.argv[1]))))))
+"""
+# Reads [[port, [[name, value]…], body]…] and sends each over HTTP/2 in TLS, whatever its fields hold, and then an ordinary request on the same
+# connection; prints the status codes, "reset" for a stream that was.
+SEND_H2 = r"""
+import concurrent.futures, json, os, socket, ssl, struct, sys
+import hpack
+context = ssl.create_default_context()
+context.set_alpn_protocols(["h2"])
+def frame(kind, flags, stream, payload): return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+def answers(case):
+    port, fields, body = case
+    encoder, decoder, codes, kept = hpack.Encoder(), hpack.Decoder(), {1: [], 3: []}, b""
+    octets = lambda pairs: [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+    ordinary = [(":method", "GET"), (":scheme", "https"), (":authority", f"a.test:{port}"), (":path", "/pub/end")]
+    data = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4 if body else 5, 1, encoder.encode(octets(fields)))
+    if body: data += frame(0, 1, 1, body.encode("latin-1"))
+    data += frame(1, 5, 3, encoder.encode(octets(ordinary)))
+    ended = set()
+    try:
+        with context.wrap_socket(socket.create_connection(("a.test", port), timeout=30), server_hostname="a.test") as s:
+            if s.selected_alpn_protocol() != "h2": return ["no h2"]
+            s.settimeout(20)
+            s.sendall(data)
+            while len(ended) < 2 and (block := s.recv(65536)):
+                kept += block
+                while len(kept) >= 9 and len(kept) >= 9 + (size := int.from_bytes(kept[:3], "big")):
+                    kind, flags, stream, payload = kept[3], kept[4], int.from_bytes(kept[5:9], "big"), kept[9:9 + size]
+                    kept = kept[9 + size:]
+                    if kind == 4 and not flags & 1: s.sendall(frame(4, 1, 0, b""))
+                    if kind == 1: codes.get(stream, []).extend(value for name, value in decoder.decode(payload) if name == ":status")
+                    if kind == 3: codes.get(stream, []).append("reset")
+                    if kind == 7: return codes[1] + codes[3] + ["goaway"]
+                    if kind == 3 or kind in (0, 1) and flags & 1: ended.add(stream)
+    except TimeoutError:
+        return ["timeout"]
+    except OSError:
+        pass
+    return codes[1] + codes[3]
 with concurrent.futures.ThreadPoolExecutor(12) as pool:
     print(json.dumps(list(pool.map(answers, json.load(open(sys.argv[1]))))))
 """
@@ -92,6 +134,41 @@ def mutant(rng):
     return text + SMUGGLED
 
 
+H2_PLAIN = [("GET", "/pub/x", [("accept", "*/*")], ""), ("GET", "/pub/a/b/c?x=1&y=%2F", [("cookie", "a=b"), ("cookie", "c=d")], ""),
+            ("POST", "/pub/length", [("content-length", "5")], "hello"), ("POST", "/pub/chunks", [("content-type", "text/plain")], SMUGGLED),
+            ("PUT", "/pub/chunks", [("te", "trailers")], "0\r\n\r\n" + SMUGGLED)]
+# What would end the request or begin another, were it written down as it is.
+H2_VALUES = ["x\r\nTransfer-Encoding: chunked", f"x\r\n\r\n{SMUGGLED}", "x\nContent-Length: 0", "x\0y", " x", "x ", "chunked", "0", "5", "4", "6", "18446744073709551621", "5, 5", "+5",
+             "b.test", f"/pub/x HTTP/1.1\r\nX: y", "close", "100-continue", "h2c", "a.test, b.test", "\x7f", "\xff"]
+H2_NAMES = ["transfer-encoding", "content-length", "connection", "host", "upgrade", "proxy-connection", "keep-alive", "te", "expect", "x", "X", "Content-Length", "transfer-encoding ", "a b",
+            "x: y\r\nz", "x\r\n\r\nGET /pub/secret HTTP/1.1\r\nx", "content_length", "transfer_encoding", ":path", ":method", ":authority", ":scheme", ":status", ":x", "", "x:", "trailer",
+            "x-original-url", "x-http-method-override"]
+
+
+def h2_mutant(rng, port):
+    """The fields and the body of an ordinary HTTP/2 request with one or two things wrong or odd about it."""
+    method, path, more, body = rng.choice(H2_PLAIN)
+    fields = [[":method", method], [":scheme", "https"], [":authority", f"a.test:{port}"], [":path", path], *map(list, more)]
+    for _ in range(rng.choice([1, 1, 2])):
+        kind = rng.randrange(6)
+        chosen = rng.choice(fields)
+        at = rng.randint(0, len(chosen[1]))
+        if kind == 0:
+            at = rng.randint(0, len(fields[3][1]))
+            fields[3][1] = fields[3][1][:at] + rng.choice(IN_TARGET) + fields[3][1][at:]
+        elif kind == 1:
+            fields.insert(rng.randint(4, len(fields)), [rng.choice(H2_NAMES), rng.choice(H2_VALUES)])
+        elif kind == 2:
+            chosen[1] = chosen[1][:at] + rng.choice(BYTES) + chosen[1][at + rng.randint(0, 1):]
+        elif kind == 3:
+            chosen[1] = chosen[1][:at] + rng.choice(H2_VALUES) + chosen[1][at:]
+        elif kind == 4:
+            fields.insert(rng.randint(0, len(fields)), list(chosen))
+        else:
+            body = rng.choice(["", body[:3], body + "x", SMUGGLED])
+    return [port, fields, body]
+
+
 class Differential(harness.SluiceTest):
     @classmethod
     def setUpClass(cls):
@@ -106,14 +183,19 @@ class Differential(harness.SluiceTest):
         for port in origins.PORTS.values():
             rules += [f"allow http http://a.test:{port}/pub/**", f"allow http http://a.test:{port}/echo", f"deny http http://a.test:{port}{SECRET}/**",
                       f"deny http http://a.test:{port}{SECRET}"]
+            port += origins.TLS
+            rules += [f"allow http a.test:{port}/pub/**", f"allow http a.test:{port}/echo", f"deny http a.test:{port}{SECRET}/**", f"deny http a.test:{port}{SECRET}"]
         return rules
 
     def through(self, cases):
         """Sends every case to every server. Gives the codes, what the servers saw and the run."""
+        return self.send(SEND, [[port, data] for data in cases for port in origins.PORTS.values()])
+
+    def send(self, script, cases):
         before = len(self.origins.seen())
         listed = self.work / "cases.json"
-        listed.write_text(json.dumps([[port, data] for data in cases for port in origins.PORTS.values()]))
-        result = self.python(self.rules(), SEND, str(listed), timeout=400)
+        listed.write_text(json.dumps(cases))
+        result = self.python(self.rules(), script, str(listed), timeout=400)
         self.assertExit(result, 0)
         return json.loads(result.out), self.origins.seen()[before:], result
 
@@ -128,12 +210,16 @@ class Differential(harness.SluiceTest):
                 bodies[target["port"]][target["method"], target["path"], record["bytes_up"]] += 1
         return requests, bodies
 
-    def check(self, seen, result):
+    def check(self, seen, result, shift=0):
+        """`shift`: how much higher the ports are that the requests were sent to."""
         requests, bodies = self.judged(result)
         counted, with_body = collections.defaultdict(collections.Counter), collections.defaultdict(collections.Counter)
         for entry in seen:
             name = entry["server"].removeprefix("behind ")
-            port = origins.PORTS[name]
+            port = origins.PORTS[name] + shift
+            if not entry["method"]:  # nginx, of a method that is none to it
+                entry["method"], entry["target"], _ = entry["unread"].split(" ")
+                entry["path"], entry["host"] = entry["target"].partition("?")[0], f"a.test:{port}"
             target = entry["line"].split(" ")[1] if "line" in entry else entry["target"]
             path = target.partition("?")[0]
             self.assertEqual(entry["host"], f"a.test:{port}", entry)
@@ -173,6 +259,19 @@ class Differential(harness.SluiceTest):
         for name, port in origins.PORTS.items():
             self.assertGreater(sum(counted[port].values()), MUTANTS // 8, name)
         self.assertTrue({"200", "400", "403"} <= kinds.keys(), kinds)
+
+
+    def test_nor_what_http2_would_say_otherwise_in_http_1_1(self):
+        rng = random.Random(4_0008)
+        cases = [h2_mutant(rng, port + origins.TLS) for _ in range(H2_MUTANTS) for port in origins.PORTS.values()]
+        codes, seen, result = self.send(SEND_H2, cases)
+        counted = self.check(seen, result, origins.TLS)
+        kinds = collections.Counter(code[0] if code else "closed" for code in codes)
+        print(f"{len(codes)} requests of HTTP/2 sent; first answers: {dict(kinds)}", flush=True)
+        for name, port in origins.PORTS.items():
+            self.assertGreater(sum(counted[port + origins.TLS].values()), H2_MUTANTS // 2, name)
+        self.assertTrue({"200", "403", "reset"} <= kinds.keys(), kinds)
+        self.assertNotIn("timeout", kinds)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import time
 
 ADDRESS = "151.101.1.10"  # a.test
 PORTS = {"nginx": 9101, "apache": 9102, "node": 9103, "lenient node": 9104, "python": 9105}
+TLS = 100  # so much higher is the port on which the same server is behind TLS
 BEHIND = {"nginx": 9198, "apache": 9199}
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -26,11 +27,20 @@ http {{
   underscores_in_headers on; ignore_invalid_headers off; large_client_header_buffers 8 64k; client_max_body_size 0;
   client_body_temp_path {folder}/nginx-body; proxy_temp_path {folder}/nginx-proxy; fastcgi_temp_path {folder}/nginx-f;
   uwsgi_temp_path {folder}/nginx-u; scgi_temp_path {folder}/nginx-s;
-  log_format seen escape=json '{{"server":"nginx","method":"$request_method","target":"$request_uri","path":"$uri","host":"$http_host"}}';
+  log_format seen escape=json '{{"server":"nginx","method":"$request_method","target":"$request_uri","path":"$uri","host":"$http_host","unread":"$request"}}';
   server {{
     listen {address}:{port}; access_log {folder}/seen.jsonl seen;
     location / {{ proxy_pass http://127.0.0.1:{behind}; proxy_set_header Host $http_host; }}
   }}
+}}
+"""
+TERMINATOR = """
+load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+user root; daemon off; master_process off; pid {folder}/tls.pid; error_log {folder}/tls.err crit; worker_processes 1;
+events {{ worker_connections 4096; }}
+stream {{
+  ssl_certificate {certificate}; ssl_certificate_key {key};
+  {servers}
 }}
 """
 APACHE = """
@@ -141,8 +151,14 @@ class Origins:
         self.start("/usr/sbin/nginx", "-c", self.folder / "nginx.conf")
         self.start("/usr/sbin/apache2", "-f", self.folder / "apache.conf", "-D", "FOREGROUND")
         self.start("node", HERE / "clients" / "origin.mjs", self.log, ADDRESS, PORTS["node"], "strict", PORTS["lenient node"], "lenient")
-        for port in (*PORTS.values(), *BEHIND.values()):
-            self.wait_for(ADDRESS if port in PORTS.values() else "127.0.0.1", port)
+        servers = "\n  ".join(f"server {{ listen {ADDRESS}:{port + TLS} ssl; proxy_pass {ADDRESS}:{port}; }}" for port in PORTS.values())
+        self.write("tls.conf", TERMINATOR.format(folder=self.folder, certificate=lab.folder / "good.pem", key=lab.folder / "good.key", servers=servers))
+        self.start("/usr/sbin/nginx", "-c", self.folder / "tls.conf")
+        for port in PORTS.values():
+            self.wait_for(ADDRESS, port)
+            self.wait_for(ADDRESS, port + TLS)
+        for port in BEHIND.values():
+            self.wait_for("127.0.0.1", port)
 
     def write(self, name, text):
         (self.folder / name).write_text(text)
