@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The man page and the completions list exactly the flags that --help lists.
+"""The man page and the completions list exactly the flags that --help lists, and each command has a page and a paragraph.
 
 Usage: flags_test.py SOURCE_FOLDER SLUICE_BINARY
 """
@@ -27,6 +27,15 @@ def check(root, binary):
     entries = set(FLAG.findall(re.split(r"(?m)^\.SH EXAMPLES", man)[0]))
     faults += [f"sluice.1 lacks --{flag}" for flag in sorted(everything - entries)]
     faults += [f"sluice.1 has --{flag}, which no --help lists" for flag in sorted(entries - everything)]
+    synopsis, description = re.split(r"(?m)^\.SH (?:SYNOPSIS|DESCRIPTION)\n", man)[1:3]
+    faults += [f"sluice.1 tells --{flag} in its synopsis alone" for flag in sorted(set(FLAG.findall(synopsis)) - set(FLAG.findall(description)))]
+    listed = set(re.findall(r"^  ([a-z][a-z-]+) {2,}", subprocess.run([binary, "--help"], capture_output=True, text=True).stdout, re.M))
+    faults += [f"{command}: not among COMMANDS, or --help has it not" for command in sorted({c.split()[0] for c in COMMANDS} ^ listed)]
+    for command in sorted(listed):
+        if not (root / f"packaging/man/sluice-{command}.1").is_file():
+            faults.append(f"there is no sluice-{command}.1")
+        if not re.search(rf"(?m)^\.TP\n\.B {command}$", description):
+            faults.append(f"sluice.1 has no paragraph on {command}")
     for shell in ("bash", "zsh", "fish"):
         text = (root / f"packaging/completions/sluice.{shell}").read_text()
         listed = set(re.findall(r"-l ([a-z][a-z-]+)", text)) if shell == "fish" else set(FLAG.findall(text))
