@@ -25,6 +25,7 @@
 #include "app/proxy.h"
 #include "app/run.h"
 #include "app/sidecar.h"
+#include "app/usage_error.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/stderr_lines.h"
@@ -140,7 +141,7 @@ void AddVia(CLI::App* sub, sluice::app::ViaFlags* via) {
       ->needs(url);
 }
 
-// What `run` and `proxy` have in common.
+// What the commands that serve a policy have in common.
 void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   sub->add_option("-p,--policy", served->policy, "Policy file")->type_name("FILE");
   sub->add_option("-a,--allow", served->allows, "One more allow rule, as in a policy file; repeatable")
@@ -308,7 +309,7 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
       ->type_name("HOW");
   sub->add_flag("--no-inbound", sidecar->no_inbound, "Drop new connections from outside (probes, too)");
   sub->add_flag("--host-network", sidecar->host_network,
-                "Fence a machine's own network, every process of it, which is refused else");
+                "Fence a machine's own network, every process of it, which is refused otherwise");
   sub->add_option("--proxy-port", sidecar->proxy_port, "Port of lo that TCP is redirected to (default: the kernel's choice)")
       ->type_name("PORT");
   sub->add_option("--dns-port", sidecar->dns_port, "Port of lo that lookups are redirected to (default: the kernel's choice)")
@@ -341,7 +342,8 @@ CLI::App* AddAgent(CLI::App& app, AgentOptions* agent, bool* verbose) {
   sub->add_option("--annotation", agent->annotations, "Annotation of a container that records show; repeatable")
       ->type_name("KEY")
       ->allow_extra_args(false);
-  sub->add_option("--state-dir", agent->state_dir, "Where running containers are recorded (default: /run/sluice-agent)")
+  sub->add_option("--state-dir", agent->state_dir,
+                  "Where running containers are recorded (default: /run/sluice-agent, or below $XDG_RUNTIME_DIR)")
       ->type_name("DIR");
   sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
   return sub;
@@ -376,15 +378,6 @@ int UsageError(const std::string& message, const std::string& command) {
   sluice::QueueStderr(sluice::LineKind::kLog, fmt::format("sluice: {}\nTry: sluice {}--help\n", sluice::Printable(message),
                                                           command.empty() ? "" : command + " "));
   return sluice::app::kExitBadInput;
-}
-
-// What no option takes: a misspelt option says more than its value does.
-std::string DescribeExtra(const std::vector<std::string>& extra, bool is_run) {
-  const auto option = std::ranges::find_if(extra, [](const std::string& word) { return word.starts_with('-'); });
-  if (option != extra.end()) return fmt::format("unknown option `{}`", *option);
-  const std::string word = extra.empty() ? "" : extra.front();
-  if (is_run) return fmt::format("`{}` is no option; put `--` before the command: sluice run [OPTIONS] -- COMMAND", word);
-  return fmt::format("`{}` is one argument too many", word);
 }
 
 // Every command but `run`, and the options that they fill.
@@ -454,15 +447,7 @@ int Main(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const bool known = std::ranges::any_of(app.get_subcommands([](const CLI::App*) { return true; }),
-                                           [&](const CLI::App* sub) { return sub->get_name() == command; });
-    if (!known && !command.empty()) {
-      const char* kind = command.starts_with('-') ? "option" : "command";
-      return UsageError(fmt::format("unknown {} `{}`", kind, command), "");
-    }
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-      return UsageError(DescribeExtra(app.remaining(true), run_command->parsed()), command);
-    return UsageError(error.what(), known ? command : "");
+    return UsageError(sluice::app::DescribeUsageError(app, error, command), sluice::app::IsCommand(app, command) ? command : "");
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
   return run_command->parsed() ? sluice::app::Run(run) : others->Act();

@@ -35,7 +35,8 @@ Result<policy::SnapshotPtr> CompileText(const ServedOptions& options, const Poli
 Result<std::string> ReadPolicyDescriptor(int number) {
   const std::string where = fmt::format("--policy-fd {}", number);
   if (number < 3) return Fail(Code::kInvalid, where + ": 0 to 2 are the command's");
-  if (fcntl(number, F_SETFD, FD_CLOEXEC) != 0) return FailErrno(where, errno);
+  if (fcntl(number, F_SETFD, FD_CLOEXEC) != 0)
+    return Fail(Code::kInvalid, where + ": no descriptor was inherited with that number");
   const UniqueFd file(number);
   std::string text;
   for (;;) {

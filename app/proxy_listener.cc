@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 
+#include "base/listen_error.h"
 #include "base/log.h"
 
 namespace sluice::app {
@@ -36,7 +37,7 @@ Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
   setsockopt(listener.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (!listener || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
       listen(listener.get(), kBacklog) != 0)
-    return FailErrno(fmt::format("cannot listen on {}", endpoint->ToString()), errno);
+    return std::unexpected(ListenError(fmt::format("cannot listen on {}", endpoint->ToString()), errno));
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0)

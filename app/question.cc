@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "policy/compiled.h"
@@ -311,6 +313,9 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   const std::string_view first = NextWord(&rest);
   if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)
     return Fail(Code::kInvalid, fmt::format("`{}` of what? A question is `METHOD URL`", first));
+  static constexpr std::string_view kVerbs[] = {"connect", "dns", "git", "http", "tcp", "tls", "udp", "unix"};
+  if (rest.empty() && std::ranges::find(kVerbs, first) != std::end(kVerbs))
+    return Fail(Code::kInvalid, fmt::format("`{0}` of what? A host of that name is asked about by `GET {0}`", first));
   if (rest.empty() && !IsOperationVerb(first)) return AskUrl(asker, "GET", first, {});
   if (IsOperationVerb(first)) return AskOperation(asker, first, rest);
   if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);

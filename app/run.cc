@@ -28,6 +28,7 @@
 #include "app/own_policy_text.h"
 #include "app/passed_sockets.h"
 #include "app/reload.h"
+#include "app/report.h"
 #include "app/run_control.h"
 #include "app/run_result.h"
 #include "app/sandbox.h"
@@ -65,6 +66,8 @@ Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::
     std::error_code error;
     const std::string real = std::filesystem::canonical(path, error).string();
     if (error) return Fail(Code::kInvalid, fmt::format("{} {}: {}", flag, path, error.message()));
+    if (!std::filesystem::is_directory(real, error))
+      return Fail(Code::kInvalid, fmt::format("{} {}: it is no folder", flag, path));
     trees.push_back(real);
   }
   return trees;
@@ -86,7 +89,8 @@ Result<std::optional<uint64_t>> Octets(const char* flag, const std::string& text
 Result<std::optional<uint32_t>> Count(const char* flag, const std::optional<uint64_t>& number, uint32_t least) {
   if (!number) return std::nullopt;
   if (*number < least || *number > std::numeric_limits<int32_t>::max())
-    return Fail(Code::kInvalid, fmt::format("{} {}: at least {}, and below 2^31", flag, *number, least));
+    // As it was written: a negative one has been taken for a large one.
+    return Fail(Code::kInvalid, fmt::format("{} {}: at least {}, and below 2^31", flag, static_cast<int64_t>(*number), least));
   return static_cast<uint32_t>(*number);
 }
 
@@ -142,8 +146,9 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   auto workspace = Trees("--workspace", options.workspace.empty() ? std::vector<std::string>() : std::vector{options.workspace});
   if (!workspace) return std::unexpected(workspace.error());
   const std::string start = !options.cwd.empty() ? options.cwd : !workspace->empty() ? workspace->front() : ".";
-  spec.work_directory = std::filesystem::canonical(start, error).string();
-  if (error) return Fail(Code::kInvalid, fmt::format("--cwd {}: {}", start, error.message()));
+  auto work_directory = Trees("--cwd", {start});
+  if (!work_directory) return std::unexpected(work_directory.error());
+  spec.work_directory = std::move(work_directory->front());
   auto writable = Trees("--rw", options.read_write);
   if (!writable) return std::unexpected(writable.error());
   auto readable = Trees("--ro", options.read_only);
@@ -343,7 +348,8 @@ std::string DescribeExit(const supervisor::ExitStatus& status) {
 int LaunchExitCode(const Error& error) {
   const int code = Report(error);
   if (error.code == Code::kNotFound) return kExitNotFound;
-  return error.code == Code::kPermission && error.sys_errno == EACCES ? kExitNotRunnable : code;
+  const bool not_runnable = error.sys_errno == EACCES || error.sys_errno == EISDIR;
+  return error.code == Code::kPermission && not_runnable ? kExitNotRunnable : code;
 }
 
 // What is decided before anything is started.

@@ -41,7 +41,8 @@ Result<std::string> PlaceOf(const std::string& path) {
 Result<ListenAddress> ParseSocket(const std::string& text, const supervisor::LaunchSpec& spec) {
   auto address = ParseListen(text.starts_with('/') ? std::string(kUnixPrefix) + text : text);
   if (!address || address->unix_path.empty())
-    return Fail(Code::kInvalid, fmt::format("--control {}: write the path of a UNIX socket, /run/user/1000/run.sock", text));
+    return Fail(Code::kInvalid,
+                fmt::format("--control {}: write the absolute path of a UNIX socket, as in /run/user/1000/run.sock", text));
   auto place = PlaceOf(address->unix_path);
   if (!place) return std::unexpected(place.error());
   std::vector<std::string> trees{spec.work_directory};

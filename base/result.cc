@@ -13,6 +13,10 @@ Error SystemError(std::string_view what, int sys_errno) {
     case ENOENT:
       code = Code::kNotFound;
       break;
+    case EISDIR:  // another file was meant
+    case ENOTDIR:
+      code = Code::kInvalid;
+      break;
     case EPERM:
     case EACCES:
       code = Code::kPermission;

@@ -85,7 +85,8 @@ Check JudgeCgroup(const CgroupFacts& cgroup) {
   constexpr const char* kName = "cgroup";
   if (!cgroup.unified)
     return Limited(Feature::kCgroup, kName, "cgroup 2 is not mounted at /sys/fs/cgroup",
-                   "limits of a run fall back to rlimits; boot with systemd.unified_cgroup_hierarchy=1");
+                   "limits of a run are held by version 1 where memory and pids are in it, else by rlimits; boot with "
+                   "systemd.unified_cgroup_hierarchy=1");
   if (!cgroup.writable)
     return Limited(
         Feature::kCgroup, kName, fmt::format("cgroup 2, {} is not delegated", cgroup.path.empty() ? "/" : cgroup.path),

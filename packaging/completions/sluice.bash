@@ -4,162 +4,93 @@ _sluice() {
   cur=${COMP_WORDS[COMP_CWORD]}
   prev=${COMP_WORDS[COMP_CWORD - 1]}
   COMPREPLY=()
+  _sluice_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
+  _sluice_files() { mapfile -t COMPREPLY < <(compgen -f -- "$cur"); }
+  _sluice_words_or_files() { if [[ $cur == -* ]]; then _sluice_words "$1"; else _sluice_files; fi; }
   for ((i = 1; i < COMP_CWORD; i++)); do
     if [[ ${COMP_WORDS[i]} == -- ]]; then
       # What follows is the workload's own command line.
       if ((i == COMP_CWORD - 1)); then
         mapfile -t COMPREPLY < <(compgen -c -- "$cur")
       else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+        _sluice_files
       fi
       return
     fi
     [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
   done
   case $prev in
-    --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key | --spec | --transcript | --result)
-      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+    -p | --policy | --audit | --upstream-ca | --ca-cert | --ca-key | --via-ca | --ca-out | --bundle-out | --tokens | --listen-tls-cert | \
+      --listen-tls-key | --client-ca | --by | --accept | --exe-manifest | --admin-token | --policy-key | --spec | --transcript | --result | \
+      --control | --agent | --base | --body)
+      _sluice_files
       return
       ;;
-    --rw | --ro | --cwd | --workspace | --state)
+    --rw | --ro | --cwd | --workspace | --state | --state-dir | --policy-dir)
       mapfile -t COMPREPLY < <(compgen -d -- "$cur")
       return
       ;;
-    --env | --unsafe-env)
+    -e | --env | --unsafe-env)
       mapfile -t COMPREPLY < <(compgen -e -- "$cur")
       return
       ;;
     --format)
       if [[ $command == lint || $command == prove ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "text json sarif github markdown" -- "$cur")
+        _sluice_words "text json sarif github markdown"
       else
-        mapfile -t COMPREPLY < <(compgen -W "text json" -- "$cur")
+        _sluice_words "text json"
       fi
       return
       ;;
-    --mode)
-      mapfile -t COMPREPLY < <(compgen -W "run sidecar proxy agent" -- "$cur")
-      return
-      ;;
-    --fail-on)
-      mapfile -t COMPREPLY < <(compgen -W "note warning error never" -- "$cur")
-      return
-      ;;
-    --from)
-      mapfile -t COMPREPLY < <(compgen -W "openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium" -- "$cur")
-      return
-      ;;
-    --base-git)
-      mapfile -t COMPREPLY < <(compgen -W "$(git for-each-ref --format='%(refname:short)' 2>/dev/null)" -- "$cur")
-      return
-      ;;
-    --proxy-protocol)
-      mapfile -t COMPREPLY < <(compgen -W "required" -- "$cur")
-      return
-      ;;
-    --compat)
-      mapfile -t COMPREPLY < <(compgen -W "opensandbox" -- "$cur")
-      return
-      ;;
-    --processes)
-      mapfile -t COMPREPLY < <(compgen -W "auto seen unseen" -- "$cur")
-      return
-      ;;
-    --env-inherit)
-      mapfile -t COMPREPLY < <(compgen -W "usual none" -- "$cur")
-      return
-      ;;
-    --on-disconnect)
-      mapfile -t COMPREPLY < <(compgen -W "kill freeze" -- "$cur")
-      return
-      ;;
-    --on-restart)
-      mapfile -t COMPREPLY < <(compgen -W "kill freeze" -- "$cur")
-      return
-      ;;
-    --form)
-      mapfile -t COMPREPLY < <(compgen -W "config docker" -- "$cur")
-      return
-      ;;
-    --path)
-      mapfile -t COMPREPLY < <(compgen -W "/readyz /healthz" -- "$cur")
-      return
-      ;;
-    --peer | --annotation | --metadata | --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --allow | --preset | --set | --resolver | --stub-domain | --via | --via-auth | --via-except | --name | --label | --timeout | --ip | --at | \
-      --max-memory | --max-processes | --max-open-files | --max-output | --publish | --lifeline) return ;;
+    --mode) _sluice_words "run sidecar proxy agent"; return ;;
+    --fail-on) _sluice_words "note warning error never"; return ;;
+    --from) _sluice_words "openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium"; return ;;
+    --base-git) _sluice_words "$(git for-each-ref --format='%(refname:short)' 2>/dev/null)"; return ;;
+    --proxy-protocol) _sluice_words "required"; return ;;
+    --compat) _sluice_words "opensandbox"; return ;;
+    --processes) _sluice_words "auto seen unseen"; return ;;
+    --env-inherit) _sluice_words "usual none"; return ;;
+    --on-disconnect | --on-restart) _sluice_words "kill freeze"; return ;;
+    --form) _sluice_words "config docker"; return ;;
+    --path) _sluice_words "/readyz /healthz"; return ;;
+    --ref-change) _sluice_words "create update delete"; return ;;
+    -a | --allow | -l | --label | --peer | --annotation | --metadata | --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | \
+      --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --preset | --set | --resolver | \
+      --stub-domain | --via | --via-auth | --via-except | --name | --timeout | --ip | --at | --max-memory | --max-processes | --max-open-files | \
+      --max-output | --publish | --lifeline | --policy-fd | --log-fd | --field | --operation | --tool | --ref | --json | --content-type) return ;;
   esac
+  # What every command that serves a policy takes.
+  local serving="--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via \
+    --via-auth --via-ca --via-except --name --label --quiet --verbose --help"
   case $command in
-    "") mapfile -t COMPREPLY < <(compgen -W "run proxy sidecar agent oci-seccomp health doctor lint prove fmt test explain import preset completion --help --version" -- "$cur") ;;
+    "") _sluice_words "run proxy sidecar agent oci-seccomp health doctor lint prove fmt test explain import preset completion --help --version" ;;
     run)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via --via-auth \
-        --via-ca --via-except --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --name --label --timeout --max-memory \
-        --max-processes --max-open-files --max-output --publish --transcript --result --control --await-hold --policy-fd --log-fd --lifeline --on-disconnect --pid-namespace \
-        --allow-user-namespaces --allow-nested --fail-on-deny --kill-on-deny --quiet --verbose --help --" -- "$cur")
+      _sluice_words "$serving --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --timeout --max-memory --max-processes \
+        --max-open-files --max-output --publish --transcript --result --control --await-hold --policy-fd --log-fd --lifeline --on-disconnect \
+        --pid-namespace --allow-user-namespaces --allow-nested --fail-on-deny --kill-on-deny --"
       ;;
     proxy)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via --via-auth \
-        --via-ca --via-except --ca-out --bundle-out --print-env \
-        --tokens --listen-tls-cert --listen-tls-key --client-ca --proxy-protocol --proxy-protocol-from --allow-open --drain --name --label --quiet \
-        --verbose --help" -- "$cur")
+      _sluice_words "$serving --listen --ca-out --bundle-out --print-env --tokens --listen-tls-cert --listen-tls-key --client-ca \
+        --proxy-protocol --proxy-protocol-from --allow-open --drain"
       ;;
     sidecar)
-      mapfile -t COMPREPLY < <(compgen -W "--policy --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates --via --via-auth \
-        --via-ca --via-except --ca-out --bundle-out --processes --no-inbound --host-network --proxy-port --dns-port --dry-run --drain \
-        --admin --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat --name \
-        --label --quiet --verbose --help" -- "$cur")
+      _sluice_words "$serving --ca-out --bundle-out --processes --no-inbound --host-network --proxy-port --dns-port --dry-run --drain --admin \
+        --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat"
       ;;
-    doctor) mapfile -t COMPREPLY < <(compgen -W "--mode --format --no-live --help" -- "$cur") ;;
-    agent)
-      mapfile -t COMPREPLY < <(compgen -W "--listen --policy --policy-dir --allow --preset --audit --resolver --stub-domain --upstream-ca --ca-cert --ca-key --mirror-certificates \
-        --via --via-auth --via-ca --via-except --on-restart --ca-out --bundle-out --peer --annotation --state-dir --name --label --quiet --verbose \
-        --help" -- "$cur")
-      ;;
-    oci-seccomp) mapfile -t COMPREPLY < <(compgen -W "--agent --form --metadata --base --help" -- "$cur") ;;
-    health) mapfile -t COMPREPLY < <(compgen -W "--path --timeout --help" -- "$cur") ;;
-    lint)
-      if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--fail-on --format --help" -- "$cur")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
-      ;;
-    prove)
-      if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--base-git --never --always --accept --exe-manifest --at --limit --format --help" -- "$cur")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
-      ;;
-    fmt)
-      if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--check --stdout --help" -- "$cur")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
-      ;;
-    test)
-      if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--min-coverage --format --help" -- "$cur")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
-      ;;
+    agent) _sluice_words "$serving --listen --policy-dir --on-restart --ca-out --bundle-out --peer --annotation --state-dir" ;;
+    doctor) _sluice_words "--mode --format --no-live --help" ;;
+    oci-seccomp) _sluice_words "--agent --form --metadata --base --help" ;;
+    health) _sluice_words "--path --timeout --help" ;;
+    lint) _sluice_words_or_files "--fail-on --format --help" ;;
+    prove) _sluice_words_or_files "--base-git --never --always --accept --exe-manifest --at --limit --format --help" ;;
+    fmt) _sluice_words_or_files "--check --stdout --help" ;;
+    test) _sluice_words_or_files "--min-coverage --format --help" ;;
     explain)
-      if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--by --ip --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help" -- "$cur")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
+      _sluice_words_or_files "--by --ip --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help"
       ;;
-    preset) mapfile -t COMPREPLY < <(compgen -W "list show --set --format --help" -- "$cur") ;;
-    import)
-      if [[ $cur == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--from --only --format --verbose --help" -- "$cur")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
-      ;;
-    completion) mapfile -t COMPREPLY < <(compgen -W "bash zsh fish --help" -- "$cur") ;;
+    preset) _sluice_words "list show --set --format --help" ;;
+    import) _sluice_words_or_files "--from --only --format --verbose --help" ;;
+    completion) _sluice_words "bash zsh fish --help" ;;
   esac
 }
 complete -o filenames -F _sluice sluice

@@ -17,26 +17,29 @@ complete -c sluice -n __fish_use_subcommand -a import -d "Print another tool's p
 complete -c sluice -n __fish_use_subcommand -a completion -d 'Print a completion script'
 complete -c sluice -n __fish_use_subcommand -l version -d 'Show the version'
 complete -c sluice -l help -d 'Show help'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l policy -r -F -d 'Policy file'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l allow -x -d 'One more rule'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l preset -x -d 'Rules of a preset'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l audit -r -F -d 'Write records here, as JSON Lines'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l resolver -x -d 'Upstream resolver'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l stub-domain -x -d 'Servers of its own for a domain'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l upstream-ca -r -F -d 'Trust this authority upstream'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-cert -r -F -d 'Inspect with this authority'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l ca-key -r -F -d 'Key of that authority'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l mirror-certificates -d 'Show clients the names of upstream certificates'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l via -x -d 'Upstream proxy'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l via-auth -x -d 'Where the login for that proxy is'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l via-ca -r -F -d 'Roots for that proxy'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l via-except -x -d 'Reached without that proxy'
+# What every command that serves a policy takes.
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l policy -r -F -d 'Policy file'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l allow -x -d 'One more rule'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l preset -x -d 'Rules of a preset'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l audit -r -F -d 'Write records here, as JSON Lines'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l resolver -x -d 'Upstream resolver'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l stub-domain -x -d 'Servers of its own for a domain'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l upstream-ca -r -F -d 'Trust this authority upstream'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l ca-cert -r -F -d 'Inspect with this authority'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l ca-key -r -F -d 'Key of that authority'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l mirror-certificates -d 'Show clients the names of upstream certificates'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l via -x -d 'Upstream proxy'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l via-auth -x -d 'Where the login for that proxy is'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l via-ca -r -F -d 'Roots for that proxy'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l via-except -x -d 'Reached without that proxy'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l name -x -d 'Name of the sandbox in records'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l label -x -d 'Label in records, KEY=VALUE'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l quiet -d 'Say only what went wrong'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l verbose -d 'Say more'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l rw -x -a '(__fish_complete_directories)' -d 'Folder the program may write'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l ro -x -a '(__fish_complete_directories)' -d 'Folder the program may read'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l env -x -a '(set -nx)' -d 'Pass or set a variable'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l cwd -x -a '(__fish_complete_directories)' -d 'Start the program here'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l name -x -d 'Name of the sandbox in records'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l label -x -d 'Label in records, KEY=VALUE'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l timeout -x -d 'End the program after this time'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l unsafe-env -x -a '(set -nx)' -d 'Pass a variable that looks like a credential'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l env-inherit -x -a 'usual none' -d 'What is passed unasked'
@@ -60,23 +63,7 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l await-hold -d 'Start 
 complete -c sluice -n '__fish_seen_subcommand_from run' -l policy-fd -x -d 'Read the policy from this descriptor'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l log-fd -x -d 'Write own lines to this descriptor'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l fail-on-deny -d 'Exit 3 when something was denied'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l quiet -d 'Say only what went wrong'
-complete -c sluice -n '__fish_seen_subcommand_from run' -l verbose -d 'Say more'
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l listen -x -d "Where clients connect"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l policy -r -F -d "Policy file"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l allow -x -d "One more rule"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l preset -x -d "Rules of a preset"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l audit -r -F -d "Write records here, as JSON Lines"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l resolver -x -d "Upstream resolver"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l stub-domain -x -d 'Servers of its own for a domain'
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l upstream-ca -r -F -d "Trust this authority upstream"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-cert -r -F -d "Inspect with this authority"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-key -r -F -d "Key of that authority"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l mirror-certificates -d "Show clients the names of upstream certificates"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via -x -d "Upstream proxy"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-auth -x -d "Where the login for that proxy is"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-ca -r -F -d "Roots for that proxy"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l via-except -x -d "Reached without that proxy"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l ca-out -r -F -d "Write the authority's certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l print-env -d "Print the variables that clients need"
@@ -88,24 +75,6 @@ complete -c sluice -n '__fish_seen_subcommand_from proxy' -l proxy-protocol -x -
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l proxy-protocol-from -x -d "Whose headers are believed"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l allow-open -d "Listen beyond this machine without asking who it is"
 complete -c sluice -n '__fish_seen_subcommand_from proxy' -l drain -x -d "Let open connections end for this long"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l name -x -d "Name of the sandbox in records"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l label -x -d "Label in records, KEY=VALUE"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l quiet -d "Say only what went wrong"
-complete -c sluice -n '__fish_seen_subcommand_from proxy' -l verbose -d "Say more"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy -r -F -d "Policy file"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l allow -x -d "One more rule"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l preset -x -d "Rules of a preset"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l audit -r -F -d "Write records here, as JSON Lines"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l resolver -x -d "Upstream resolver"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l stub-domain -x -d "Servers of its own for a domain"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l upstream-ca -r -F -d "Trust this authority upstream"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-cert -r -F -d "Inspect with this authority"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-key -r -F -d "Key of that authority"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l mirror-certificates -d "Show clients the names of upstream certificates"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via -x -d "Upstream proxy"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-auth -x -d "Where the login for that proxy is"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-ca -r -F -d "Roots for that proxy"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l via-except -x -d "Reached without that proxy"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l ca-out -r -F -d "Write the authority's certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l processes -x -a 'auto seen unseen' -d "Whether other processes can be told apart"
@@ -124,35 +93,13 @@ complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy-url -x -d 
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy-key -r -F -d "Keys that sign it"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l policy-poll -x -d "How often it is asked for"
 complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l compat -x -a opensandbox -d "Take the policy as another sidecar does"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l name -x -d "Name of the sandbox in records"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l label -x -d "Label in records"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l quiet -d "Say only what went wrong"
-complete -c sluice -n '__fish_seen_subcommand_from sidecar' -l verbose -d "Say more"
 complete -c sluice -n '__fish_seen_subcommand_from doctor' -l mode -x -a 'run sidecar proxy agent' -d 'What is to run here'
 complete -c sluice -n '__fish_seen_subcommand_from doctor' -l format -x -a 'text json' -d 'How to print it'
 complete -c sluice -n '__fish_seen_subcommand_from doctor' -l no-live -d 'Start no programs'
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l listen -r -F -d "Socket that runtimes connect to"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l policy-dir -r -F -d "Policies to choose from"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l policy -r -F -d "Policy file"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l allow -x -d "One more rule"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l preset -x -d "Rules of a preset"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l audit -r -F -d "Write records here, as JSON Lines"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l resolver -x -d "Upstream resolver"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l stub-domain -x -d "Servers of its own for a domain"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l upstream-ca -r -F -d "Trust this authority upstream"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-cert -r -F -d "Inspect with this authority"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-key -r -F -d "Key of that authority"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l mirror-certificates -d "Show clients the names of upstream certificates"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l via -x -d "Upstream proxy"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-auth -x -d "Where the login for that proxy is"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-ca -r -F -d "Roots for that proxy"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l via-except -x -d "Reached without that proxy"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l ca-out -r -F -d "Write the authority's certificate here"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l bundle-out -r -F -d "Write the system's roots and that certificate here"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l name -x -d "Name of the sandbox in records"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l label -x -d "Label in records"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l quiet -d "Say only what went wrong"
-complete -c sluice -n '__fish_seen_subcommand_from agent' -l verbose -d "Say more"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l on-restart -x -a 'kill freeze' -d "What becomes of containers without a supervisor"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l peer -x -d "User whose runtimes are served"
 complete -c sluice -n '__fish_seen_subcommand_from agent' -l annotation -x -d "Annotation that records show"

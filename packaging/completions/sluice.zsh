@@ -20,27 +20,35 @@ _sluice() {
     "import:print another tool's policy as a native one"
     'completion:print a completion script'
   )
+  # What every command that serves a policy takes.
+  local -a serving
+  serving=(
+    '--policy[policy file]:file:_files'
+    '*--allow[one more rule]:rule:'
+    '*--preset[rules of a preset]:preset:'
+    '--audit[write records here, as JSON Lines]:file:_files'
+    '*--resolver[upstream resolver]:address:'
+    '*--stub-domain[servers of its own for a domain]:domain=server:'
+    '*--upstream-ca[trust this authority upstream]:file:_files'
+    '--ca-cert[inspect with this authority]:file:_files'
+    '--ca-key[key of that authority]:file:_files'
+    '--mirror-certificates[show clients the names of upstream certificates]'
+    '--via[upstream proxy]:url:'
+    '--via-auth[where the login for that proxy is]:source:'
+    '--via-ca[roots for that proxy]:file:_files'
+    '*--via-except[reached without that proxy]:host:'
+    '--name[name of the sandbox in records]:name:'
+    '*--label[label in records]:key=value:'
+    '--quiet[say only what went wrong]'
+    '--verbose[say more]'
+  )
   _arguments -C '(- *)--help[show help]' '(- *)--version[show the version]' '1: :->command' '*:: :->arguments'
   case $state in
     command) _describe command commands ;;
     arguments)
       case $line[1] in
         run)
-          _arguments \
-            '--policy[policy file]:file:_files' \
-            '*--allow[one more rule]:rule:' \
-            '*--preset[rules of a preset]:preset:' \
-            '--audit[write records here, as JSON Lines]:file:_files' \
-            '*--resolver[upstream resolver]:address:' \
-            '*--stub-domain[servers of its own for a domain]:domain=server:' \
-            '*--upstream-ca[trust this authority upstream]:file:_files' \
-            '--ca-cert[inspect with this authority]:file:_files' \
-            '--ca-key[key of that authority]:file:_files' \
-            '--mirror-certificates[show clients the names of upstream certificates]' \
-            '--via[upstream proxy]:url:' \
-            '--via-auth[where the login for that proxy is]:source:' \
-            '--via-ca[roots for that proxy]:file:_files' \
-            '*--via-except[reached without that proxy]:host:' \
+          _arguments "${serving[@]}" \
             '*--rw[folder the program may write]:folder:_files -/' \
             '*--ro[folder the program may read]:folder:_files -/' \
             '*--env[pass or set a variable]:name:_parameters -g "*export*"' \
@@ -49,8 +57,6 @@ _sluice() {
             '--workspace[prepared folder the program may write]:folder:_files -/' \
             '--cwd[start the program here]:folder:_files -/' \
             '--spec[read the launch from this file]:file:_files' \
-            '--name[name of the sandbox in records]:name:' \
-            '*--label[label in records]:key=value:' \
             '--timeout[end the program after this time]:duration:' \
             '--max-memory[memory of the run]:octets:' \
             '--max-processes[processes of the run]:count:' \
@@ -70,29 +76,13 @@ _sluice() {
             '--policy-fd[read the policy from this descriptor]:number:' \
             '--log-fd[write own lines to this descriptor]:number:' \
             '--fail-on-deny[exit 3 when something was denied]' \
-            '--quiet[say only what went wrong]' \
-            '--verbose[say more]' \
             '(- *)--help[show help]' \
             '(-)1:program: _command_names -e' \
             '*::arguments: _normal'
           ;;
         proxy)
-          _arguments \
+          _arguments "${serving[@]}" \
             '*--listen[where clients connect]:address:' \
-            '--policy[policy file]:file:_files' \
-            '*--allow[one more rule]:rule:' \
-            '*--preset[rules of a preset]:preset:' \
-            '--audit[write records here, as JSON Lines]:file:_files' \
-            '*--resolver[upstream resolver]:address:' \
-            '*--stub-domain[servers of its own for a domain]:domain=server:' \
-            '*--upstream-ca[trust this authority upstream]:file:_files' \
-            '--ca-cert[inspect with this authority]:file:_files' \
-            '--ca-key[key of that authority]:file:_files' \
-            '--mirror-certificates[show clients the names of upstream certificates]' \
-            '--via[upstream proxy]:url:' \
-            '--via-auth[where the login for that proxy is]:source:' \
-            '--via-ca[roots for that proxy]:file:_files' \
-            '*--via-except[reached without that proxy]:host:' \
             "--ca-out[write the authority's certificate here]:file:_files" \
             "--bundle-out[write the system's roots and that certificate here]:file:_files" \
             '--print-env[print the variables that clients need]' \
@@ -104,28 +94,10 @@ _sluice() {
             '*--proxy-protocol-from[whose headers are believed]:cidr:' \
             '--allow-open[listen beyond this machine without asking who it is]' \
             '--drain[let open connections end for this long]:duration:' \
-            '--name[name of the sandbox in records]:name:' \
-            '*--label[label in records]:key=value:' \
-            '--quiet[say only what went wrong]' \
-            '--verbose[say more]' \
             '(- *)--help[show help]'
           ;;
         sidecar)
-          _arguments \
-            '--policy[policy file]:file:_files' \
-            '*--allow[one more rule]:rule:' \
-            '*--preset[rules of a preset]:name:' \
-            '--audit[write records here, as JSON Lines]:file:_files' \
-            '*--resolver[upstream resolver]:ip:' \
-            '*--stub-domain[servers of its own for a domain]:d:' \
-            '*--upstream-ca[trust this authority upstream]:file:_files' \
-            '--ca-cert[inspect with this authority]:file:_files' \
-            '--ca-key[key of that authority]:file:_files' \
-            '--mirror-certificates[show clients the names of upstream certificates]' \
-            '--via[upstream proxy]:url:' \
-            '--via-auth[where the login for that proxy is]:s:' \
-            '--via-ca[roots for that proxy]:file:_files' \
-            '*--via-except[reached without that proxy]:h:' \
+          _arguments "${serving[@]}" \
             "--ca-out[write the authority's certificate here]:file:_files" \
             "--bundle-out[write the system's roots and that certificate here]:file:_files" \
             '--processes[whether other processes can be told apart]:how:(auto seen unseen)' \
@@ -144,10 +116,6 @@ _sluice() {
             '--policy-key[keys that sign it]:file:_files' \
             '--policy-poll[how often it is asked for]:duration:' \
             '--compat[take the policy as another sidecar does]:which:(opensandbox)' \
-            '--name[name of the sandbox in records]:name:' \
-            '*--label[label in records]:key=value:' \
-            '--quiet[say only what went wrong]' \
-            '--verbose[say more]' \
             '(- *)--help[show help]'
           ;;
         doctor)
@@ -155,33 +123,15 @@ _sluice() {
             '--no-live[start no programs]' '(- *)--help[show help]'
           ;;
         agent)
-          _arguments \
+          _arguments "${serving[@]}" \
             '--listen[socket that runtimes connect to]:path:_files' \
             '--policy-dir[policies to choose from]:dir:_files -/' \
-            '--policy[policy file]:file:_files' \
-            '*--allow[one more rule]:rule:' \
-            '*--preset[rules of a preset]:name:' \
-            '--audit[write records here, as JSON Lines]:file:_files' \
-            '*--resolver[upstream resolver]:ip:' \
-            '*--stub-domain[servers of its own for a domain]:d:' \
-            '*--upstream-ca[trust this authority upstream]:file:_files' \
-            '--ca-cert[inspect with this authority]:file:_files' \
-            '--ca-key[key of that authority]:file:_files' \
-            '--mirror-certificates[show clients the names of upstream certificates]' \
-            '--via[upstream proxy]:url:' \
-            '--via-auth[where the login for that proxy is]:s:' \
-            '--via-ca[roots for that proxy]:file:_files' \
-            '*--via-except[reached without that proxy]:h:' \
             "--ca-out[write the authority's certificate here]:file:_files" \
             "--bundle-out[write the system's roots and that certificate here]:file:_files" \
             '--on-restart[what becomes of containers without a supervisor]:how:(kill freeze)' \
             '*--peer[user whose runtimes are served]:uid:' \
             '*--annotation[annotation that records show]:key:' \
             '--state-dir[where running containers are recorded]:dir:_files -/' \
-            '--name[name of the sandbox in records]:name:' \
-            '*--label[label in records]:key=value:' \
-            '--quiet[say only what went wrong]' \
-            '--verbose[say more]' \
             '(- *)--help[show help]'
           ;;
         oci-seccomp)

@@ -25,6 +25,14 @@ std::string Label(const std::string& file) {
   return slash == std::string::npos ? file : file.substr(slash + 1);
 }
 
+// By the two keys that most native files have, and no other tool's.
+bool IsNative(const Node& tree) {
+  const auto has = [&](std::string_view key) {
+    return std::ranges::any_of(tree.members, [&](const Member& member) { return member.key.text == key; });
+  };
+  return has("version") && has("rules");
+}
+
 std::unexpected<Error> AtStart(std::string message, const std::string& file) {
   return std::unexpected(Error{Code::kInvalid, std::move(message), 0, SourceSpan{file, 1, 1, 1}});
 }
@@ -56,6 +64,7 @@ Result<Imported> ReadForeign(std::string_view text, const std::string& file, con
   const auto shape = DetectKind(*tree);
   const auto kind = options.kind ? options.kind : shape;
   if (kind) return ImportPolicy(*kind, *tree, input);
+  if (IsNative(*tree)) return AtStart("this is a native policy already: there is nothing to import", file);
   return AtStart(fmt::format("this has the shape of none of {}; `--from` names one", fmt::join(ImportWords(), ", ")), file);
 }
 

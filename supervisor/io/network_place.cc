@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kNetnsCookie = 71;                      // SO_NETNS_COOKIE, Linux 5.14
 constexpr uint64_t kFirstNetwork = 1;                 // net_gen_cookie(&init_net) is the first that is drawn
+constexpr ino_t kFirstDrawn = 0xf0000000;             // PROC_DYNAMIC_FIRST: what is below was never given out
 constexpr ino_t kFirstProcessNamespace = 0xeffffffc;  // PROC_PID_INIT_INO of linux/proc_ns.h, part of the interface
 
 std::optional<uint64_t> Cookie() {
@@ -25,7 +26,7 @@ std::optional<uint64_t> Cookie() {
 }  // namespace
 
 std::optional<std::string> WhyMachinesNetwork(const NetworkSigns& signs) {
-  if (signs.cookie == kFirstNetwork) return "it is the first of this kernel";
+  if (signs.first_number || signs.cookie == kFirstNetwork) return "it is the first of this kernel";
   if (!signs.cookie && signs.with_first_process && signs.first_process_namespace) return "process 1 of this machine has it";
   if (signs.with_first_process && signs.booted) return "the service manager of this system (process 1) has it";
   return std::nullopt;
@@ -37,8 +38,10 @@ std::optional<std::string> WhyMachinesNetwork() {
   struct stat own{};
   struct stat first{};
   // Where process 1 may not be looked at, nothing is known of it.
-  signs.with_first_process = ::stat("/proc/self/ns/net", &own) == 0 && ::stat("/proc/1/ns/net", &first) == 0 &&
-                             own.st_ino == first.st_ino && own.st_dev == first.st_dev;
+  const bool known = ::stat("/proc/self/ns/net", &own) == 0;
+  signs.first_number = known && own.st_ino < kFirstDrawn;
+  signs.with_first_process =
+      known && ::stat("/proc/1/ns/net", &first) == 0 && own.st_ino == first.st_ino && own.st_dev == first.st_dev;
   struct stat processes{};
   signs.first_process_namespace = ::stat("/proc/self/ns/pid", &processes) == 0 && processes.st_ino == kFirstProcessNamespace;
   signs.booted = ::access("/run/systemd/system", F_OK) == 0;

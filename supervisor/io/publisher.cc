@@ -18,6 +18,7 @@
 #include <csignal>
 
 #include "base/clock.h"
+#include "base/listen_error.h"
 #include "base/log.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/privileges.h"
@@ -57,12 +58,8 @@ Result<UniqueFd> ListenOn(Endpoint* where) {
   if (!v4) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   sockaddr_storage address{};
   auto length = static_cast<socklen_t>(where->ToSockaddr(&address));
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kBacklog) != 0) {
-    Error error = SystemError(fmt::format("cannot publish {}", where->ToString()), errno);
-    if (error.sys_errno == EADDRINUSE || error.sys_errno == EADDRNOTAVAIL || error.sys_errno == EACCES)
-      error.code = Code::kInvalid;
-    return std::unexpected(std::move(error));
-  }
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || ::listen(fd.get(), kBacklog) != 0)
+    return std::unexpected(ListenError(fmt::format("cannot publish {}", where->ToString()), errno));
   length = sizeof address;
   ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
   if (const auto bound = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&address), length)) *where = *bound;

@@ -211,6 +211,7 @@ TEST_F(PolicyCommands, ExplainSaysWhatIsWrongWithAQuestion) {
   EXPECT_THAT(said("get a.test"), HasSubstr("methods are upper-case: `GET`"));
   EXPECT_THAT(said("conect a.test:1"), HasSubstr("did you mean `connect`?"));
   EXPECT_THAT(said("http a.test"), HasSubstr("every method; ask about one"));
+  EXPECT_THAT(said("dns"), HasSubstr("`dns` of what?"));
   EXPECT_THAT(said("git push github.com/octo/hello"), HasSubstr("did you mean `git receive-pack`?"));
   EXPECT_THAT(said("git clone github.com/octo/hello"), HasSubstr("did you mean `git fetch-pack`?"));
   EXPECT_THAT(said("connect a.test"), HasSubstr("needs a port, as in `connect a.test:443`"));
@@ -297,6 +298,8 @@ TEST_F(PolicyCommands, ImportRefusesWithThePlaceOrTheKinds) {
   EXPECT_THAT(import(Write("x.txt", "a.test\n"), "squid").err, HasSubstr("no kind `squid`; there are openshell, "));
   EXPECT_THAT(import(Write("x.txt", "a.test\nb.test\n"), "").err, HasSubstr("x.txt:"));
   EXPECT_EQ(import(Write("x.txt", "a.test\nb.test\n"), "gh-aw-firewall").code, 0);
+  EXPECT_THAT(import(Write("own.yaml", "version: 1\nrules:\n  - allow: GET a.test\n"), "").err,
+              HasSubstr("own.yaml:1:1: error: this is a native policy already"));
   EXPECT_EQ(import(folder_ + "/none", "").code, 2);
 }
 

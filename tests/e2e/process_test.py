@@ -30,6 +30,7 @@ class ExitCodes(harness.SluiceTest):
         self.assertIn("no-such-command-here", result.err)
         (self.work / "plain").write_text("not a program\n")
         self.assertExit(self.sluice(NOTHING, "./plain"), 126)
+        self.assertExit(self.sluice(NOTHING, "./"), 126)
 
     def test_a_denial_is_3_only_when_asked_for(self):
         ask = ["getent", "hosts", "b.test"]
@@ -49,6 +50,21 @@ class ExitCodes(harness.SluiceTest):
         self.assertExit(self.plain_sluice("run", "--policy", "/nonexistent/p.yaml", "--", "true"), 2)
         self.assertExit(self.plain_sluice("run", "--no-such-flag", "--", "true"), 2)
         self.assertExit(self.plain_sluice("run"), 2)
+
+    def test_a_file_or_folder_that_cannot_be_what_a_flag_says_is_2(self):
+        (self.work / "plain").write_text("no folder\n")
+        (self.work / "folder").mkdir()
+        for arguments, words in ((["run", "--allow", "GET a.test", "--cwd", "plain", "--", "true"], "--cwd plain: it is no folder"),
+                                 (["run", "--allow", "GET a.test", "--workspace", "plain", "--", "true"], "--workspace plain: it is no folder"),
+                                 (["run", "--allow", "GET a.test", "--rw", "plain", "--", "true"], "--rw plain: it is no folder"),
+                                 (["run", "--policy-fd", "77", "--", "true"], "--policy-fd 77: no descriptor was inherited"),
+                                 (["run", "--allow", "GET a.test", "--max-open-files", "-3", "--", "true"], "--max-open-files -3: at least"),
+                                 (["oci-seccomp", "--base", "folder"], "cannot read folder: Is a directory"),
+                                 (["agent", "--allow", "GET a.test", "--listen", "a.sock", "--state-dir", "plain"], "plain: Not a directory"),
+                                 (["proxy", "--allow", "GET a.test", "--listen", "127.0.0.1:0", "--ca-out", "folder"], "cannot write folder: Is a directory")):
+            result = self.plain_sluice(*arguments)
+            self.assertExit(result, 2)
+            self.assertIn(words, result.err)
 
     def test_what_a_proxy_or_credential_lacks_is_an_error_with_its_line(self):
         for more, words in (("proxies:\n  corp: { url: http://proxy.test:3128, basic: env NO_LOGIN }\nrules: []\n", "NO_LOGIN"),
@@ -261,9 +277,15 @@ class Words(harness.SluiceTest):
                          r"^sluice: enforcing: no interface, seccomp notifications, Landlock; authority trusted by curl git node python java chromium; 1 rule, digest")
 
     def test_an_unknown_option_or_command_is_named(self):
-        for arguments, named in ((["run", "--polcy", "p.yaml", "--", "true"], "unknown option `--polcy`"), (["frob"], "unknown command `frob`"),
+        for arguments, named in ((["run", "--polcy=p.yaml", "--", "true"], "unknown option `--polcy=p.yaml`; did you mean `--policy`?"),
+                                 (["frob"], "unknown command `frob`"), (["lnit", "p.yaml"], "unknown command `lnit`; did you mean `lint`?"),
                                  (["--frob"], "unknown option `--frob`"), (["run", "true"], "put `--` before the command"),
-                                 (["lint", "p.yaml", "--frob"], "unknown option `--frob`")):
+                                 (["lint", "p.yaml", "--fail-no", "note"], "unknown option `--fail-no`; did you mean `--fail-on`?"),
+                                 (["preset", "shwo", "npm"], "unknown command `shwo`; did you mean `show`?"), ([], "no command is named"),
+                                 (["lint", "p.yaml", "--frob"], "unknown option `--frob`"),
+                                 (["doctor", "here"], "`here` is one argument too many"),
+                                 (["agent", "--peer", "bob"], "--peer: `bob` is no number"),
+                                 (["sidecar", "--proxy-port", "99999"], "--proxy-port: `99999` is no number, or not one that it takes")):
             result = self.plain_sluice(*arguments)
             self.assertExit(result, 2)
             self.assertIn(named, result.err.splitlines()[0])

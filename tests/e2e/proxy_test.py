@@ -189,6 +189,8 @@ print(out)
                             (["--listen", "127.0.0.1:0", "--proxy-protocol", "required"], "--proxy-protocol-from"),
                             (["--listen", "127.0.0.1:0", "--client-ca", "x"], "--listen-tls-cert"),
                             (["--listen", "127.0.0.1:0", "--tokens", "/nowhere"], "--tokens"),
+                            (["--listen", "192.0.2.77:3128", "--allow-open"], "no interface of this machine has that address"),
+                            (["--listen", "127.0.0.1:3999", "--listen", "127.0.0.1:3999"], "choose another port"),
                             (["--listen", "127.0.0.1:0", "--allow", "udp a.test:53"], "carries no UDP")):
             result = self.plain_sluice("proxy", "--allow", "GET a.test", *flags)
             self.assertExit(result, 2)

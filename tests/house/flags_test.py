@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The man page and the completions list exactly the flags that --help lists.
+"""The man page and the completions list exactly the flags that --help lists, and each command has a page and a paragraph.
 
 Usage: flags_test.py SOURCE_FOLDER SLUICE_BINARY
 """
@@ -18,6 +18,30 @@ def help_flags(binary, *command):
     return set(FLAG.findall(re.split(r"(?im)^\s*examples?:?\s*$", text)[0]))
 
 
+def own_flags(binary, *command):
+    """Without those that only a description names."""
+    text = subprocess.run([binary, *command, "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"(?m)^  (?:-\w,)?--([a-z][a-z-]+)", re.split(r"(?m)^Examples:$", text)[0]))
+
+
+def bash_offers(root, command):
+    script = f'source "$1"; COMP_WORDS=(sluice {command} --); COMP_CWORD=2; _sluice; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    return set(FLAG.findall(subprocess.run(["bash", "-c", script, "-", root / "packaging/completions/sluice.bash"], capture_output=True, text=True).stdout))
+
+
+def zsh_offers(root, command):
+    text = (root / "packaging/completions/sluice.zsh").read_text()
+    block = re.search(rf"(?m)^        {command}\)\n(.*?)^          ;;", text, re.S)
+    serving = re.search(r"(?m)^  serving=\(\n(.*?)^  \)", text, re.S)[1]
+    # Descriptions may name flags too.
+    return set(FLAG.findall(re.sub(r"\[[^]]*\]", "", block[1].replace('"${serving[@]}"', serving)))) if block else set()
+
+
+def fish_offers(root, command):
+    text = (root / "packaging/completions/sluice.fish").read_text()
+    return set(re.findall(rf"__fish_seen_subcommand_from (?:[\w-]+ )*{command}\b[^']*' .*?-l ([a-z][a-z-]+)", text))
+
+
 def check(root, binary):
     of_run, everything = help_flags(binary, "run"), help_flags(binary)
     for command in COMMANDS:
@@ -27,6 +51,22 @@ def check(root, binary):
     entries = set(FLAG.findall(re.split(r"(?m)^\.SH EXAMPLES", man)[0]))
     faults += [f"sluice.1 lacks --{flag}" for flag in sorted(everything - entries)]
     faults += [f"sluice.1 has --{flag}, which no --help lists" for flag in sorted(entries - everything)]
+    synopsis, description = re.split(r"(?m)^\.SH (?:SYNOPSIS|DESCRIPTION)\n", man)[1:3]
+    faults += [f"sluice.1 tells --{flag} in its synopsis alone" for flag in sorted(set(FLAG.findall(synopsis)) - set(FLAG.findall(description)))]
+    listed = set(re.findall(r"^  ([a-z][a-z-]+) {2,}", subprocess.run([binary, "--help"], capture_output=True, text=True).stdout, re.M))
+    faults += [f"{command}: not among COMMANDS, or --help has it not" for command in sorted({c.split()[0] for c in COMMANDS} ^ listed)]
+    for command in sorted(listed):
+        if not (root / f"packaging/man/sluice-{command}.1").is_file():
+            faults.append(f"there is no sluice-{command}.1")
+        if not re.search(rf"(?m)^\.TP\n\.B {command}$", description):
+            faults.append(f"sluice.1 has no paragraph on {command}")
+    for command in sorted(listed):
+        # Those of `list` and `show` are completed together.
+        words = [c.split() for c in COMMANDS if c.split()[0] == command]
+        wanted = set.union(*(own_flags(binary, *w) for w in words)) - {"help"}
+        for shell, offered in (("bash", bash_offers(root, command)), ("zsh", zsh_offers(root, command)), ("fish", fish_offers(root, command))):
+            faults += [f"sluice.{shell}, {command}: --{flag} is missing" for flag in sorted(wanted - offered)]
+            faults += [f"sluice.{shell}, {command}: --{flag} is not one" for flag in sorted(offered - wanted - {"help"})]
     for shell in ("bash", "zsh", "fish"):
         text = (root / f"packaging/completions/sluice.{shell}").read_text()
         listed = set(re.findall(r"-l ([a-z][a-z-]+)", text)) if shell == "fish" else set(FLAG.findall(text))

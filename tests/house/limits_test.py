@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Every bound that the code names stands in docs/limits.md, and every bound there is in the code and used by it: what is only
-defined bounds nothing.
+"""Every bound that the code names stands in docs/limits.md, and every bound there is in the file it names and used: what is
+only defined bounds nothing.
 
 A bound is a constant named kMax…, or k… ending in Limit, Capacity, Deadline or Timeout.
 Usage: limits_test.py SOURCE_FOLDER
@@ -26,6 +26,12 @@ def main():
     faults = [f"docs/limits.md lacks {name} of {where}" for name, where in sorted(defined.items()) if name not in written]
     source = "\n".join(p.read_text() for room in ROOMS for p in (root / room).rglob("*") if p.suffix in (".h", ".cc"))
     faults += [f"docs/limits.md names {name}, which the code lacks" for name in sorted(written) if not re.search(rf"\b{name}\b", source)]
+    for row in page.splitlines():
+        # `kOne`, `kTwo`, file: the file is that of all since the one before.
+        for names, file in re.findall(r"((?:`k[A-Z]\w*`,? )+)([a-z][\w/]*\.(?:h|cc))", row):
+            text = (root / file).read_text() if (root / file).is_file() else ""
+            faults += [f"docs/limits.md: {name} is not defined in {file}" for name in re.findall(r"`(\w+)`", names)
+                       if not re.search(rf"\b{name}\b\s*(?:=|\{{)", text)]
     code = [line.split("//")[0] for line in source.splitlines()]
     for name in sorted(written):
         definition = re.compile(rf"\bconstexpr\b[^;=]*\b{name}\b\s*(?:=|\{{)")

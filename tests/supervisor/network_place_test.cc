@@ -17,6 +17,7 @@ TEST(NetworkPlace, AMachinesOwnNetworkIsTold) {
            Case{"a machine, or one in a virtual machine",
                 {.cookie = 1, .with_first_process = true, .first_process_namespace = true, .booted = true},
                 true},
+           Case{"a machine whose cookie is not the first (Linux 6.18)", {.first_number = true, .cookie = 3}, true},
            Case{"a container with the host's network", {.cookie = 1, .with_first_process = true}, true},
            Case{"an old kernel", {.with_first_process = true, .first_process_namespace = true}, true},
            Case{"an old kernel, in a namespace of its own", {.first_process_namespace = true, .booted = true}, false},

@@ -1,0 +1,76 @@
+#include "app/usage_error.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "policy/rule_text.h"
+
+namespace sluice::app {
+namespace {
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+  return names;
+}
+
+// "--policy" and its like; what help does not show is no advice.
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* any) { return !any->get_group().empty(); }))
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::string Unknown(std::string_view kind, std::string_view word, const std::vector<std::string>& known) {
+  const std::vector<std::string_view> candidates(known.begin(), known.end());
+  return fmt::format("unknown {} `{}`{}", kind, word, policy::DidYouMean(word.substr(0, word.find('=')), candidates));
+}
+
+// What no option takes: a misspelt option says more than its value does.
+std::string DescribeExtra(const CLI::App& app) {
+  const std::vector<std::string> extra = app.remaining(true);
+  const CLI::App* asked = &app;
+  while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+  const auto option = std::ranges::find_if(extra, [](const std::string& word) { return word.starts_with('-'); });
+  if (option != extra.end()) return Unknown("option", *option, OptionNames(*asked));
+  const std::string word = extra.empty() ? "" : extra.front();
+  if (asked->get_name() == "run")
+    return fmt::format("`{}` is no option; put `--` before the command: sluice run [OPTIONS] -- COMMAND", word);
+  if (const auto commands = CommandNames(*asked); !commands.empty()) return Unknown("command", word, commands);
+  return fmt::format("`{}` is one argument too many", word);
+}
+
+// CLI11's "Could not convert: --peer = bob": every option that is converted is a number.
+std::string DescribeNumber(std::string_view told) {
+  constexpr std::string_view kBefore = "Could not convert: ";
+  constexpr std::string_view kBetween = " = ";
+  const size_t between = told.find(kBetween);
+  if (!told.starts_with(kBefore) || between == std::string_view::npos) return std::string(told);
+  return fmt::format("{}: `{}` is no number, or not one that it takes", told.substr(kBefore.size(), between - kBefore.size()),
+                     told.substr(between + kBetween.size()));
+}
+
+}  // namespace
+
+bool IsCommand(const CLI::App& app, const std::string& name) {
+  const auto names = CommandNames(app);
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::string DescribeUsageError(const CLI::App& app, const CLI::ParseError& error, const std::string& command) {
+  if (!command.empty() && !IsCommand(app, command))
+    return command.starts_with('-') ? Unknown("option", command, OptionNames(app))
+                                    : Unknown("command", command, CommandNames(app));
+  const std::string told = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return DescribeExtra(app);
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) return DescribeNumber(told);
+  if (told != CLI::RequiredError::Subcommand(1).what()) return told;
+  return app.remaining(true).empty() ? "no command is named" : DescribeExtra(app);
+}
+
+}  // namespace sluice::app
