@@ -13,7 +13,8 @@
 namespace sluice::supervisor {
 namespace {
 
-constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5
+constexpr int kPeerPidfd = 77;   // SO_PEERPIDFD, Linux 6.5
+constexpr size_t kFewLooks = 8;  // at descriptors of one process
 
 // Whether the process that connected has ended: its number may be another's by now. Without SO_PEERPIDFD nothing tells.
 bool HasEnded(int socket) {
@@ -74,7 +75,13 @@ std::optional<ClientProcesses::Recent> ClientProcesses::Search(uint64_t inode) {
 }
 
 ClientProcesses::Recent* ClientProcesses::Holder(uint64_t inode) {
-  const auto known = std::ranges::find_if(recent_, [&](Recent& recent) { return recent.Holds(inode); });
+  // A few looks at each before all descriptors of any: clients that take turns have thousands, perhaps.
+  const auto as_before = [&](Recent& recent) {
+    return recent.process != nullptr &&
+           SocketOwner::HoldsAsBefore(recent.process->proc_fd(), inode, &recent.descriptors, kFewLooks);
+  };
+  auto known = std::ranges::find_if(recent_, as_before);
+  if (known == recent_.end()) known = std::ranges::find_if(recent_, [&](Recent& recent) { return recent.Holds(inode); });
   if (known != recent_.end()) {
     std::rotate(recent_.begin(), known, known + 1);
     return &recent_.front();
@@ -101,7 +108,9 @@ policy::ProcessPtr ClientProcesses::OfSocket(const std::optional<SocketIdentity>
   policy::ProcessPtr process = processes_.Identify(*holder->process, digests);
   if (process == nullptr) process = processes_.Glimpse(holder->process->tid());
   // Looked at again after it was identified: the socket was still its own then.
-  return process != nullptr && holder->Holds(socket->inode) ? process : nullptr;
+  if (process == nullptr) return nullptr;
+  const bool still = SocketOwner::HoldsAt(holder->process->proc_fd(), socket->inode, holder->descriptors.numbers.front());
+  return still || holder->Holds(socket->inode) ? process : nullptr;
 }
 
 }  // namespace sluice::supervisor

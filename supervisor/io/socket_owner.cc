@@ -198,18 +198,33 @@ void DescriptorHints::Put(int number) {
   std::rotate(numbers.begin(), at, at + 1);
 }
 
-bool SocketOwner::Holds(int proc, uint64_t inode, DescriptorHints* hints) {
-  if (inode == 0) return false;
-  const auto is_at = [&](size_t i) {
-    if (!IsSocket(proc, fmt::format("fd/{}", hints->numbers[i]).c_str(), inode)) return false;
+bool SocketOwner::HoldsAt(int proc, uint64_t inode, int descriptor) {
+  return inode != 0 && IsSocket(proc, fmt::format("fd/{}", descriptor).c_str(), inode);
+}
+
+bool SocketOwner::HoldsAsBefore(int proc, uint64_t inode, DescriptorHints* hints, size_t most) {
+  const size_t likely = hints->likely;
+  size_t looks = 0;
+  for (size_t step = 0; step <= 2 * hints->numbers.size() && looks < most; ++step) {
+    // To both sides of where the last one was: whoever has several at a time seldom leaves their order by much.
+    const size_t i = step % 2 != 0 ? likely + (step + 1) / 2 : likely - step / 2;
+    if (i >= hints->size) continue;  // the other side of nought as well
+    ++looks;
+    if (!HoldsAt(proc, inode, hints->numbers[i])) continue;
     hints->likely = i;
     hints->Put(hints->numbers[i]);
     return true;
-  };
-  const size_t likely = hints->likely;
-  if (likely < hints->size && is_at(likely)) return true;
-  for (size_t i = 0; i < hints->size; ++i)
-    if (i != likely && is_at(i)) return true;
+  }
+  // Whoever opens more and more has the next one there.
+  const int next = hints->size != 0 ? hints->numbers.front() + 1 : 0;
+  const bool found = HoldsAt(proc, inode, next);
+  if (found) hints->Put(next);
+  return found;
+}
+
+bool SocketOwner::Holds(int proc, uint64_t inode, DescriptorHints* hints) {
+  if (inode == 0) return false;
+  if (HoldsAsBefore(proc, inode, hints, hints->size)) return true;
   size_t budget = kMaxScannedDescriptors;
   const int found = FindInFolder(proc, inode, &budget);
   if (found >= 0) hints->Put(found);

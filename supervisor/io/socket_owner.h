@@ -29,8 +29,8 @@ struct SocketIdentity {
 };
 
 /// The descriptors at which a process's sockets were found last, the latest first: one that opens connection after connection
-/// gets the same few numbers again, and with several at a time most often the one that has been in use longest, at the same place
-/// of this list each time. Only where to look first. One thread.
+/// gets the same few numbers again, and with several at a time most often the one that has been in use longest, at about the same
+/// place of this list each time. Only where to look first. One thread.
 struct DescriptorHints {
   std::array<int, 64> numbers{};
   size_t size = 0;
@@ -54,8 +54,12 @@ class SocketOwner {
   /// A process of the workload that holds the socket; 0 when none does.
   [[nodiscard]] pid_t Holder(uint64_t inode) const;
   /// Whether the process of this folder of /proc, of whichever namespace, holds it. Looks at the descriptors of `hints` first,
-  /// and puts where it was there.
+  /// and puts where it was there, in front.
   [[nodiscard]] static bool Holds(int proc, uint64_t inode, DescriptorHints* hints);
+  /// The same, but looks nowhere else than at `most` descriptors of `hints` and at the one behind the last.
+  [[nodiscard]] static bool HoldsAsBefore(int proc, uint64_t inode, DescriptorHints* hints, size_t most);
+  /// Whether that descriptor of it is the socket.
+  [[nodiscard]] static bool HoldsAt(int proc, uint64_t inode, int descriptor);
   /// Addresses of the namespace's interfaces.
   [[nodiscard]] Result<std::vector<IpAddress>> Addresses();
 

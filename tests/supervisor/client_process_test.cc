@@ -6,10 +6,12 @@
 #include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <vector>
 
 #include "base/unique_fd.h"
 
@@ -123,6 +125,32 @@ TEST(ClientProcesses, TellsNobodyOfAProcessThatHasEnded) {
   // Nor is what is remembered of it in the way of the next one.
   Connecting next(listener);
   EXPECT_EQ(PidOf(**processes, listener.Accept()), next.pid());
+}
+
+// As of a client that has sixteen connections under way and opens another for each that ends, not always in their order.
+TEST(SocketOwner, FindsTheDescriptorsOfManyConnectionsInFewLooks) {
+  const UniqueFd proc(open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  std::vector<UniqueFd> sockets;
+  std::vector<uint64_t> inodes;
+  DescriptorHints hints;
+  for (int i = 0; i < 16; ++i) {
+    sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    struct stat about{};
+    ASSERT_EQ(fstat(sockets.back().get(), &about), 0);
+    inodes.push_back(about.st_ino);
+    EXPECT_TRUE(SocketOwner::Holds(proc.get(), inodes.back(), &hints));
+  }
+  EXPECT_TRUE(SocketOwner::Holds(proc.get(), inodes.front(), &hints));
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 1; i <= 16; ++i) {
+      const size_t swapped = i % 4 < 2 ? i : i % 2 == 0 ? i + 1 : i - 1;
+      const uint64_t inode = inodes[swapped % 16];
+      EXPECT_TRUE(SocketOwner::HoldsAsBefore(proc.get(), inode, &hints, 4)) << round << " " << i;
+      EXPECT_TRUE(SocketOwner::HoldsAt(proc.get(), inode, hints.numbers.front()));
+    }
+  }
+  EXPECT_FALSE(SocketOwner::HoldsAsBefore(proc.get(), 1, &hints, 100));
+  EXPECT_FALSE(SocketOwner::HoldsAsBefore(proc.get(), 0, &hints, 100));
 }
 
 }  // namespace
