@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "nft/io/kernel_peer.h"
 #include "nft/io/session.h"
 #include "supervisor/io/flow_purge.h"
 #include "supervisor/io/xdp_guard.h"
@@ -286,7 +287,8 @@ class KernelFence final : public Fence {
     sockaddr_nl address{};
     address.nl_family = AF_NETLINK;
     address.nl_groups = RTMGRP_LINK;
-    if (!links_ || ::bind(links_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (!links_ || ::bind(links_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        !nft::HearKernelAlone(links_.get()))
       return FailErrno("cannot watch the devices of this namespace", errno);
     stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_) return FailErrno("cannot make an event descriptor", errno);
