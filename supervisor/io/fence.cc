@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "nft/io/kernel_peer.h"
@@ -54,9 +55,10 @@ nft::Key KeyOf(const FenceElement& element) {
   return nft::Key().Address(element.address).Protocol(static_cast<uint8_t>(element.protocol)).Port(element.port);
 }
 
+// Of one address each port has a place of its own; which addresses there are, servers choose.
 struct ElementHash {
   size_t operator()(const FenceElement& element) const noexcept {
-    return IpHash{}(element.address) ^ static_cast<size_t>(element.port << 8 | static_cast<int>(element.protocol));
+    return KeyedHasher{}(element.address) ^ static_cast<size_t>(element.port << 8 | static_cast<int>(element.protocol));
   }
 };
 
