@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/ip.h"
 
@@ -29,5 +31,10 @@ struct KeyedHasher {
     return KeyedHash({reinterpret_cast<const char*>(address.bytes().data()), address.bytes().size()});
   }
 };
+
+template <class Key, class Value>
+using KeyedMap = std::unordered_map<Key, Value, KeyedHasher, std::equal_to<>>;
+template <class Key>
+using KeyedSet = std::unordered_set<Key, KeyedHasher, std::equal_to<>>;
 
 }  // namespace sluice

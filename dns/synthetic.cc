@@ -4,8 +4,8 @@
 #include <deque>
 #include <mutex>
 #include <shared_mutex>
-#include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "base/random.h"
 
 namespace sluice::dns {
@@ -52,8 +52,8 @@ struct SyntheticPool::State {
   const size_t capacity;
   const std::array<uint8_t, 16> prefix = RandomPrefix();
   mutable std::shared_mutex mutex;
-  std::deque<std::string> names;                         // names[slot - 1]; elements never move
-  std::unordered_map<std::string_view, uint32_t> slots;  // views into names
+  std::deque<std::string> names;               // names[slot - 1]; elements never move
+  KeyedMap<std::string_view, uint32_t> slots;  // views into names
 };
 
 SyntheticPool::SyntheticPool(size_t capacity)

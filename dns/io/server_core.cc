@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "dns/chain.h"
 #include "dns/encrypted_dns.h"
@@ -46,7 +47,7 @@ bool IsAddress(Type type) { return type == Type::kA || type == Type::kAaaa; }
 // Whose ration of lookups is used: the process's, where it is known.
 Limiter::Client ClientKey(const ClientInfo& client, const policy::ProcessPtr& process) {
   if (process != nullptr && process->pid != 0) return static_cast<uint64_t>(process->pid) | uint64_t{1} << 63;
-  return IpHash{}(client.client.address) & ~(uint64_t{1} << 63);
+  return KeyedHasher{}(client.client.address) & ~(uint64_t{1} << 63);
 }
 
 Message Unrecorded(const Query& query) { return Failed(query, Rcode::kServFail, Ede::kOther, kUnrecorded); }

@@ -21,6 +21,7 @@ constexpr int kMaxStrangers = 64;        ///< datagrams that do not match before
 constexpr size_t kMaxIdleSockets = 128;  ///< kept open for the next questions, of each family
 constexpr size_t kMaxDatagram = 4096;
 constexpr size_t kReadAhead = 64 * 1024;  ///< octets read before any is looked at
+constexpr int kMostLeft = 4096;           ///< datagrams that a receive buffer may hold
 constexpr size_t kMany = 16;              ///< questions under way from which on ports are used again …
 constexpr int kUsesOfPort = 8;            ///< … and how often
 constexpr int kEvents = 64;
@@ -31,6 +32,16 @@ constexpr milliseconds kIdleTime{5000};
 Error Unreachable(const Endpoint& server, int error) { return SystemError("the resolver " + server.ToString(), error); }
 
 size_t IndexOf(int family) { return family == AF_INET ? 0 : 1; }
+
+// Gives the port back; the connect after that takes another. Nothing comes to a socket without one, so that what lies there can
+// be thrown away: else it would be looked at as if whoever sent it had known the next port.
+void LeavePort(int fd) {
+  const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+  (void)connect(fd, &nowhere, sizeof nowhere);
+  char octet = 0;
+  for (int left = kMostLeft; left > 0 && (recv(fd, &octet, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN); --left) {
+  }
+}
 
 }  // namespace
 
@@ -151,9 +162,7 @@ void UdpPool::SendUnsent() {
 
 int UdpPool::SendOne(Slot& slot) {
   if (slot.uses == 0) {
-    // Gives the port back; the connect after that takes another.
-    const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-    if (slot.connected) (void)connect(slot.fd.get(), &nowhere, sizeof nowhere);
+    if (slot.connected) LeavePort(slot.fd.get());
     sockaddr_storage peer{};
     const auto length = static_cast<socklen_t>(slot.server.ToSockaddr(&peer));
     const int connected =
@@ -246,6 +255,8 @@ bool UdpPool::TakeOne(const Arrived& arrived) {
     outcome.reception = Reception::kAskByTcp;
   }
   if (outcome.reception != Reception::kAnswer) outcome.question = slot.sent.question;
+  // Whoever guesses has found this port.
+  if (slot.strangers > 0) slot.uses = 0;
   Done done = Free(arrived.index, Keep::kSocket);
   done(std::move(outcome));
   return true;

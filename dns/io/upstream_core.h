@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "dns/cache.h"
 #include "dns/io/exchange.h"
 #include "dns/io/pending.h"
@@ -85,8 +85,8 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
   TtlCache<CachedLookup> names_;
   TtlCache<CachedLookup> families_;
   TtlCache<Answer> answers_;
-  std::unordered_map<std::string, std::shared_ptr<Pending<LookupPtr>>> lookups_;
-  boost::unordered_flat_map<std::string_view, std::shared_ptr<Asking>> outstanding_;  // by their keys
+  KeyedMap<std::string, std::shared_ptr<Pending<LookupPtr>>> lookups_;
+  boost::unordered_flat_map<std::string_view, std::shared_ptr<Asking>, KeyedHasher> outstanding_;  // by their keys
 };
 
 }  // namespace sluice::dns

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
+#include "base/keyed_hash.h"
 #include "proxy/body/graphql_document.h"
 #include "proxy/body/json_body.h"
 #include "proxy/body/url_query.h"
@@ -86,10 +85,10 @@ class Expansion {
 
   const GraphqlOperation& operation_;
   std::vector<GraphqlItem>* items_;
-  std::unordered_map<std::string_view, const GraphqlFragment*> fragments_;
-  std::unordered_set<std::string_view> seen_;
-  std::unordered_set<std::string_view> active_;
-  std::unordered_set<std::string_view> fields_;
+  KeyedMap<std::string_view, const GraphqlFragment*> fragments_;
+  KeyedSet<std::string_view> seen_;
+  KeyedSet<std::string_view> active_;
+  KeyedSet<std::string_view> fields_;
   std::string fault_;
 };
 

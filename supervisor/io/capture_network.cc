@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "nft/io/kernel_peer.h"
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/small_file.h"
 
@@ -320,7 +321,8 @@ Result<CaptureSockets> OpenCaptureSockets() {
   for (const auto& [socket, protocol] :
        {std::pair(&sockets.socket_diagnosis, NETLINK_SOCK_DIAG), std::pair(&sockets.routes, NETLINK_ROUTE)}) {
     socket->Reset(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
-    if (!*socket) return FailErrno("cannot open a netlink socket of the capture namespace", errno);
+    if (!*socket || !nft::HearKernelAlone(socket->get()))
+      return FailErrno("cannot open a netlink socket of the capture namespace", errno);
   }
   sockets.listener = std::move(*listener);
   sockets.dns_udp = std::move(*udp);

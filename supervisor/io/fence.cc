@@ -18,8 +18,10 @@
 #include <thread>
 #include <utility>
 
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "nft/io/kernel_peer.h"
 #include "nft/io/session.h"
 #include "supervisor/io/flow_purge.h"
 #include "supervisor/io/xdp_guard.h"
@@ -53,9 +55,10 @@ nft::Key KeyOf(const FenceElement& element) {
   return nft::Key().Address(element.address).Protocol(static_cast<uint8_t>(element.protocol)).Port(element.port);
 }
 
+// Of one address each port has a place of its own; which addresses there are, servers choose.
 struct ElementHash {
   size_t operator()(const FenceElement& element) const noexcept {
-    return IpHash{}(element.address) ^ static_cast<size_t>(element.port << 8 | static_cast<int>(element.protocol));
+    return KeyedHasher{}(element.address) ^ static_cast<size_t>(element.port << 8 | static_cast<int>(element.protocol));
   }
 };
 
@@ -286,7 +289,8 @@ class KernelFence final : public Fence {
     sockaddr_nl address{};
     address.nl_family = AF_NETLINK;
     address.nl_groups = RTMGRP_LINK;
-    if (!links_ || ::bind(links_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (!links_ || ::bind(links_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        !nft::HearKernelAlone(links_.get()))
       return FailErrno("cannot watch the devices of this namespace", errno);
     stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_) return FailErrno("cannot make an event descriptor", errno);

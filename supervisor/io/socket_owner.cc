@@ -22,6 +22,7 @@
 #include <string>
 
 #include "base/fault.h"
+#include "nft/io/kernel_peer.h"
 
 namespace sluice::supervisor {
 namespace {
@@ -55,9 +56,10 @@ struct DiagRequest {
 };
 
 // One exact lookup. For UDP the kernel looks from the sender's side: the socket's own end is the destination.
-std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport transport, const Endpoint& client,
+std::optional<SocketIdentity> Lookup(int diag, uint32_t sequence, int family, policy::Transport transport, const Endpoint& client,
                                      const Endpoint& server) {
   DiagRequest request{};
+  request.header.nlmsg_seq = sequence;
   request.header.nlmsg_len = sizeof request;
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   request.header.nlmsg_flags = NLM_F_REQUEST;
@@ -75,11 +77,14 @@ std::optional<SocketIdentity> Lookup(int diag, int family, policy::Transport tra
   request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (Faulty("diag.ask", [&] { return send(diag, &request, sizeof request, 0); }) != sizeof request) return std::nullopt;
   alignas(nlmsghdr) Buffer buffer;
-  const ssize_t n = Faulty("diag.answer", [&] { return recv(diag, buffer.data(), buffer.size(), 0); });
-  if (n < 0) return std::nullopt;
   const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
-  if (!NLMSG_OK(header, static_cast<size_t>(n)) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-      header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) {
+  ssize_t n = 0;
+  do {
+    n = Faulty("diag.answer", [&] { return recv(diag, buffer.data(), buffer.size(), 0); });
+    if (n < 0) return std::nullopt;
+    if (!NLMSG_OK(header, static_cast<size_t>(n))) return std::nullopt;
+  } while (header->nlmsg_seq != sequence);
+  if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY || header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) {
     return std::nullopt;
   }
   const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
@@ -94,8 +99,10 @@ IpAddress SourceOf(const inet_diag_msg& message) {
 }
 
 // All sockets of one port, of which the first that fits is given. A dual-stack socket is found among those of IPv6.
-std::optional<SocketIdentity> FindByPort(int diag, int family, policy::Transport transport, const Endpoint& client) {
+std::optional<SocketIdentity> FindByPort(int diag, uint32_t sequence, int family, policy::Transport transport,
+                                         const Endpoint& client) {
   DiagRequest request{};
+  request.header.nlmsg_seq = sequence;
   request.header.nlmsg_len = sizeof request;
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
@@ -113,6 +120,7 @@ std::optional<SocketIdentity> FindByPort(int diag, int family, policy::Transport
     auto left = static_cast<uint32_t>(n);
     for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data()); NLMSG_OK(header, left);
          header = NLMSG_NEXT(header, left)) {
+      if (header->nlmsg_seq != sequence) continue;
       if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) return best;
       if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY || header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) continue;
       const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
@@ -169,7 +177,10 @@ uint64_t NamespaceInode(int proc, const char* name) {
 }  // namespace
 
 SocketOwner::SocketOwner(SocketOwner&& other) noexcept
-    : diag_(std::move(other.diag_)), route_(std::move(other.route_)), workload_pid_(other.workload_pid_) {}
+    : diag_(std::move(other.diag_)),
+      route_(std::move(other.route_)),
+      sequence_(other.sequence_),
+      workload_pid_(other.workload_pid_) {}
 
 Result<SocketOwner> SocketOwner::Open(const Capture& capture, pid_t workload_pid) {
   auto diag = Share(capture.socket_diagnosis);
@@ -182,7 +193,8 @@ Result<SocketOwner> SocketOwner::Open(const Capture& capture, pid_t workload_pid
 Result<SocketOwner> SocketOwner::OpenHere() {
   UniqueFd diag(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   const timeval timeout{0, kReceiveTimeoutMs * 1000};
-  if (!diag || setsockopt(diag.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
+  if (!diag || !nft::HearKernelAlone(diag.get()) ||
+      setsockopt(diag.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
     return FailErrno("cannot ask whose sockets are (sock_diag)", errno);
   return SocketOwner(std::move(diag), UniqueFd(), getpid());
 }
@@ -235,14 +247,14 @@ std::optional<SocketIdentity> SocketOwner::Find(policy::Transport transport, con
   const std::lock_guard lock(mutex_);
   const bool v4 = client.address.is_v4();
   // An IPv4 flow may belong to a dual-stack socket; the IPv4 lookup finds both.
-  return Lookup(diag_.get(), v4 ? AF_INET : AF_INET6, transport, client, server);
+  return Lookup(diag_.get(), ++sequence_, v4 ? AF_INET : AF_INET6, transport, client, server);
 }
 
 std::optional<SocketIdentity> SocketOwner::FindSender(policy::Transport transport, const Endpoint& client) {
   const std::lock_guard lock(mutex_);
   if (client.address.is_v4())
-    if (auto found = FindByPort(diag_.get(), AF_INET, transport, client)) return found;
-  return FindByPort(diag_.get(), AF_INET6, transport, client);
+    if (auto found = FindByPort(diag_.get(), ++sequence_, AF_INET, transport, client)) return found;
+  return FindByPort(diag_.get(), ++sequence_, AF_INET6, transport, client);
 }
 
 pid_t SocketOwner::Holder(uint64_t inode) const {
@@ -275,6 +287,7 @@ Result<std::vector<IpAddress>> SocketOwner::Addresses() {
   request.header.nlmsg_type = RTM_GETADDR;
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
   const std::lock_guard lock(mutex_);
+  request.header.nlmsg_seq = ++sequence_;
   if (send(route_.get(), &request, sizeof request, 0) != sizeof request) return FailErrno("cannot ask for addresses", errno);
   std::vector<IpAddress> out;
   alignas(nlmsghdr) Buffer buffer;
@@ -284,6 +297,7 @@ Result<std::vector<IpAddress>> SocketOwner::Addresses() {
     if (n < 0) return FailErrno("cannot read addresses", errno);
     auto left = static_cast<uint32_t>(n);
     for (auto* header = reinterpret_cast<nlmsghdr*>(buffer.data()); NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
+      if (header->nlmsg_seq != sequence_) continue;
       if (header->nlmsg_type == NLMSG_DONE) return out;
       if (header->nlmsg_type == NLMSG_ERROR) return Fail(Code::kIo, "cannot read addresses");
       if (header->nlmsg_type != RTM_NEWADDR) continue;

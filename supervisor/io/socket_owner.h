@@ -69,6 +69,7 @@ class SocketOwner {
   std::mutex mutex_;  // one request at a time on each socket
   UniqueFd diag_;
   UniqueFd route_;
+  uint32_t sequence_ = 0;  // of the last request: what answers another is passed over
   pid_t workload_pid_;
 };
 

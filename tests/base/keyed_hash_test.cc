@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
+
+#include "tests/base/colliding_texts.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +32,17 @@ TEST(KeyedHashTest, IsOneValueForTextHoweverHeld) {
 }
 
 TEST(KeyedHashTest, IsKeyed) { EXPECT_NE(KeyedHash("n1.wild.test"), SipHash24({0, 0}, "n1.wild.test")); }
+
+TEST(KeyedHashTest, KeepsApartWhatTheStandardHashDoesNot) {
+  std::set<size_t> standard;
+  std::set<size_t> keyed;
+  for (const std::string& text : CollidingTexts::Make(8)) {
+    standard.insert(std::hash<std::string>{}(text));
+    keyed.insert(KeyedHasher{}(text));
+  }
+  EXPECT_EQ(standard.size(), 1U);
+  EXPECT_EQ(keyed.size(), 256U);
+}
 
 }  // namespace
 }  // namespace sluice

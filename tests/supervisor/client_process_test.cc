@@ -3,14 +3,23 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <thread>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -151,6 +160,87 @@ TEST(SocketOwner, FindsTheDescriptorsOfManyConnectionsInFewLooks) {
   }
   EXPECT_FALSE(SocketOwner::HoldsAsBefore(proc.get(), 1, &hints, 100));
   EXPECT_FALSE(SocketOwner::HoldsAsBefore(proc.get(), 0, &hints, 100));
+}
+
+// To this thread the kernel is one that answers SO_PEERPIDFD with `error`.
+void RefusePidfds(int error) {
+  constexpr uint32_t kPeerPidfd = 77;
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getsockopt, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kPeerPidfd, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+// From 6.5 to 6.15 the kernel had an error for a process that was waited for, and its number may be another's by then.
+TEST(ClientProcesses, TakesNobodyForAUnixPeerWhoseLifeTheKernelCannotVouchFor) {
+  const struct {
+    int error;
+    pid_t pid;
+  } rows[] = {{0, getpid()}, {ENOPROTOOPT, getpid()}, {EINVAL, 0}, {ESRCH, 0}, {EMFILE, 0}};
+  for (const auto& row : rows) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const UniqueFd one(ends[0]);
+    const UniqueFd other(ends[1]);
+    std::thread([&] {
+      if (row.error != 0) RefusePidfds(row.error);
+      auto processes = ClientProcesses::Open();
+      ASSERT_TRUE(processes);
+      const policy::ProcessPtr process = (*processes)->OfUnixPeer(one.get(), Digests::kNone);
+      EXPECT_EQ(process != nullptr ? process->pid : 0, row.pid) << row.error;
+    }).join();
+  }
+}
+
+// Of this process.
+std::vector<sockaddr_nl> DiagnosisSockets() {
+  std::vector<sockaddr_nl> found;
+  for (int fd = 3; fd < 1024; ++fd) {
+    int domain = 0;
+    int protocol = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_NETLINK) continue;
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != NETLINK_SOCK_DIAG) continue;
+    sockaddr_nl& name = found.emplace_back();
+    size = sizeof name;
+    getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size);
+  }
+  return found;
+}
+
+// Whoever has CAP_NET_ADMIN here can send to any netlink socket, as if it were the kernel.
+TEST(ClientProcesses, HearsNobodyButTheKernelOfWhoseASocketIs) {
+  auto processes = ClientProcesses::Open();
+  ASSERT_TRUE(processes);
+  const Listener listener;
+  const UniqueFd own = listener.Connect();
+  EXPECT_EQ(PidOf(**processes, listener.Accept()), getpid());
+  Connecting client(listener);
+  const Accepted accepted = listener.Accept();
+  struct stat about{};
+  ASSERT_EQ(fstat(own.get(), &about), 0);
+  struct {
+    nlmsghdr header;
+    inet_diag_msg body;
+  } forged{};
+  forged.header.nlmsg_len = sizeof forged;
+  forged.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  forged.body.idiag_family = AF_INET;
+  forged.body.idiag_inode = static_cast<uint32_t>(about.st_ino);
+  const std::vector<sockaddr_nl> targets = DiagnosisSockets();
+  ASSERT_FALSE(targets.empty());
+  const UniqueFd forger(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  for (const sockaddr_nl& target : targets)
+    for (forged.header.nlmsg_seq = 0; forged.header.nlmsg_seq < 4; ++forged.header.nlmsg_seq)
+      sendto(forger.get(), &forged, sizeof forged, 0, reinterpret_cast<const sockaddr*>(&target), sizeof target);
+  EXPECT_EQ(PidOf(**processes, accepted), client.pid());
 }
 
 }  // namespace

@@ -416,6 +416,34 @@ TEST_F(UpstreamTest, ASocketThatWasAnsweredHasAnotherPortForItsNextQuestion) {
   EXPECT_GT(ports.size(), 190u);
 }
 
+TEST_F(UpstreamTest, WhatWasLeftBehindAnAnswerIsNoGuessAtTheNextQuestion) {
+  // More than one question puts up with before it goes by TCP.
+  StubUpstream stub([](const Message& q, Via) {
+    Datagrams all = {Encode(Plain(q))};
+    Message forged = Plain(q);
+    for (uint16_t i = 0; i < 80 && q.questions[0].name.Canonical() == "one.test"; ++i) {
+      forged.header.id = i;
+      all.push_back(Encode(forged));
+    }
+    return all;
+  });
+  UpstreamClient& client = Client({stub.endpoint()});
+  int answered = 0;
+  client.LookFamily("one.test", Type::kA, [&](const LookupPtr&) { ++answered; });
+  context_.poll();
+  // It was asked; all of the answer has come before any of it is read.
+  std::this_thread::sleep_for(milliseconds(200));
+  while (answered < 1 && context_.run_one_for(milliseconds(6000)) != 0) {
+  }
+  client.LookFamily("two.test", Type::kA, [&](const LookupPtr&) { ++answered; });
+  while (answered < 2 && context_.run_one_for(milliseconds(6000)) != 0) {
+  }
+  const auto seen = stub.seen();
+  ASSERT_EQ(seen.size(), 2u) << "one question more went by TCP";
+  EXPECT_EQ(seen[1].via, Via::kUdp);
+  EXPECT_NE(seen[0].client_port, seen[1].client_port);
+}
+
 TEST_F(UpstreamTest, AnAnswerFromAnotherPortIsIgnored) {
   const UniqueFd other(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   std::atomic<uint16_t> client_port{0};

@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <string>
+#include <vector>
+
+#include "tests/base/colliding_texts.h"
 
 namespace sluice::proxy {
 namespace {
@@ -276,6 +280,27 @@ TEST(Graphql, SeesPartsOfARequestInTheUrlOfAPost) {
     EXPECT_TRUE(QueryHoldsGraphql(query)) << query;
   for (const char* query : {"", "v=1", "api-version=2&x", "queries=1", "q=query"})
     EXPECT_FALSE(QueryHoldsGraphql(query)) << query;
+}
+
+// In seconds of the processor.
+double CostOfFragments(const std::vector<std::string>& names) {
+  std::string text = "{a}";
+  for (const std::string& name : names) text += fmt::format(" fragment {} on T{{b}}", name);
+  timespec begin{};
+  timespec end{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  EXPECT_EQ(Document(text), "q:.a");
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+  return static_cast<double>(end.tv_sec - begin.tv_sec) + static_cast<double>(end.tv_nsec - begin.tv_nsec) * 1e-9;
+}
+
+// One such document held up all flows of a worker, and a body has room for several.
+TEST(Graphql, CostsNoMoreForNamesThatFallOnOneHash) {
+  const std::vector<std::string> chosen = CollidingTexts::Make(13);
+  std::vector<std::string> others;
+  for (size_t i = 0; i < chosen.size(); ++i) others.push_back(fmt::format("{:a>{}}", i, chosen.front().size()));
+  for (std::string& name : others) name.insert(name.begin(), 'n');
+  EXPECT_LT(CostOfFragments(chosen), 10 * CostOfFragments(others));
 }
 
 }  // namespace
