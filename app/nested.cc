@@ -120,15 +120,15 @@ policy::SnapshotPtr WithoutCredentials(const policy::Snapshot& outer) {
 
 // All that a nested launch may say.
 Result<void> CheckWishes(const LaunchFile& wanted) {
-  const bool more = !wanted.workspace.empty() || !wanted.read_write.empty() || !wanted.read_only.empty() ||
-                    !wanted.policy.empty() || !wanted.presets.empty() || !wanted.allow.empty() || !wanted.audit.empty() ||
-                    !wanted.labels.empty() || !wanted.publish.empty() || !wanted.transcript.empty() || !wanted.result.empty() ||
-                    wanted.lifeline || !wanted.resolvers.empty() || !wanted.stub_domains.empty() || !wanted.upstream_ca.empty() ||
-                    !wanted.ca_cert.empty() || !wanted.ca_key.empty() || !wanted.via.empty() || !wanted.via_auth.empty() ||
-                    !wanted.via_ca.empty() || !wanted.via_except.empty() || wanted.kill_on_deny || wanted.allow_user_namespaces ||
-                    wanted.allow_nested || !wanted.memory.empty() || !wanted.output.empty() || wanted.processes ||
-                    wanted.open_files || !wanted.environment_pass.empty() || !wanted.environment_set.empty();
-  if (more) return Fail(Code::kInvalid, "a launch in a sandbox has a command, a folder, variables, a name and a wall time alone");
+  LaunchFile rest = wanted;
+  rest.command.clear();
+  rest.cwd.clear();
+  rest.environment_unsafe.clear();
+  rest.name.clear();
+  rest.wall_time.clear();
+  rest.quiet = rest.fail_on_deny = false;
+  if (rest != LaunchFile())
+    return Fail(Code::kInvalid, "a launch in a sandbox has a command, a folder, variables, a name and a wall time alone");
   if (wanted.command.empty() || wanted.command.front().empty()) return Fail(Code::kInvalid, "there is no command");
   if (!wanted.cwd.starts_with('/')) return Fail(Code::kInvalid, "there is no folder to start in");
   return {};
@@ -438,6 +438,7 @@ std::string NestedRuns::LaunchText(const Session& session, const LaunchFile& wan
   upstream["ca"] = Json::array();
   for (const std::string& file : options_.upstream_ca) upstream["ca"].push_back(Absolute(file));
   json["upstream"] = upstream;
+  json["mirror-certificates"] = options_.mirror_certificates;
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -467,6 +468,7 @@ namespace {
 
 // The policy as one text, which is all that is asked for.
 Result<std::string> PolicyText(const RunOptions& options) {
+  if (options.policy_text) return *options.policy_text;
   if (!options.presets.empty()) return Fail(Code::kInvalid, "--preset is not for a run in a sandbox: name it in a policy file");
   if (!options.policy.empty()) {
     if (!options.allows.empty()) return Fail(Code::kInvalid, "in a sandbox give --policy or --allow, not both");
@@ -480,12 +482,14 @@ Result<std::string> PolicyText(const RunOptions& options) {
 }
 
 Result<std::string> LaunchRequest(const RunOptions& options) {
-  const bool more = !options.workspace.empty() || !options.read_write.empty() || !options.read_only.empty() ||
-                    !options.audit.empty() || !options.labels.empty() || !options.publish.empty() ||
-                    !options.transcript.empty() || !options.result.empty() || options.lifeline || !options.memory.empty() ||
-                    !options.output_limit.empty() || options.processes || options.open_files || options.kill_on_deny ||
-                    !options.via.url.empty() || !options.ca_cert.empty();
-  if (more)
+  RunOptions rest = options;
+  rest.policy.clear();
+  rest.policy_text.reset();
+  rest.policy_fd = rest.log_fd = -1;
+  for (auto* list : {&rest.allows, &rest.presets, &rest.command, &rest.environment, &rest.unsafe_environment}) list->clear();
+  for (auto* text : {&rest.spec, &rest.cwd, &rest.environment_inherit, &rest.name, &rest.timeout}) text->clear();
+  rest.quiet = rest.verbose = rest.fail_on_deny = false;
+  if (rest != RunOptions())
     return Fail(
         Code::kInvalid,
         "in a sandbox, `sluice run` takes a policy, a command, --cwd, --env, --name, --timeout and --fail-on-deny: the rest "
