@@ -195,7 +195,7 @@ class ViewBuilder {
     if (::mkdir(behind.c_str(), 0755) != 0) return FailErrno(fmt::format("cannot shield {}", step.target), errno);
     if (auto attached = Attach(source, behind); !attached) return attached;
     const Reader reader = ReaderOf(behind);
-    const auto layer = LayerFor(step.target);
+    const auto layer = LayerFor(step.target, behind);
     if (!layer) return std::unexpected(layer.error());
     if (const auto shield = ShieldTree(behind, *layer, reader)) return Attach(shield->get(), step.target);
     // The tree itself, then. What lies in it now can be hidden; what is bound or written later cannot.
@@ -208,12 +208,14 @@ class ViewBuilder {
     return {};
   }
 
-  // What lies under a shield's tree: nothing, or the mount points of the optional overlays in it.
-  Result<std::string> LayerFor(const std::string& tree) const {
+  // What lies under a shield's tree, which is mounted at `behind`: nothing, or the mount points that overlays in it lack.
+  Result<std::string> LayerFor(const std::string& tree, const std::string& behind) const {
     const std::string layer = kLayers + tree;
     bool used = false;
     for (const MountStep& step : plan_.steps) {
-      if (step.kind != Kind::kOverlay || !step.optional || !IsWithin(step.target, tree)) continue;
+      if (step.kind != Kind::kOverlay || !IsWithin(step.target, tree)) continue;
+      struct stat about{};
+      if (::lstat((behind + step.target.substr(tree.size())).c_str(), &about) == 0) continue;
       used = true;
       if (auto made = MakeTarget(kLayers + step.target, false); !made) return std::unexpected(made.error());
     }
@@ -270,8 +272,10 @@ class ViewBuilder {
       if (::lstat(path.c_str(), &about) != 0) {
         for (const std::string& tree : plan_.granted)
           if (IsWithin(path, tree)) return Fail(Code::kNotFound, fmt::format("{} must exist to be replaced in the view", path));
-        if (auto made = MakeTarget(path, false); !made) return std::unexpected(made.error());
-        return path;
+        auto made = MakeTarget(path, false);
+        if (made) return path;
+        if (made.error().sys_errno != EROFS) return std::unexpected(made.error());
+        return Fail(Code::kNotFound, fmt::format("{} must exist to be replaced in the view: create it, empty will do", path));
       }
       if (!S_ISLNK(about.st_mode)) return path;
       std::string link(4096, '\0');
