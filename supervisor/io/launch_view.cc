@@ -53,7 +53,7 @@ Result<void> MakeFolders(const std::string& path) {
 
 class ViewBuilder {
  public:
-  ViewBuilder(const MountPlan& plan, const FillOverlay& fill) : plan_(plan), fill_(fill) {}
+  ViewBuilder(const MountPlan& plan, const BareFolders& bare, const FillOverlay& fill) : plan_(plan), bare_(bare), fill_(fill) {}
 
   Result<void> Run() {
     sources_.resize(plan_.steps.size());
@@ -70,13 +70,13 @@ class ViewBuilder {
   }
 
  private:
-  static Result<void> OpenSource(const MountStep& step, UniqueFd& out) {
+  Result<void> OpenSource(const MountStep& step, UniqueFd& out) const {
     Result<UniqueFd> made = UniqueFd();
     uint64_t attributes = 0;
     switch (step.kind) {
       case Kind::kBind:
       case Kind::kShield:
-        made = CloneTree(step.source, CloneDepth::kRecursive);
+        made = step.bare ? Bare(step.source) : CloneTree(step.source, CloneDepth::kRecursive);
         attributes = kTreeAttributes | (step.access == Access::kReadOnly ? uint64_t{MOUNT_ATTR_RDONLY} : 0);
         break;
       case Kind::kDevice:
@@ -103,6 +103,12 @@ class ViewBuilder {
       if (auto set = SetAttributes(made->get(), attributes, step.source); !set) return set;
     out = std::move(*made);
     return {};
+  }
+
+  Result<UniqueFd> Bare(const std::string& folder) const {
+    UniqueFd copy(::fcntl(bare_.at(folder).get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) return FailErrno(fmt::format("cannot show {} to the workload", folder), errno);
+    return copy;
   }
 
   static Result<void> EnterEmptyRoot() {
@@ -288,6 +294,7 @@ class ViewBuilder {
   }
 
   const MountPlan& plan_;
+  const BareFolders& bare_;
   const FillOverlay& fill_;
   std::vector<UniqueFd> sources_;
   int shields_ = 0;
@@ -295,7 +302,9 @@ class ViewBuilder {
 
 }  // namespace
 
-Result<void> EnterView(const MountPlan& plan, const FillOverlay& fill) { return ViewBuilder(plan, fill).Run(); }
+Result<void> EnterView(const MountPlan& plan, const BareFolders& bare, const FillOverlay& fill) {
+  return ViewBuilder(plan, bare, fill).Run();
+}
 
 Result<void> SealView(const MountPlan& plan) {
   if (::umount2(kStage, MNT_DETACH) != 0) return FailErrno("cannot leave the old root", errno);
