@@ -56,6 +56,7 @@ constexpr Member kEnvironment[] = {
 };
 constexpr Member kPolicy[] = {
     {"file", &LaunchFile::policy},
+    {"fd", &LaunchFile::policy_fd},
     {"allow", &LaunchFile::allow},
     {"presets", &LaunchFile::presets},
 };
@@ -93,9 +94,14 @@ constexpr Member kFile[] = {
     {"allow-user-namespaces", &LaunchFile::allow_user_namespaces},
     {"allow-nested", &LaunchFile::allow_nested},
     {"quiet", &LaunchFile::quiet},
+    {"verbose", &LaunchFile::verbose},
+    {"log-fd", &LaunchFile::log_fd},
+    {"control", &LaunchFile::control},
+    {"await-hold", &LaunchFile::await_hold},
     {"upstream", Section{kUpstream}},
     {"ca-cert", &LaunchFile::ca_cert},
     {"ca-key", &LaunchFile::ca_key},
+    {"mirror-certificates", &LaunchFile::mirror_certificates},
 };
 
 class Reader {

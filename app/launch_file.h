@@ -37,6 +37,7 @@ struct LaunchFile {
   std::vector<std::string> environment_unsafe;  ///< names that look like credentials and are passed on all the same
 
   std::string policy;
+  std::optional<uint64_t> policy_fd;
   std::vector<std::string> allow;
   std::vector<std::string> presets;
   std::string audit;
@@ -60,16 +61,23 @@ struct LaunchFile {
   bool allow_user_namespaces = false;
   bool allow_nested = false;
   bool quiet = false;
+  bool verbose = false;
+  std::optional<uint64_t> log_fd;
+  std::vector<std::string> control;
+  bool await_hold = false;
 
   std::vector<std::string> resolvers;
   std::vector<std::string> stub_domains;
   std::vector<std::string> upstream_ca;
   std::string ca_cert;
   std::string ca_key;
+  bool mirror_certificates = false;
   std::string via;
   std::string via_auth;
   std::string via_ca;
   std::vector<std::string> via_except;
+
+  bool operator==(const LaunchFile&) const = default;
 };
 
 /// `name` stands for the text in errors.

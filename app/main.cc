@@ -222,7 +222,7 @@ void AddContract(CLI::App* sub, RunOptions* run) {
   sub->add_option("--hide", run->hide)->group("")->allow_extra_args(false);
 }
 
-CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
+CLI::App* AddRun(CLI::App& app, RunOptions* run) {
   CLI::App* sub = app.add_subcommand("run", "Run a command under a policy");
   sub->formatter(std::make_shared<RunFormatter>());
   sub->footer(kRunExamples);
@@ -249,7 +249,8 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
   // Taken over at once, so that what is wrong with the other options is told there as well.
   sub->add_option_function<int>(
          "--log-fd",
-         [](int fd) {
+         [run](int fd) {
+           run->log_fd = fd;
            if (auto sent = sluice::SendLinesTo(fd); !sent) throw CLI::ValidationError("--log-fd", sent.error().message);
          },
          "Write Sluice's own lines to this descriptor instead of standard error")
@@ -257,7 +258,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run, bool* verbose) {
       ->trigger_on_parse();
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
   sub->add_flag("--kill-on-deny", run->kill_on_deny, "Kill the run at its first denial");
-  sub->add_flag("-v,--verbose", *verbose, "Print debugging lines too");
+  sub->add_flag("-v,--verbose", run->verbose, "Print debugging lines too");
   return sub;
 }
 
@@ -434,7 +435,7 @@ int Main(std::vector<std::string> arguments) {
   bool verbose = false;
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command == "run") run.command = SplitCommand(&arguments);
-  const CLI::App* run_command = AddRun(app, &run, &verbose);
+  const CLI::App* run_command = AddRun(app, &run);
   // To make the hundreds of options that the others have takes longer than a run's first process does.
   std::optional<OtherCommands> others;
   if (command != "run") others.emplace(app, &verbose);

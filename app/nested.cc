@@ -16,15 +16,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "app/exit_code.h"
 #include "app/file.h"
 #include "app/trust.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/socket_pair.h"
 #include "policy/compiled.h"
@@ -44,7 +47,8 @@ using supervisor::Step;
 constexpr size_t kPassedFds = 5;  // the launch, the policy, and what become 0 to 2
 constexpr int kLifelineNumber = 3;
 constexpr int kRecordsNumber = 4;
-constexpr int kEndMs = 3000;
+constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
+constexpr int kKilledMs = 50;                        // between looks at one that was killed
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 // What a file of memory holds, as it is now: its maker may write to it still.
@@ -120,15 +124,15 @@ policy::SnapshotPtr WithoutCredentials(const policy::Snapshot& outer) {
 
 // All that a nested launch may say.
 Result<void> CheckWishes(const LaunchFile& wanted) {
-  const bool more = !wanted.workspace.empty() || !wanted.read_write.empty() || !wanted.read_only.empty() ||
-                    !wanted.policy.empty() || !wanted.presets.empty() || !wanted.allow.empty() || !wanted.audit.empty() ||
-                    !wanted.labels.empty() || !wanted.publish.empty() || !wanted.transcript.empty() || !wanted.result.empty() ||
-                    wanted.lifeline || !wanted.resolvers.empty() || !wanted.stub_domains.empty() || !wanted.upstream_ca.empty() ||
-                    !wanted.ca_cert.empty() || !wanted.ca_key.empty() || !wanted.via.empty() || !wanted.via_auth.empty() ||
-                    !wanted.via_ca.empty() || !wanted.via_except.empty() || wanted.kill_on_deny || wanted.allow_user_namespaces ||
-                    wanted.allow_nested || !wanted.memory.empty() || !wanted.output.empty() || wanted.processes ||
-                    wanted.open_files || !wanted.environment_pass.empty() || !wanted.environment_set.empty();
-  if (more) return Fail(Code::kInvalid, "a launch in a sandbox has a command, a folder, variables, a name and a wall time alone");
+  LaunchFile rest = wanted;
+  rest.command.clear();
+  rest.cwd.clear();
+  rest.environment_unsafe.clear();
+  rest.name.clear();
+  rest.wall_time.clear();
+  rest.quiet = rest.fail_on_deny = false;
+  if (rest != LaunchFile())
+    return Fail(Code::kInvalid, "a launch in a sandbox has a command, a folder, variables, a name and a wall time alone");
   if (wanted.command.empty() || wanted.command.front().empty()) return Fail(Code::kInvalid, "there is no command");
   if (!wanted.cwd.starts_with('/')) return Fail(Code::kInvalid, "there is no folder to start in");
   return {};
@@ -146,6 +150,14 @@ struct NestedRuns::Session {
   UniqueFd lifeline;  // what keeps the child alive
   std::unique_ptr<RecordReceiver> records;
   bool over = false;
+  std::optional<SteadyTime> patience;  // once it is over: until when its child may take to end
+
+  // For poll(2): when to look again, beside the child's end. -1: nothing is waited for.
+  [[nodiscard]] int LookAgain() const {
+    if (!patience) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*patience - SystemClock().Steady());
+    return left.count() > 0 ? static_cast<int>(left.count()) : kKilledMs;
+  }
 };
 
 Result<std::unique_ptr<NestedRuns>> NestedRuns::Prepare() {
@@ -173,7 +185,11 @@ NestedRuns::~NestedRuns() {
     thread_.join();
   }
   for (const auto& session : sessions_) session->lifeline.Reset();  // all at once
-  for (const auto& session : sessions_) Finish(*session);
+  for (const auto& session : sessions_)
+    while (!Ended(*session)) {
+      pollfd ended{session->pidfd.get(), POLLIN, 0};
+      (void)::poll(&ended, 1, session->LookAgain());
+    }
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
@@ -235,11 +251,13 @@ void NestedRuns::Loop() {
   while (true) {
     std::vector<pollfd> polls = {
         {listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, POLLRDHUP, 0}};
+    int wait = -1;
     for (const auto& session : sessions_) {
-      polls.push_back({session->client.get(), POLLIN, 0});
+      polls.push_back({session->over ? -1 : session->client.get(), POLLIN, 0});
       polls.push_back({session->pidfd.get(), POLLIN, 0});
+      if (const int again = session->LookAgain(); again >= 0) wait = wait < 0 ? again : std::min(wait, again);
     }
-    if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
+    if (::poll(polls.data(), polls.size(), wait) < 0 && errno != EINTR) return;
     uint64_t woken = 0;
     if (polls[1].revents != 0) (void)!::read(wake_.get(), &woken, sizeof woken);
     bool all = false;
@@ -263,10 +281,7 @@ void NestedRuns::Loop() {
       Serve(*sessions_[i]);
       Judge();
     }
-    std::erase_if(sessions_, [this](const auto& session) {
-      if (session->over) Finish(*session);
-      return session->over;
-    });
+    std::erase_if(sessions_, [](const auto& session) { return session->over && Ended(*session); });
     if (polls[0].revents != 0) Accept();
   }
 }
@@ -438,17 +453,20 @@ std::string NestedRuns::LaunchText(const Session& session, const LaunchFile& wan
   upstream["ca"] = Json::array();
   for (const std::string& file : options_.upstream_ca) upstream["ca"].push_back(Absolute(file));
   json["upstream"] = upstream;
+  json["mirror-certificates"] = options_.mirror_certificates;
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-void NestedRuns::Finish(Session& session) {
+// Whether nothing of it is left. A child's own end takes its control groups away; one that does not come to it is killed. Nobody
+// waits for that in here: the other runs have their own questions and ends.
+bool NestedRuns::Ended(Session& session) {
   session.lifeline.Reset();
   if (session.child > 0) {
-    // Its own end takes its control groups away; one that does not come to it is killed.
-    pollfd ended{session.pidfd.get(), POLLIN, 0};
-    (void)::poll(&ended, 1, kEndMs);
-    ::kill(session.child, SIGKILL);  // not reaped yet, so the number is still its own; its sandbox dies with it
-    while (::waitpid(session.child, nullptr, 0) < 0 && errno == EINTR) {
+    const SteadyTime now = SystemClock().Steady();
+    if (!session.patience) session.patience = now + kEndTime;
+    if (::waitpid(session.child, nullptr, WNOHANG) != session.child) {
+      if (now >= *session.patience) ::kill(session.child, SIGKILL);  // not reaped, so the number is its own; its sandbox dies too
+      return false;
     }
     session.child = 0;
     (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
@@ -456,6 +474,7 @@ void NestedRuns::Finish(Session& session) {
   session.records.reset();
   std::error_code ignored;
   if (!session.folder.empty()) std::filesystem::remove_all(session.folder, ignored);
+  return true;
 }
 
 bool InSandbox() {
@@ -467,6 +486,7 @@ namespace {
 
 // The policy as one text, which is all that is asked for.
 Result<std::string> PolicyText(const RunOptions& options) {
+  if (options.policy_text) return *options.policy_text;
   if (!options.presets.empty()) return Fail(Code::kInvalid, "--preset is not for a run in a sandbox: name it in a policy file");
   if (!options.policy.empty()) {
     if (!options.allows.empty()) return Fail(Code::kInvalid, "in a sandbox give --policy or --allow, not both");
@@ -480,12 +500,14 @@ Result<std::string> PolicyText(const RunOptions& options) {
 }
 
 Result<std::string> LaunchRequest(const RunOptions& options) {
-  const bool more = !options.workspace.empty() || !options.read_write.empty() || !options.read_only.empty() ||
-                    !options.audit.empty() || !options.labels.empty() || !options.publish.empty() ||
-                    !options.transcript.empty() || !options.result.empty() || options.lifeline || !options.memory.empty() ||
-                    !options.output_limit.empty() || options.processes || options.open_files || options.kill_on_deny ||
-                    !options.via.url.empty() || !options.ca_cert.empty();
-  if (more)
+  RunOptions rest = options;
+  rest.policy.clear();
+  rest.policy_text.reset();
+  rest.policy_fd = rest.log_fd = -1;
+  for (auto* list : {&rest.allows, &rest.presets, &rest.command, &rest.environment, &rest.unsafe_environment}) list->clear();
+  for (auto* text : {&rest.spec, &rest.cwd, &rest.environment_inherit, &rest.name, &rest.timeout}) text->clear();
+  rest.quiet = rest.verbose = rest.fail_on_deny = false;
+  if (rest != RunOptions())
     return Fail(
         Code::kInvalid,
         "in a sandbox, `sluice run` takes a policy, a command, --cwd, --env, --name, --timeout and --fail-on-deny: the rest "

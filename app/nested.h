@@ -63,7 +63,7 @@ class NestedRuns {
   [[nodiscard]] Result<void> Start(Session& session);
   [[nodiscard]] Result<void> Narrower(const policy::Snapshot& inner) const;
   [[nodiscard]] std::string LaunchText(const Session& session, const LaunchFile& wanted) const;
-  void Finish(Session& session);
+  [[nodiscard]] static bool Ended(Session& session);
   void Drop(std::vector<UniqueFd> fds);
 
   std::string folder_;

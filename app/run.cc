@@ -679,6 +679,7 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
 int Run(const RunOptions& given) {
   RunOptions options = given;
   if (auto read = ReadLaunchFile(&options); !read) return Report(read.error());
+  if (options.verbose) SetLogLevel(LogLevel::kDebug);
   if (auto taken = TakePolicy(&options); !taken) return Report(taken.error());
   options.check_executables = !options.nested;
   if (options.command.empty())

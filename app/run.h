@@ -42,7 +42,11 @@ struct RunOptions : ServedOptions {
   std::vector<std::string> control;  ///< as PlanControl reads them
   bool await_hold = false;
   int policy_fd = -1;  ///< the policy in place of a file; -1: none
+  int log_fd = -1;     ///< where Sluice's own lines go; -1: standard error
+  bool verbose = false;
   std::vector<std::string> command;
+
+  bool operator==(const RunOptions&) const = default;
 };
 
 /// "250ms", "30s", "5m", "2h"; a bare number is seconds. Nothing for anything else, zero, or more than 365 days.
@@ -52,7 +56,7 @@ struct RunOptions : ServedOptions {
 [[nodiscard]] std::optional<uint64_t> ParseOctets(const std::string& text);
 
 /// Takes over what the launch file that `options` names says: lists grow, a single value counts where no flag gave it, the
-/// command too. Paths in the file are relative to its folder.
+/// command too. Paths in the file are relative to its folder. Its `log-fd` counts from here on.
 [[nodiscard]] Result<void> ReadLaunchFile(RunOptions* options);
 
 /// The process's exit code. Blocks until the workload has ended.

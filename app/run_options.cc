@@ -11,6 +11,7 @@
 #include "app/file.h"
 #include "app/launch_file.h"
 #include "app/run.h"
+#include "base/stderr_lines.h"
 
 namespace sluice::app {
 namespace {
@@ -40,12 +41,19 @@ class Merge {
     if (value->empty()) *value = from_file;
   }
   void OnePath(const std::string& from_file, std::string* value) const { One(Path(from_file), value); }
+  /// A file, or a descriptor that was inherited: "fd:N".
+  std::string Place(const std::string& place) const { return place.starts_with("fd:") ? place : Path(place); }
   static void Number(std::optional<uint64_t> from_file, std::optional<uint64_t>* value) {
     if (!*value) *value = from_file;
   }
   // What flags add comes last, so that it wins where the last of several counts.
   static void Many(const std::vector<std::string>& from_file, std::vector<std::string>* values) {
     values->insert(values->begin(), from_file.begin(), from_file.end());
+  }
+  void ManyPlaces(const std::vector<std::string>& from_file, std::vector<std::string>* values) const {
+    std::vector<std::string> places;
+    for (const std::string& place : from_file) places.push_back(Place(place));
+    Many(places, values);
   }
   void ManyPaths(const std::vector<std::string>& from_file, std::vector<std::string>* values) const {
     std::vector<std::string> paths;
@@ -61,6 +69,63 @@ class Merge {
  private:
   std::string folder_;
 };
+
+// -1: the file does not name one.
+Result<int> Descriptor(const RunOptions& options, std::string_view member, std::optional<uint64_t> number) {
+  if (!number) return -1;
+  if (!std::in_range<int>(*number))
+    return Fail(Code::kInvalid, fmt::format("{}: `{}` {} is no descriptor", options.spec, member, *number));
+  return static_cast<int>(*number);
+}
+
+// A policy that a flag names, as a file or as a descriptor, wins over the file's.
+Result<void> MergePolicy(const Merge& merge, const LaunchFile& file, RunOptions* options) {
+  auto fd = Descriptor(*options, "policy.fd", file.policy_fd);
+  if (!fd) return std::unexpected(fd.error());
+  if (options->policy.empty() && options->policy_fd < 0) {
+    options->policy = merge.Path(file.policy);
+    options->policy_fd = *fd;
+  }
+  Merge::Many(file.allow, &options->allows);
+  Merge::Many(file.presets, &options->presets);
+  if (options->policy_fd >= 0 && (!options->policy.empty() || !options->allows.empty() || !options->presets.empty()))
+    return Fail(Code::kInvalid,
+                fmt::format("{}: a policy that is read from a descriptor is the whole of it, without `file`, `allow` and "
+                            "`presets`",
+                            options->spec));
+  return {};
+}
+
+Result<void> MergeLog(const LaunchFile& file, RunOptions* options) {
+  auto fd = Descriptor(*options, "log-fd", file.log_fd);
+  if (!fd) return std::unexpected(fd.error());
+  options->quiet |= file.quiet;
+  options->verbose |= file.verbose;
+  if (*fd < 0 || options->log_fd >= 0) return {};
+  options->log_fd = *fd;
+  if (auto sent = SendLinesTo(*fd); !sent)
+    return Fail(Code::kInvalid, fmt::format("{}: `log-fd`: {}", options->spec, sent.error().message));
+  return {};
+}
+
+Result<void> MergeUpstream(const Merge& merge, const LaunchFile& file, RunOptions* options) {
+  Merge::Many(file.resolvers, &options->resolvers);
+  Merge::Many(file.stub_domains, &options->stub_domains);
+  merge.ManyPaths(file.upstream_ca, &options->upstream_ca);
+  merge.OnePath(file.ca_cert, &options->ca_cert);
+  merge.OnePath(file.ca_key, &options->ca_key);
+  if (options->ca_cert.empty() != options->ca_key.empty())
+    return Fail(Code::kInvalid, fmt::format("{}: `ca-cert` and `ca-key` come together", options->spec));
+  options->mirror_certificates |= file.mirror_certificates;
+  Merge::One(file.via, &options->via.url);
+  Merge::One(file.via_auth, &options->via.auth);
+  merge.OnePath(file.via_ca, &options->via.ca);
+  Merge::Many(file.via_except, &options->via.except);
+  if (options->via.url.empty() && (!options->via.auth.empty() || !options->via.ca.empty() || !options->via.except.empty()))
+    return Fail(Code::kInvalid,
+                fmt::format("{}: `via-auth`, `via-ca` and `via-except` are of `via`, which is missing", options->spec));
+  return {};
+}
 
 }  // namespace
 
@@ -112,9 +177,6 @@ Result<void> ReadLaunchFile(RunOptions* options) {
   Merge::Pairs(file->environment_set, &options->environment);
   Merge::Many(file->environment_pass, &options->environment);
   Merge::Many(file->environment_unsafe, &options->unsafe_environment);
-  merge.OnePath(file->policy, &options->policy);
-  Merge::Many(file->allow, &options->allows);
-  Merge::Many(file->presets, &options->presets);
   merge.OnePath(file->audit, &options->audit);
   Merge::One(file->name, &options->name);
   Merge::Pairs(file->labels, &options->labels);
@@ -124,30 +186,19 @@ Result<void> ReadLaunchFile(RunOptions* options) {
   Merge::Number(file->processes, &options->processes);
   Merge::Number(file->open_files, &options->open_files);
   Merge::Many(file->publish, &options->publish);
-  merge.OnePath(file->transcript, &options->transcript);
-  Merge::One(file->result.starts_with("fd:") ? file->result : merge.Path(file->result), &options->result);
+  Merge::One(merge.Place(file->transcript), &options->transcript);
+  Merge::One(merge.Place(file->result), &options->result);
   Merge::Number(file->lifeline, &options->lifeline);
   Merge::One(file->on_disconnect, &options->on_disconnect);
   options->fail_on_deny |= file->fail_on_deny;
   options->kill_on_deny |= file->kill_on_deny;
   options->allow_user_namespaces |= file->allow_user_namespaces;
   options->allow_nested |= file->allow_nested;
-  options->quiet |= file->quiet;
-  Merge::Many(file->resolvers, &options->resolvers);
-  Merge::Many(file->stub_domains, &options->stub_domains);
-  merge.ManyPaths(file->upstream_ca, &options->upstream_ca);
-  merge.OnePath(file->ca_cert, &options->ca_cert);
-  merge.OnePath(file->ca_key, &options->ca_key);
-  if (options->ca_cert.empty() != options->ca_key.empty())
-    return Fail(Code::kInvalid, fmt::format("{}: `ca-cert` and `ca-key` come together", options->spec));
-  Merge::One(file->via, &options->via.url);
-  Merge::One(file->via_auth, &options->via.auth);
-  merge.OnePath(file->via_ca, &options->via.ca);
-  Merge::Many(file->via_except, &options->via.except);
-  if (options->via.url.empty() && (!options->via.auth.empty() || !options->via.ca.empty() || !options->via.except.empty()))
-    return Fail(Code::kInvalid,
-                fmt::format("{}: `via-auth`, `via-ca` and `via-except` are of `via`, which is missing", options->spec));
-  return {};
+  merge.ManyPlaces(file->control, &options->control);
+  options->await_hold |= file->await_hold;
+  if (auto merged = MergePolicy(merge, *file, options); !merged) return merged;
+  if (auto merged = MergeUpstream(merge, *file, options); !merged) return merged;
+  return MergeLog(*file, options);
 }
 
 }  // namespace sluice::app

@@ -34,6 +34,8 @@ struct ServedOptions {
   std::vector<std::string> labels;  ///< "k=v"
   bool quiet = false;
   bool check_executables = true;  ///< tell what this machine has at the paths of `by`
+
+  bool operator==(const ServedOptions&) const = default;
 };
 
 /// Tells the error on standard error; gives the exit code.
@@ -49,8 +51,8 @@ inline constexpr const char* kPolicyTextName = "policy";
 
 /// Where a policy is served, and so what of it can take effect.
 enum class ServedIn : uint8_t {
-  kCapture,  ///< no UDP but DNS, and no true addresses
-  kSidecar,  ///< UDP by the kernel's sets
+  kCapture,    ///< no UDP but DNS, and no true addresses
+  kSidecar,    ///< UDP by the kernel's sets
   kContainer,  ///< as kCapture; executables are another file system's
 };
 

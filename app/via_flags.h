@@ -16,6 +16,8 @@ struct ViaFlags {
   std::string auth;  ///< "basic env NAME", "bearer file /path"; empty: none
   std::string ca;    ///< PEM file; empty: the system's roots
   std::vector<std::string> except;
+
+  bool operator==(const ViaFlags&) const = default;
 };
 
 /// An error never repeats what stands where a secret's source should: it may be the secret.

@@ -114,12 +114,22 @@ class Planner {
       if (entry.kind == EntryKind::kSymlink) Step(Kind::kLink, entry.path, entry.link);
       if (entry.kind == EntryKind::kDirectory) AddSystemFolder(entry.path);
     }
+    for (const MountedEntry& mounted : facts_.mounted) {
+      const std::string& path = mounted.entry.path;
+      if (!mounted.shown) Step(Kind::kMask, path);
+      if (mounted.shown && mounted.entry.kind == EntryKind::kFile) Step(Kind::kBind, path, path);
+      if (mounted.shown && mounted.entry.kind == EntryKind::kDirectory) AddSystemFolder(path);
+    }
   }
 
   void AddSystemFolder(const std::string& path) {
     if (IsWithin(path, "/sys")) return Step(Kind::kBind, path, path);  // the kernel's own: nobody binds a socket there
     const auto opened = std::ranges::find(facts_.opened, path, &OpenedFolder::path);
-    if (opened == facts_.opened.end()) return Step(Kind::kShield, path, path);
+    if (opened == facts_.opened.end()) {
+      Step(Kind::kShield, path, path);
+      plan_.steps.back().bare = std::ranges::find(facts_.bare, path) != facts_.bare.end();
+      return;
+    }
     Step(Kind::kFolder, path);
     for (const HostEntry& entry : opened->entries) {
       if (trees_.contains(entry.path)) continue;

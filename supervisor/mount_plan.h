@@ -28,13 +28,21 @@ struct OpenedFolder {
   std::vector<HostEntry> entries;
 };
 
+/// Something that is mounted on a folder of a system tree which is at hand without it.
+struct MountedEntry {
+  HostEntry entry;
+  bool shown = false;  ///< else it is hidden, and so is what it covers
+};
+
 /// What the plan needs to know of the host. All paths absolute and canonical but where a comment says otherwise.
 struct HostFacts {
-  std::vector<HostEntry> system;     ///< the entries of SystemPaths(), and of SecretPaths()
-  std::vector<HostEntry> protect;    ///< LaunchSpec::protect, resolved; kAbsent where nothing is there
-  std::vector<std::string> sockets;  ///< sockets and FIFOs found below granted trees
-  std::vector<OpenedFolder> opened;  ///< of system trees, a parent before what lies below it
-  std::vector<HostEntry> run_later;  ///< found in writable trees, run by the user's own tools later (git hooks and the like)
+  std::vector<HostEntry> system;      ///< the entries of SystemPaths(), and of SecretPaths()
+  std::vector<HostEntry> protect;     ///< LaunchSpec::protect, resolved; kAbsent where nothing is there
+  std::vector<std::string> sockets;   ///< sockets and FIFOs found below granted trees
+  std::vector<OpenedFolder> opened;   ///< of system trees, a parent before what lies below it
+  std::vector<std::string> bare;      ///< folders of system trees that are at hand without what is mounted below them
+  std::vector<MountedEntry> mounted;  ///< below those, a parent before what lies below it
+  std::vector<HostEntry> run_later;   ///< found in writable trees, run by the user's own tools later (git hooks and the like)
 };
 
 /// Trees and links every program needs, shown read-only where the host has them.
@@ -68,6 +76,7 @@ struct MountStep {
   uint32_t mode = 0755;
   size_t overlay = 0;
   bool optional = false;  ///< of an overlay: as FileOverlay's
+  bool bare = false;      ///< of a shield: `source` without what is mounted below it
   bool operator==(const MountStep&) const = default;
 };
 

@@ -63,25 +63,25 @@ class Sandbox final : public Workload {
  public:
   ~Sandbox() override { KillAll(); }
 
-  Result<void> Start(LaunchSpec spec, const MountPlan& mounts, const Capture& capture, std::span<const sock_filter> filter,
-                     int abi) {
+  Result<void> Start(PreparedLaunch prepared, const Capture& capture, std::span<const sock_filter> filter) {
     auto handshake = MakeHandshake();
     if (!handshake) return std::unexpected(handshake.error());
     std::array<int, 2> status{};
     if (::pipe2(status.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
     status_ = UniqueFd(status[0]);
     UniqueFd status_writer(status[1]);
-    spec_ = std::move(spec);
+    spec_ = std::move(prepared.spec);
     meter_.emplace(spec_.transcript, spec_.limits.output);
     auto streams = PrepareStandardStreams(meter_->wanted() ? OutputWay::kRelayed : OutputWay::kDirect);
     if (!streams) return std::unexpected(streams.error());
     if (auto limited = PlaceLimits(); !limited) return limited;
     const std::vector<int> entrances = group_ ? group_->entrances() : std::vector<int>();
     SandboxPlan plan{.spec = &spec_,
-                     .mounts = &mounts,
+                     .mounts = &prepared.mounts,
+                     .bare = &prepared.bare,
                      .capture = &capture,
                      .filter = filter,
-                     .landlock_abi = abi,
+                     .landlock_abi = prepared.landlock_abi,
                      .limits = &limits_,
                      .entrances = entrances};
     plan.standard = streams->ForChild();
@@ -94,7 +94,7 @@ class Sandbox final : public Workload {
     entry_ = *entry;
     handshake_ = std::move(handshake->first);
     streams_ = std::move(*streams);
-    writable_trees_ = mounts.writable;
+    writable_trees_ = std::move(prepared.mounts.writable);
     return {};
   }
 
@@ -279,7 +279,7 @@ Result<PreparedLaunch> PrepareLaunch(const LaunchSpec& spec) {
   if (!resolved) return std::unexpected(resolved.error());
   AddHosts(*resolved);
   if (auto fine = CheckGrants(*resolved); !fine) return std::unexpected(fine.error());
-  auto facts = GatherFacts(*resolved, spec);
+  auto facts = GatherFacts(*resolved, spec, prepared.bare);
   if (!facts) return std::unexpected(facts.error());
   auto mounts = PlanMounts(*resolved, *facts);
   if (!mounts) return std::unexpected(mounts.error());
@@ -291,8 +291,7 @@ Result<PreparedLaunch> PrepareLaunch(const LaunchSpec& spec) {
 Result<std::unique_ptr<Workload>> BeginFilteredLaunch(PreparedLaunch prepared, const Capture& capture,
                                                       std::span<const sock_filter> filter) {
   auto sandbox = std::make_unique<Sandbox>();
-  if (auto started = sandbox->Start(std::move(prepared.spec), prepared.mounts, capture, filter, prepared.landlock_abi); !started)
-    return std::unexpected(started.error());
+  if (auto started = sandbox->Start(std::move(prepared), capture, filter); !started) return std::unexpected(started.error());
   return sandbox;
 }
 

@@ -104,7 +104,8 @@ Result<void> PrepareInit(const SandboxPlan& plan) {
     return FailErrno("cannot set the host name", errno);
   const mode_t mask = ::umask(022);
   OverlayContents contents(plan);
-  auto entered = EnterView(*plan.mounts, [&contents](size_t overlay, int file) { return contents.Fill(overlay, file); });
+  auto entered =
+      EnterView(*plan.mounts, *plan.bare, [&contents](size_t overlay, int file) { return contents.Fill(overlay, file); });
   ::umask(mask);
   return entered;
 }

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "supervisor/io/capture.h"
+#include "supervisor/io/opened_folders.h"
 #include "supervisor/launch_spec.h"
 #include "supervisor/mount_plan.h"
 
@@ -30,6 +31,7 @@ inline constexpr int32_t kInitSealed = -1;
 struct SandboxPlan {
   const LaunchSpec* spec = nullptr;
   const MountPlan* mounts = nullptr;
+  const BareFolders* bare = nullptr;
   const Capture* capture = nullptr;
   std::span<const sock_filter> filter;
   int landlock_abi = 0;

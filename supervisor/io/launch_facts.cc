@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "supervisor/io/opened_folders.h"
 #include "supervisor/io/tree_scan.h"
 
 namespace sluice::supervisor {
@@ -134,13 +133,13 @@ Result<LaunchSpec> ResolvePaths(const LaunchSpec& spec) {
   return resolved;
 }
 
-Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given) {
+Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given, BareFolders& bare) {
   if (auto fine = RefuseReplaceableLinks(resolved, given); !fine) return std::unexpected(fine.error());
   HostFacts facts;
   for (const std::string& path : SystemPaths()) facts.system.push_back(Look(path));
   for (const std::string& path : SecretPaths()) facts.system.push_back(Look(path));
   for (const std::string& path : resolved.protect) facts.protect.push_back(Look(path));
-  OpenFolders(resolved, facts);
+  OpenFolders(resolved, facts, bare);
   if (auto scanned = ScanTrees(resolved, facts); !scanned) return std::unexpected(scanned.error());
   return facts;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "supervisor/io/opened_folders.h"
 #include "supervisor/launch_spec.h"
 #include "supervisor/mount_plan.h"
 
@@ -28,7 +29,8 @@ inline constexpr size_t kMaxScanDepth = 128;
 /// kInvalid names it.
 [[nodiscard]] Result<void> RefuseLinksInTrees(const std::string& path, const std::vector<std::string>& trees);
 
-/// Of a spec from ResolvePaths; `given` is the spec as its user wrote it, for links that stand in writable trees.
-[[nodiscard]] Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given);
+/// Of a spec from ResolvePaths; `given` is the spec as its user wrote it, for links that stand in writable trees. `bare` gets the
+/// folders that facts.bare names.
+[[nodiscard]] Result<HostFacts> GatherFacts(const LaunchSpec& resolved, const LaunchSpec& given, BareFolders& bare);
 
 }  // namespace sluice::supervisor

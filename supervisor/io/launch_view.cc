@@ -53,7 +53,7 @@ Result<void> MakeFolders(const std::string& path) {
 
 class ViewBuilder {
  public:
-  ViewBuilder(const MountPlan& plan, const FillOverlay& fill) : plan_(plan), fill_(fill) {}
+  ViewBuilder(const MountPlan& plan, const BareFolders& bare, const FillOverlay& fill) : plan_(plan), bare_(bare), fill_(fill) {}
 
   Result<void> Run() {
     sources_.resize(plan_.steps.size());
@@ -70,13 +70,13 @@ class ViewBuilder {
   }
 
  private:
-  static Result<void> OpenSource(const MountStep& step, UniqueFd& out) {
+  Result<void> OpenSource(const MountStep& step, UniqueFd& out) const {
     Result<UniqueFd> made = UniqueFd();
     uint64_t attributes = 0;
     switch (step.kind) {
       case Kind::kBind:
       case Kind::kShield:
-        made = CloneTree(step.source, CloneDepth::kRecursive);
+        made = step.bare ? Bare(step.source) : CloneTree(step.source, CloneDepth::kRecursive);
         attributes = kTreeAttributes | (step.access == Access::kReadOnly ? uint64_t{MOUNT_ATTR_RDONLY} : 0);
         break;
       case Kind::kDevice:
@@ -103,6 +103,12 @@ class ViewBuilder {
       if (auto set = SetAttributes(made->get(), attributes, step.source); !set) return set;
     out = std::move(*made);
     return {};
+  }
+
+  Result<UniqueFd> Bare(const std::string& folder) const {
+    UniqueFd copy(::fcntl(bare_.at(folder).get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) return FailErrno(fmt::format("cannot show {} to the workload", folder), errno);
+    return copy;
   }
 
   static Result<void> EnterEmptyRoot() {
@@ -195,7 +201,7 @@ class ViewBuilder {
     if (::mkdir(behind.c_str(), 0755) != 0) return FailErrno(fmt::format("cannot shield {}", step.target), errno);
     if (auto attached = Attach(source, behind); !attached) return attached;
     const Reader reader = ReaderOf(behind);
-    const auto layer = LayerFor(step.target);
+    const auto layer = LayerFor(step.target, behind);
     if (!layer) return std::unexpected(layer.error());
     if (const auto shield = ShieldTree(behind, *layer, reader)) return Attach(shield->get(), step.target);
     // The tree itself, then. What lies in it now can be hidden; what is bound or written later cannot.
@@ -208,12 +214,14 @@ class ViewBuilder {
     return {};
   }
 
-  // What lies under a shield's tree: nothing, or the mount points of the optional overlays in it.
-  Result<std::string> LayerFor(const std::string& tree) const {
+  // What lies under a shield's tree, which is mounted at `behind`: nothing, or the mount points that overlays in it lack.
+  Result<std::string> LayerFor(const std::string& tree, const std::string& behind) const {
     const std::string layer = kLayers + tree;
     bool used = false;
     for (const MountStep& step : plan_.steps) {
-      if (step.kind != Kind::kOverlay || !step.optional || !IsWithin(step.target, tree)) continue;
+      if (step.kind != Kind::kOverlay || !IsWithin(step.target, tree)) continue;
+      struct stat about{};
+      if (::lstat((behind + step.target.substr(tree.size())).c_str(), &about) == 0) continue;
       used = true;
       if (auto made = MakeTarget(kLayers + step.target, false); !made) return std::unexpected(made.error());
     }
@@ -270,8 +278,10 @@ class ViewBuilder {
       if (::lstat(path.c_str(), &about) != 0) {
         for (const std::string& tree : plan_.granted)
           if (IsWithin(path, tree)) return Fail(Code::kNotFound, fmt::format("{} must exist to be replaced in the view", path));
-        if (auto made = MakeTarget(path, false); !made) return std::unexpected(made.error());
-        return path;
+        auto made = MakeTarget(path, false);
+        if (made) return path;
+        if (made.error().sys_errno != EROFS) return std::unexpected(made.error());
+        return Fail(Code::kNotFound, fmt::format("{} must exist to be replaced in the view: create it, empty will do", path));
       }
       if (!S_ISLNK(about.st_mode)) return path;
       std::string link(4096, '\0');
@@ -284,6 +294,7 @@ class ViewBuilder {
   }
 
   const MountPlan& plan_;
+  const BareFolders& bare_;
   const FillOverlay& fill_;
   std::vector<UniqueFd> sources_;
   int shields_ = 0;
@@ -291,7 +302,9 @@ class ViewBuilder {
 
 }  // namespace
 
-Result<void> EnterView(const MountPlan& plan, const FillOverlay& fill) { return ViewBuilder(plan, fill).Run(); }
+Result<void> EnterView(const MountPlan& plan, const BareFolders& bare, const FillOverlay& fill) {
+  return ViewBuilder(plan, bare, fill).Run();
+}
 
 Result<void> SealView(const MountPlan& plan) {
   if (::umount2(kStage, MNT_DETACH) != 0) return FailErrno("cannot leave the old root", errno);

@@ -12,6 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "supervisor/io/launch_facts.h"
+#include "supervisor/io/mount_calls.h"
 #include "supervisor/io/tree_scan.h"
 #include "supervisor/proc_text.h"
 
@@ -51,7 +52,7 @@ bool BehindClosedFolder(const std::string& tree, const std::string& path) {
 
 class Opener {
  public:
-  Opener(const LaunchSpec& spec, HostFacts& facts) : facts_(facts) {
+  Opener(const LaunchSpec& spec, HostFacts& facts, BareFolders& bare) : facts_(facts), bare_(bare) {
     grants_.insert(spec.work_directory);
     grants_.insert(spec.read_write.begin(), spec.read_write.end());
     grants_.insert(spec.read_only.begin(), spec.read_only.end());
@@ -61,12 +62,15 @@ class Opener {
 
   void Open(const std::string& tree, const std::vector<std::string>& mount_points) {
     reader_ = ReaderOf(tree);
-    points_.clear();
+    Paths mounts;
     for (const std::string& point : mount_points)
-      if (point != tree && IsWithin(point, tree) && !Granted(point)) points_.insert(point);
+      if (point != tree && IsWithin(point, tree) && !Granted(point)) mounts.insert(point);
+    points_.clear();
     for (const std::string& path : named_)
       if (path != tree && IsWithin(path, tree) && reader_ == Reader::kOthers && BehindClosedFolder(tree, path))
         points_.insert(path);
+    if (points_.empty() && (mounts.empty() || CopyBare(tree, mounts))) return;
+    points_.merge(mounts);
     folders_.clear();
     for (const std::string& point : points_)
       for (std::string folder = Parent(point); IsWithin(folder, tree); folder = Parent(folder)) folders_.insert(folder);
@@ -81,6 +85,35 @@ class Opener {
   }
 
  private:
+  // The tree without its mounts, and those. What is mounted in a folder that others may not enter is not shown: neither is the
+  // folder's own content.
+  bool CopyBare(const std::string& tree, const Paths& mounts) {
+    if (mounts.size() > kMaxOpenedEntries) return false;
+    BareFolders copies;
+    const auto copy = [&](const std::string& folder) {
+      const bool covered =
+          std::ranges::any_of(mounts, [&](const auto& point) { return point != folder && IsWithin(point, folder); });
+      auto made = covered ? CloneTree(folder, CloneDepth::kOnlyThis) : Result<UniqueFd>();
+      if (!made || (covered && !SetAttributes(made->get(), 0, folder))) return false;
+      if (covered) copies.emplace(folder, *std::move(made));
+      return true;
+    };
+    std::vector<MountedEntry> mounted;
+    if (!copy(tree)) return false;
+    for (const std::string& point : mounts) {
+      if (reader_ == Reader::kOthers && BehindClosedFolder(tree, point)) continue;
+      struct stat about{};
+      HostEntry entry = Look(point);
+      if (::lstat(point.c_str(), &about) != 0) continue;  // covered by another mount
+      if (entry.kind == EntryKind::kDirectory && !copy(point)) return false;
+      mounted.push_back({std::move(entry), S_ISDIR(about.st_mode) || (S_ISREG(about.st_mode) && MayRead(reader_, about))});
+    }
+    for (auto& [path, mount] : copies) facts_.bare.push_back(path);
+    std::ranges::move(mounted, std::back_inserter(facts_.mounted));
+    bare_.merge(copies);
+    return true;
+  }
+
   bool Granted(const std::string& path) const {
     return std::ranges::any_of(grants_, [&](const std::string& grant) { return IsWithin(path, grant); });
   }
@@ -94,8 +127,9 @@ class Opener {
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
       std::string path = folder + "/" + name;
-      const bool on_the_way = folders_.contains(path) || points_.contains(path);
-      if (::lstat(path.c_str(), &about) != 0 || (!on_the_way && !(all && Shown(about)))) continue;
+      const bool on_the_way = folders_.contains(path) || named_.contains(path);
+      if (::lstat(path.c_str(), &about) != 0) continue;
+      if (!on_the_way && !((all || points_.contains(path)) && Shown(about))) continue;
       entries.push_back(Look(std::move(path)));
       if (entries.size() > kMaxOpenedEntries) break;
     }
@@ -108,6 +142,7 @@ class Opener {
   }
 
   HostFacts& facts_;
+  BareFolders& bare_;
   Paths grants_;
   Paths named_;    // what else must be reached: grants, and the sockets of rules
   Paths points_;   // of the tree at hand: what cannot lie in a shield
@@ -117,9 +152,9 @@ class Opener {
 
 }  // namespace
 
-void OpenFolders(const LaunchSpec& resolved, HostFacts& facts) {
+void OpenFolders(const LaunchSpec& resolved, HostFacts& facts, BareFolders& bare) {
   const std::vector<std::string> mount_points = MountPoints();
-  Opener opener(resolved, facts);
+  Opener opener(resolved, facts, bare);
   for (const std::string& tree : SystemPaths())
     if (std::ranges::any_of(facts.system, [&](const HostEntry& entry) {
           return entry.path == tree && entry.kind == EntryKind::kDirectory && !IsWithin(tree, "/sys");

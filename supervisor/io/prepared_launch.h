@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "supervisor/io/capture.h"
 #include "supervisor/io/launch.h"
+#include "supervisor/io/opened_folders.h"
 #include "supervisor/launch_spec.h"
 #include "supervisor/mount_plan.h"
 
@@ -24,6 +25,7 @@ namespace sluice::supervisor {
 struct PreparedLaunch {
   LaunchSpec spec;  ///< its paths resolved
   MountPlan mounts;
+  BareFolders bare;  ///< that it names
   int landlock_abi = 0;
 };
 

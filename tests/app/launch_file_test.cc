@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include <array>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -19,10 +23,11 @@ TEST(LaunchFile, SaysAllThatFlagsSay) {
   const auto file = ParseLaunchFile(R"({
     "version": 1, "command": ["sh", "-c", "", "x"], "workspace": "w", "cwd": "w/x", "read-write": ["a"], "read-only": ["b"],
     "environment": {"inherit": "none", "pass": ["CI"], "set": {"MODE": "t\u00e9st", "EMPTY": ""}, "unsafe-pass": ["TOKEN"]},
-    "policy": {"file": "p.yaml", "allow": ["GET a.test"], "presets": ["npm@1"]}, "name": "n", "labels": {"job": "7"},
+    "policy": {"file": "p.yaml", "fd": 7, "allow": ["GET a.test"], "presets": ["npm@1"]}, "name": "n", "labels": {"job": "7"},
     "limits": {"wall-time": "5m", "memory": "2GiB", "processes": 64, "open-files": 128, "output": 1048576},
     "publish": ["8080:80"], "transcript": "t", "result": "fd:3", "audit": "a.jsonl", "lifeline": 4, "on-disconnect": "freeze",
     "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "allow-nested": true, "quiet": true,
+    "verbose": true, "log-fd": 8, "control": ["c.sock"], "await-hold": true, "mirror-certificates": true,
     "upstream": {"resolvers": ["1.1.1.1"], "stub-domains": ["a=1.1.1.1"], "ca": ["ca.pem"], "via": "http://p:1", "via-auth": "x",
                  "via-ca": "y", "via-except": ["z"]}, "ca-cert": "c", "ca-key": "k"})",
                                     "l.json");
@@ -36,6 +41,101 @@ TEST(LaunchFile, SaysAllThatFlagsSay) {
   EXPECT_EQ(file->lifeline, 4u);
   EXPECT_TRUE(file->kill_on_deny && file->fail_on_deny && file->quiet && file->allow_user_namespaces && file->allow_nested);
   EXPECT_THAT(file->via_except, ElementsAre("z"));
+  EXPECT_TRUE(file->verbose && file->await_hold && file->mirror_certificates);
+  EXPECT_EQ(file->policy_fd, 7u);
+  EXPECT_EQ(file->log_fd, 8u);
+}
+
+// A launch file in a folder of its own, as `--spec` reads it.
+class Spec : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(::pipe(log_.data()), 0);
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+  }
+  void TearDown() override {
+    std::filesystem::remove_all(folder_);
+    for (const int fd : log_) ::close(fd);
+  }
+
+  Result<RunOptions> Read(const nlohmann::json& launch, RunOptions options = {}) const {
+    options.spec = folder_ + "/launch.json";
+    std::ofstream(options.spec) << launch;
+    if (auto read = ReadLaunchFile(&options); !read) return std::unexpected(read.error());
+    return options;
+  }
+
+  std::string folder_ = "/tmp/sluice-launch-XXXXXX";
+  std::array<int, 2> log_{};
+};
+
+// All members that can stand together, "policy.fd" in place of the others.
+nlohmann::json WholeLaunch(int log) {
+  auto launch = nlohmann::json::parse(R"({
+    "version": 1, "command": ["true"], "workspace": "w", "cwd": "w/x", "read-write": ["a"], "read-only": ["b"],
+    "environment": {"inherit": "none", "pass": ["CI"], "set": {"MODE": "test"}, "unsafe-pass": ["TOKEN"]},
+    "policy": {"file": "p.yaml", "allow": ["GET a.test"], "presets": ["npm@1"]}, "name": "n", "labels": {"job": "7"},
+    "limits": {"wall-time": "5m", "memory": "2GiB", "processes": 64, "open-files": 128, "output": 1048576},
+    "publish": ["8080:80"], "transcript": "t", "result": "r", "audit": "a.jsonl", "lifeline": 4, "on-disconnect": "freeze",
+    "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "allow-nested": true,
+    "quiet": true, "verbose": true, "control": ["c.sock"], "await-hold": true,
+    "upstream": {"resolvers": ["1.1.1.1"], "stub-domains": ["a=1.1.1.1"], "ca": ["ca.pem"], "via": "http://p:1", "via-auth": "x",
+                 "via-ca": "y", "via-except": ["z"]}, "ca-cert": "c", "ca-key": "k", "mirror-certificates": true})");
+  launch["log-fd"] = log;
+  return launch;
+}
+
+// A member that is read and goes no further would be a wish that nobody hears.
+TEST_F(Spec, EachMemberReachesTheRun) {
+  const nlohmann::json whole = WholeLaunch(log_[1]);
+  const auto all = Read(whole);
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  for (const std::string& name : LaunchFileMembers()) {
+    if (name == "version" || name == "pid-namespace" || name == "policy.fd") continue;  // always so; and its own test
+    nlohmann::json without = whole;
+    const size_t dot = name.find('.');
+    if (dot == std::string::npos) {
+      ASSERT_EQ(without.erase(name), 1u) << name << " is not in the whole launch of this test";
+    } else {
+      ASSERT_EQ(without[name.substr(0, dot)].erase(name.substr(dot + 1)), 1u) << name;
+    }
+    const auto rest = Read(without);
+    EXPECT_TRUE(!rest.has_value() || *rest != *all) << name << " changes nothing";
+  }
+}
+
+TEST_F(Spec, NamesAPolicyByItsDescriptorAlone) {
+  const auto read = Read({{"version", 1}, {"policy", {{"fd", 9}}}});
+  ASSERT_TRUE(read.has_value()) << read.error().message;
+  EXPECT_EQ(read->policy_fd, 9);
+  RunOptions flag;
+  flag.policy = "/flag.yaml";
+  const auto won = Read({{"version", 1}, {"policy", {{"fd", 9}}}}, flag);
+  ASSERT_TRUE(won.has_value()) << won.error().message;
+  EXPECT_EQ(won->policy_fd, -1);
+  const auto text = [](const char* beside) { return nlohmann::json::parse(beside); };
+  for (nlohmann::json policy :
+       {text(R"({"file": "p"})"), text(R"({"allow": ["GET a.test"]})"), text(R"({"presets": ["npm@1"]})")}) {
+    policy["fd"] = 9;
+    const auto refused = Read({{"version", 1}, {"policy", policy}});
+    ASSERT_FALSE(refused.has_value()) << policy;
+    EXPECT_THAT(refused.error().message, HasSubstr("is the whole of it"));
+  }
+  EXPECT_FALSE(Read({{"version", 1}, {"policy", {{"fd", uint64_t{1} << 31}}}}).has_value());
+}
+
+TEST_F(Spec, TakesDescriptorsAsTheyAreAndPathsFromItsFolder) {
+  const auto read = Read({{"version", 1}, {"transcript", "fd:5"}, {"result", "fd:6"}, {"control", {"fd:7", "c.sock"}}});
+  ASSERT_TRUE(read.has_value()) << read.error().message;
+  EXPECT_EQ(read->transcript, "fd:5");
+  EXPECT_EQ(read->result, "fd:6");
+  EXPECT_THAT(read->control, ElementsAre("fd:7", folder_ + "/c.sock"));
+}
+
+TEST_F(Spec, SaysWhichLogDescriptorIsNone) {
+  const auto read = Read({{"version", 1}, {"log-fd", 1}});
+  ASSERT_FALSE(read.has_value());
+  EXPECT_THAT(read.error().message, HasSubstr("`log-fd`"));
 }
 
 struct Bad {

@@ -14,10 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unittest
 
 import containers
 import harness
 import lab as lab_module
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 DIAL = """
 import errno, socket, sys
@@ -373,6 +376,21 @@ class Failure(containers.ContainerTest):
             result = self.contain("/bin/sh", "-c", "echo it ran")
             self.assertNotEqual(result.code, 0)
             self.assertNotIn("it ran", result.out)
+
+
+@unittest.skipUnless(shutil.which("systemd-analyze") and pathlib.Path("/usr/include/linux/capability.h").exists(), "no systemd-analyze, or no headers of the kernel's")
+class UnderItsUnit(containers.ContainerTest):
+    """As the unit in packaging/systemd holds it: it lacks nothing there."""
+
+    UNIT = HERE.parents[1] / "packaging/systemd/sluice-agent.service"
+
+    def wrapper(self):
+        return [harness.PYTHON, HERE / "under_unit.py", self.UNIT, self.folder, "--"]
+
+    gone = Failure.gone
+    test_real_programs_reach_what_they_may = Reach.test_real_programs_reach_what_the_policy_allows_and_nothing_else
+    test_the_next_one_kills_what_it_finds = Failure.test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds
+    test_it_freezes = Failure.test_on_restart_freeze_freezes
 
 
 # What has no cgroup to be frozen in, and no second user.

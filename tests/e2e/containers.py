@@ -35,7 +35,7 @@ class Agent:
 
     def start(self):
         offset = len(self.errors())
-        command = [lab_module.binary_for_anyone(self.test.lab.folder), "agent", "--listen", self.socket, "--state-dir", self.state, "--audit",
+        command = [*self.test.wrapper(), lab_module.binary_for_anyone(self.test.lab.folder), "agent", "--listen", self.socket, "--state-dir", self.state, "--audit",
                    self.test.audit, "--upstream-ca", self.test.lab.ca, "--ca-out", self.folder / "ca.pem", "--bundle-out", self.bundle, *self.flags]
         with open(self.log, "a") as log:
             self.process = self.test.lab.popen(command, cwd=self.test.work, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -80,6 +80,10 @@ class ContainerTest(harness.SluiceTest):
     def tearDown(self):
         for name in self.running_ids:
             self.lab.run([*self.tool(), "delete", "-f", name])
+
+    def wrapper(self):
+        """What starts the agent."""
+        return []
 
     def tool(self):
         return [self.runtime, "--root", self.folder / "runtime"]

@@ -182,6 +182,39 @@ class Specification(Launch):
         self.assertNotIn("ended_by", self.result)
 
 
+class BareMachine(Launch):
+    """What images made from nothing leave out of /etc."""
+
+    SCRIPT = "cat /etc/hosts; cat /etc/resolv.conf; curl -sS https://a.test/pub/x; ls -l /etc | grep -c :"
+
+    def without(self, *names):
+        """A run on a machine whose /etc has none of these."""
+        etc = self.folder / f"etc-{len(list(self.folder.glob('etc-*')))}"
+        shutil.copytree("/etc", etc, symlinks=True)
+        for name in names:
+            path = etc / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        path = self.folder / "launch.json"
+        upstream = {"ca": [str(self.lab.ca)], "resolvers": [lab.zone.RESOLVER]}
+        path.write_text(json.dumps({**self.spec("sh", "-c", self.SCRIPT), "upstream": upstream}))
+        # The lab has mounts in there.
+        enter = "awk '$5 ~ \"^/etc/\" {print $5}' /proc/self/mountinfo | xargs -r umount; mount --bind \"$0\" /etc; exec \"$@\""
+        return self.lab.run(["unshare", "--mount", "sh", "-ec", enter, etc, lab.binary_for_anyone(self.lab.folder), "run",
+                             "--spec", path], cwd=self.work)
+
+    def test_a_run_starts_without_them(self):
+        if self.lab.uid:
+            self.skipTest("an ordinary user has no other /etc")
+        everything = ("hosts", "hostname", "resolv.conf", "nsswitch.conf", "passwd", "group", "host.conf", "gai.conf", "ssl", "pki", "services", "protocols")
+        for names in (("hosts",), ("resolv.conf",), ("nsswitch.conf",), ("ssl",), ("passwd", "group"), everything):
+            with self.subTest(missing=names):
+                done = self.without(*names)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("127.0.0.1 localhost", done.stdout)
+                self.assertIn("nameserver 198.18.0.0", done.stdout)
+                self.assertIn("hello from the lab", done.stdout, done.stderr)
+
+
 class Limits(Launch):
     def test_a_timeout_ends_everything_that_was_started(self):
         mark = f"left-{os.getpid()}-{id(self)}"

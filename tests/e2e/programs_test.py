@@ -1,9 +1,12 @@
 #!/usr/bin/python3
 """Programs that are hard on a supervisor, as they are: debuggers, ssh, daemons, storms of threads, namespaces and sandboxes of their own."""
+import contextlib
 import json
 import os
+import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -324,6 +327,31 @@ print(subprocess.run(["./sluice", "run", "--allow", "GET a.test/pub/x", "--", "t
                              f"./sluice run --timeout 300ms --allow 'GET a.test/pub/x' -- sleep 60; echo code $?; ./sluice run --allow 'GET a.test/pub/x' -- sh -c 'sleep 1000' {mark} & sleep 0.7")
         self.assertEqual(result.out.split(), ["code", "5", "up", "heard", "code", "143"], str(result))
         self.assertEventually(lambda: subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True).stdout == "", "nobody is left", 8)
+
+    def inner_supervisors(self, outer):
+        """Those of an outer run, which starts them itself."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int(re.search(r"^PPid:\s+(\d+)", (folder / "status").read_text(), re.M)[1])
+                if parent == outer and b"--nested" in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+        return found
+
+    def test_one_that_ends_slowly_holds_up_no_other(self):
+        inner = "./sluice run --allow 'GET a.test/more/**' --"
+        script = f"{inner} sh -c 'echo up; sleep 1000' & asker=$!; read go; kill -9 $asker; read go; {inner} echo second; read end"
+        with self.running(self.OUTER, "sh", "-c", script, flags=["--allow-nested"]) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            [slow] = self.inner_supervisors(process.pid)
+            os.kill(slow, signal.SIGSTOP)
+            for _ in range(2):
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                time.sleep(0.1)
+            self.assertEqual(process.stdout.readline(), "second\n")
+            self.assertIn("State:\tT", pathlib.Path(f"/proc/{slow}/status").read_text(), "the first is still ending")
+            self.assertEventually(lambda: not pathlib.Path(f"/proc/{slow}").exists(), "the first to be killed", 10 * harness.SLOW)
 
     def test_a_reload_that_makes_it_wider_than_the_outer_kills_it(self):
         with self.running(self.OUTER, "sh", "-c", "./sluice run --allow 'GET a.test/more/**' -- sh -c 'echo up; sleep 1000'; echo code $?; sleep 1000", flags=["--allow-nested"]) as process:

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""The man page and the completions list exactly the flags that --help lists, and each command has a page and a paragraph.
+"""The man page and the completions list exactly the flags that --help lists, and each command has a page and a paragraph; a launch file says
+all that the flags of `run` say.
 
 Usage: flags_test.py SOURCE_FOLDER SLUICE_BINARY
 """
+import json
 import pathlib
 import re
 import subprocess
@@ -10,6 +12,38 @@ import sys
 
 COMMANDS = ("run", "proxy", "sidecar", "agent", "oci-seccomp", "health", "doctor", "lint", "prove", "explain", "test", "fmt", "import", "preset list", "preset show", "completion")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+
+
+# Where a launch file's member is not called as the flag is.
+MEMBERS = {
+    "rw": ["read-write"], "ro": ["read-only"], "env": ["environment.pass", "environment.set"], "env-inherit": ["environment.inherit"],
+    "unsafe-env": ["environment.unsafe-pass"], "policy": ["policy.file"], "policy-fd": ["policy.fd"], "allow": ["policy.allow"],
+    "preset": ["policy.presets"], "label": ["labels"], "timeout": ["limits.wall-time"], "max-memory": ["limits.memory"],
+    "max-processes": ["limits.processes"], "max-open-files": ["limits.open-files"], "max-output": ["limits.output"],
+    "resolver": ["upstream.resolvers"], "stub-domain": ["upstream.stub-domains"], "upstream-ca": ["upstream.ca"], "via": ["upstream.via"],
+    "via-auth": ["upstream.via-auth"], "via-ca": ["upstream.via-ca"], "via-except": ["upstream.via-except"],
+}
+NO_MEMBER = {"help", "spec"}
+NO_FLAG = {"version", "command"}
+
+
+def members(properties, section=""):
+    for name, about in properties.items():
+        if "properties" in about:
+            yield from members(about["properties"], f"{name}.")
+        else:
+            yield section + name
+
+
+def launch_faults(root, of_run):
+    """What `sluice run` can be told by flags and not by a launch file, or the other way round."""
+    known = set(members(json.loads((root / "packaging/schema/launch.schema.json").read_text())["properties"]))
+    said = {flag: MEMBERS.get(flag, [flag]) for flag in of_run - NO_MEMBER}
+    faults = [f"launch.schema.json lacks `{member}`, which is --{flag} of run" for flag, names in sorted(said.items()) for member in names if member not in known]
+    faults += [f"launch.schema.json has `{member}`, which no flag of run says" for member in sorted(known - NO_FLAG - {name for names in said.values() for name in names})]
+    words = set(re.findall(r"`\.?([\w.-]+)`", (root / "docs/launch.md").read_text()))
+    faults += [f"docs/launch.md lacks `{member}`" for member in sorted(known) if not {member, member.split(".")[-1]} & words]
+    return faults
 
 
 def help_flags(binary, *command):
@@ -74,7 +108,7 @@ def check(root, binary):
         printed = subprocess.run([binary, "completion", shell], capture_output=True, text=True).stdout
         if printed.strip() != text.strip():
             faults.append(f"`sluice completion {shell}` does not print packaging/completions/sluice.{shell}")
-    return faults, len(of_run)
+    return faults + launch_faults(root, of_run), len(of_run)
 
 
 def main():

@@ -89,7 +89,7 @@ class Package(unittest.TestCase):
                              ("fish", "usr/share/fish/vendor_completions.d/sluice.fish")):
             self.assertEqual((self.root / place).read_text(), (ROOT / f"packaging/completions/sluice.{shell}").read_text())
         self.assertEqual(sorted(p.name for p in (self.root / "lib/systemd/system").iterdir()),
-                         ["sluice-proxy.service", "sluice-sidecar@.service"])
+                         ["sluice-agent.service", "sluice-proxy.service", "sluice-sidecar@.service"])
 
     def test_its_files_are_roots_and_nobody_elses_to_write(self):
         for line in "".join(run("dpkg-deb", "--contents", package) for package in (self.package, *self.libraries)).splitlines():

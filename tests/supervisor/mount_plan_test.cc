@@ -90,6 +90,26 @@ TEST(MountPlan, ATreeWithMountsBelowItIsShownByItsEntries) {
   EXPECT_LT(At(plan, Kind::kFolder, "/etc/ssl"), At(plan, Kind::kBind, "/etc/ssl/mounted"));
 }
 
+TEST(MountPlan, ATreeAtHandWithoutItsMountsIsShieldedAndTheyAreLaidOverIt) {
+  HostFacts facts = Facts();
+  facts.bare = {"/etc", "/etc/deep"};
+  facts.mounted = {{{"/etc/deep", EntryKind::kDirectory, ""}, true},
+                   {{"/etc/deep/file", EntryKind::kFile, ""}, true},
+                   {{"/etc/hosts", EntryKind::kFile, ""}, true},
+                   {{"/etc/secret", EntryKind::kFile, ""}, false},
+                   {{"/etc/shallow", EntryKind::kDirectory, ""}, true}};
+  const auto plan = Plan(Spec("/work"), facts);
+  EXPECT_TRUE(Step(plan, Kind::kShield, "/etc").bare);
+  EXPECT_TRUE(Step(plan, Kind::kShield, "/etc/deep").bare);
+  EXPECT_FALSE(Step(plan, Kind::kShield, "/etc/shallow").bare);
+  EXPECT_FALSE(Step(plan, Kind::kShield, "/usr").bare);
+  EXPECT_EQ(Step(plan, Kind::kBind, "/etc/hosts").access, Access::kReadOnly);
+  EXPECT_GE(At(plan, Kind::kMask, "/etc/secret"), 0);
+  EXPECT_EQ(At(plan, Kind::kBind, "/etc/secret"), -1);
+  EXPECT_LT(At(plan, Kind::kShield, "/etc"), At(plan, Kind::kShield, "/etc/deep"));
+  EXPECT_LT(At(plan, Kind::kShield, "/etc/deep"), At(plan, Kind::kBind, "/etc/deep/file"));
+}
+
 TEST(MountPlan, AParentComesBeforeWhatLiesBelow) {
   LaunchSpec spec = Spec("/home/u/p/q");
   spec.read_only = {"/home/u/p", "/home/u/.pyenv", "/home/u/p/q/vendor"};

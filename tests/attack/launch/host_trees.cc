@@ -4,6 +4,7 @@
 #include <sys/capability.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,12 +18,37 @@
 namespace sluice::supervisor {
 namespace {
 
-void Write(const std::string& path, mode_t mode) {
-  std::ofstream(path) << "secret";
+void Write(const std::string& path, mode_t mode, const char* text = "secret") {
+  std::ofstream(path) << text;
   ::chmod(path.c_str(), mode);
 }
 
 bool Folder(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode) == 0 && ::chmod(path.c_str(), mode) == 0; }
+
+bool MountFile(const std::string& from, const std::string& over) {
+  return ::mount(from.c_str(), over.c_str(), nullptr, MS_BIND, nullptr) == 0;
+}
+
+// What a user namespace sees of its parent's mounts is locked together. All ids stay what they are.
+bool Lock() {
+  int entered[2];
+  int mapped[2];
+  if (::pipe(entered) != 0 || ::pipe(mapped) != 0) return false;
+  const pid_t self = ::getpid();
+  const pid_t child = ::fork();
+  char byte = 0;
+  if (child == 0) {
+    ::close(entered[1]);
+    if (::read(entered[0], &byte, 1) != 1) ::_exit(1);
+    for (const char* map : {"uid_map", "gid_map"}) std::ofstream("/proc/" + std::to_string(self) + "/" + map) << "0 0 4294967295";
+    ::_exit(::write(mapped[1], "", 1) == 1 ? 0 : 1);
+  }
+  ::close(mapped[1]);
+  const bool done = child > 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && ::write(entered[1], "", 1) == 1 &&
+                    ::read(mapped[0], &byte, 1) == 1;
+  for (const int fd : {entered[0], entered[1], mapped[0]}) ::close(fd);
+  return ::waitpid(child, nullptr, 0) == child && done;
+}
 
 bool Tmpfs(const char* path) { return ::mount("tmpfs", path, "tmpfs", 0, "mode=0755") == 0; }
 
@@ -36,6 +62,10 @@ bool Fill() {
   Write("/opt/mounted/secret", 0600);
   Write("/opt/service/secret", 0600);
   Write("/opt/open", 0644);
+  Write("/opt/mounted/above", 0644, "above");
+  Write("/opt/over", 0644, "below");
+  Write("/opt/covered", 0644, "below");
+  if (!MountFile("/opt/mounted/above", "/opt/over") || !MountFile("/opt/secret", "/opt/covered")) return false;
   if (std::getenv("SLUICE_TEST_CROWDED") != nullptr)
     for (size_t i = 0; i < kMaxOpenedEntries; ++i) Write("/opt/" + std::to_string(i), 0644);
   return true;
@@ -56,7 +86,7 @@ bool MakeHostTrees() {
     std::perror("cannot make a host for the tests");
     return false;
   }
-  if (uid == 0) return true;
+  if (uid == 0) return std::getenv("SLUICE_TEST_LOCKED") == nullptr || Lock();
   const cap_t none = ::cap_init();
   const bool dropped = ::cap_set_proc(none) == 0;
   ::cap_free(none);

@@ -78,7 +78,13 @@ TEST(SystemTree, ServicesBoundLaterAreOutOfReachToo) {
 TEST(SystemTree, WhatOthersMayNotReadIsHidden) {
   const TemporaryFolder work;
   ExpectHeld(Attack(work, {"read-secrets", "/opt/secret", "/opt/group", "/opt/closed", "/opt/closed/inside",
-                           "/opt/mounted/secret", "/opt/service/secret"}));
+                           "/opt/mounted/secret", "/opt/service/secret", "/opt/covered"}));
+}
+
+TEST(SystemTree, WhatIsMountedOverAFileIsSeenAndTheFileIsNot) {
+  const Outcome ran = Sandboxed({"sh", "-c", "cat /opt/over; cat /opt/covered"});
+  EXPECT_THAT(ran.output, testing::HasSubstr("above")) << ran.error;
+  EXPECT_THAT(ran.output, testing::Not(testing::HasSubstr("below")));
 }
 
 TEST(SystemTree, TheRestIsThere) {
