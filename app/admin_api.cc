@@ -45,7 +45,7 @@ AdminResponse Json(const json& body, int status = 200) {
   return response;
 }
 
-std::string EntityTag(uint64_t revision) { return fmt::format("\"{}\"", revision); }
+std::string TagText(uint64_t revision) { return fmt::format("\"{}\"", revision); }
 
 // 400 for a request that is none, 422 for a policy that is none, 500 for the rest.
 AdminResponse ErrorAnswer(const Error& error, std::string_view code) {
@@ -300,13 +300,13 @@ Result<PolicyText> AdminApi::TextInForce() {
 AdminResponse AdminApi::GetPolicy(const AdminRequest& request) {
   const std::lock_guard lock(changes_);
   const ServedPolicy served = control_.Policy();
-  const std::string tag = EntityTag(served.revision);
+  const std::string tag = TagText(served.revision);
   AdminResponse response;
   response.fields = {{"ETag", tag}, {"Sluice-Policy-Digest", served.snapshot->digest()}};
   if (const std::string* known = request.Field("if-none-match")) {
     const auto tags = ReadEntityTags(*known);
     if (!tags) return BadRequest(tags.error());
-    if (tags->empty() || std::ranges::find(*tags, std::to_string(served.revision)) != tags->end()) {
+    if (NamesRevision(*tags, served.revision, Comparison::kWeak)) {
       response.status = 304;
       return response;
     }
@@ -328,7 +328,7 @@ AdminResponse AdminApi::GetRules(std::string_view id) const {
   if (!id.empty() && rules.empty())
     return Problem(404, "no_rule_of_that_id", "no rule has this id", {}, "GET /v1/policy/rules lists them");
   AdminResponse response = Json(id.empty() ? json{{"policy", PolicyJson(served)}, {"rules", std::move(rules)}} : rules.front());
-  response.fields.emplace_back("ETag", EntityTag(served.revision));
+  response.fields.emplace_back("ETag", TagText(served.revision));
   return response;
 }
 
@@ -341,10 +341,10 @@ std::optional<AdminResponse> AdminApi::CheckMayChange(const AdminRequest& reques
   if (wanted == nullptr) return std::nullopt;
   const auto tags = ReadEntityTags(*wanted);
   if (!tags) return BadRequest(tags.error());
-  if (tags->empty() || std::ranges::find(*tags, std::to_string(revision)) != tags->end()) return std::nullopt;
+  if (NamesRevision(*tags, revision, Comparison::kStrong)) return std::nullopt;
   AdminResponse response = Problem(412, "another_revision", fmt::format("revision {} is in force", revision), {},
                                    "GET /v1/policy, make the change in what is in force now, and try again");
-  response.fields.emplace_back("ETag", EntityTag(revision));
+  response.fields.emplace_back("ETag", TagText(revision));
   return response;
 }
 
@@ -467,7 +467,7 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
                  {"digest", (*compiled)->digest()},
                  {"rules", (*compiled)->rules().size()}});
   AdminResponse response = Json(answer);
-  response.fields.emplace_back("ETag", EntityTag(outcome.revision));
+  response.fields.emplace_back("ETag", TagText(outcome.revision));
   return response;
 }
 

@@ -183,24 +183,33 @@ bool HasBearer(const AdminRequest& request, std::string_view token) {
   return SameSecret(std::string_view(*field).substr(kScheme.size()), token);
 }
 
-Result<std::vector<std::string>> ReadEntityTags(std::string_view field) {
+Result<std::vector<EntityTag>> ReadEntityTags(std::string_view field) {
   const auto malformed = [] { return Fail(Code::kInvalid, "an entity tag is a text in quotes, as an ETag field gives it"); };
-  std::vector<std::string> tags;
+  std::vector<EntityTag> tags;
   const auto skip = [&field] { field.remove_prefix(std::min(field.find_first_not_of(" \t"), field.size())); };
   skip();
   if (field == "*") return tags;
   for (;;) {
     skip();
+    const bool weak = field.starts_with("W/");
+    if (weak) field.remove_prefix(2);
     if (!field.starts_with('"')) return malformed();
     const size_t end = field.find('"', 1);
     if (end == std::string_view::npos || tags.size() >= kMaxAdminParameters) return malformed();
-    tags.emplace_back(field.substr(1, end - 1));
+    tags.push_back({std::string(field.substr(1, end - 1)), weak});
     field.remove_prefix(end + 1);
     skip();
     if (field.empty()) return tags;
     if (!field.starts_with(',')) return malformed();
     field.remove_prefix(1);
   }
+}
+
+bool NamesRevision(const std::vector<EntityTag>& tags, uint64_t revision, Comparison comparison) {
+  if (tags.empty()) return true;
+  const std::string text = std::to_string(revision);
+  return std::ranges::any_of(
+      tags, [&](const EntityTag& tag) { return tag.text == text && (comparison == Comparison::kWeak || !tag.weak); });
 }
 
 }  // namespace sluice::app

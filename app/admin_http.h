@@ -4,6 +4,7 @@
 // JSON for programs and sentences for people: {"error", "code", "detail", "suggest"}.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,7 +55,17 @@ struct AdminResponse {
 /// Compares without telling where the two differ.
 [[nodiscard]] bool SameSecret(std::string_view a, std::string_view b);
 
-/// The revisions of an If-Match or If-None-Match field: `"7"`, `"7", "8"`, `*` (an empty list). kInvalid: no strong entity tags.
-[[nodiscard]] Result<std::vector<std::string>> ReadEntityTags(std::string_view field);
+/// An entity tag of an If-Match or If-None-Match field.
+struct EntityTag {
+  std::string text;   ///< what stands in the quotes: a revision
+  bool weak = false;  ///< `W/"7"`
+  bool operator==(const EntityTag&) const = default;
+};
+/// `"7"`, `"7", W/"8"`, `*` (an empty list). kInvalid: something else.
+[[nodiscard]] Result<std::vector<EntityTag>> ReadEntityTags(std::string_view field);
+/// RFC 9110 section 8.8.3.2. kStrong, of If-Match: a weak tag is like none. kWeak, of If-None-Match: it is like the strong one.
+enum class Comparison : uint8_t { kStrong, kWeak };
+/// Whether the list, as ReadEntityTags gives it, names the revision.
+[[nodiscard]] bool NamesRevision(const std::vector<EntityTag>& tags, uint64_t revision, Comparison comparison);
 
 }  // namespace sluice::app

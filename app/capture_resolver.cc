@@ -29,7 +29,9 @@ Result<std::unique_ptr<CaptureResolver>> CaptureResolver::Start(proxy::Engine& e
     options.attribute = [&notifier](policy::Transport transport, const Endpoint& client, const Endpoint& server_end) {
       return notifier.Attribute(transport, client, server_end);
     };
-    options.guess_sender = [&notifier](const Endpoint& client) { return static_cast<uint64_t>(notifier.GuessSender(client)); };
+    options.guess_sender = [&notifier](policy::Transport transport, const Endpoint& client) {
+      return static_cast<uint64_t>(notifier.GuessSender(transport, client));
+    };
     options.host_addresses = std::move(host_addresses);
     server = dns::Server::Start(engine.ResolverContext(), std::move(options), engine.ResolverClient(), pool, policy, sink);
   });

@@ -14,9 +14,9 @@ uint64_t Mixed(uint64_t value) {
   return value ^ (value >> 29);
 }
 
-uint64_t KeyOf(const Endpoint& source) {
-  if (source.address.is_v4()) return (uint64_t{source.address.v4()} << 16) | source.port;
-  uint64_t key = 0;
+uint64_t KeyOf(policy::Transport transport, const Endpoint& source) {
+  uint64_t key = transport == policy::Transport::kTcp ? 1 : 0;
+  if (source.address.is_v4()) return (key << 48) | (uint64_t{source.address.v4()} << 16) | source.port;
   for (const uint8_t byte : source.address.bytes()) key = Mixed(key ^ byte) * 31;
   return key ^ source.port;
 }
@@ -44,10 +44,10 @@ FloodGate::Entry& FloodGate::Find(std::vector<Entry>* table, uint64_t key, doubl
   return *oldest;
 }
 
-FloodGate::Verdict FloodGate::Judge(const Endpoint& source, SteadyTime now) {
-  Entry& socket = Find(&sources_, KeyOf(source), limits_.source_burst, now);
+FloodGate::Verdict FloodGate::Judge(policy::Transport transport, const Endpoint& source, SteadyTime now) {
+  Entry& socket = Find(&sources_, KeyOf(transport, source), limits_.source_burst, now);
   // A port that was silent for a while may be somebody else's by now.
-  if (guess_ && (socket.sender == 0 || now - socket.last > kWindow)) socket.sender = guess_(source);
+  if (guess_ && (socket.sender == 0 || now - socket.last > kWindow)) socket.sender = guess_(transport, source);
   const bool known = socket.sender != 0;
   const double rate = known ? limits_.process_per_second : limits_.unknown_per_second;
   const double burst = known ? limits_.process_burst : limits_.unknown_burst;
@@ -72,7 +72,7 @@ FloodGate::Verdict FloodGate::Judge(const Endpoint& source, SteadyTime now) {
       return Verdict::kServe;
     }
   }
-  CountDrop(&socket, source.port, now);
+  if (transport == policy::Transport::kUdp) CountDrop(&socket, source.port, now);
   if (process->told != SteadyTime{} && now - process->told < kWindow) return Verdict::kDrop;
   process->told = now;
   return Verdict::kRefuse;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Fairness among those who ask by UDP, judged before a datagram is parsed: a bucket for each socket (its source address and
+// Fairness among those who ask, judged before a query is parsed: a bucket for each socket (its transport, source address and
 // port), one for each process where it is known whose socket it is, and one for all. The last part of the last is kept for those
 // who have asked little lately, so that a process that floods, through one socket or through thousands, leaves room for the
 // others. Tables are of fixed size: whoever was seen longest ago is forgotten first. Time is a parameter.
@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/ip.h"
+#include "policy/query.h"
 
 namespace sluice::dns {
 
@@ -37,7 +38,7 @@ struct FloodLimits {
 };
 
 /// Whose socket sends from there, as any number that two processes do not share; 0: unknown. Need not be certain. Cheap.
-using GuessSender = std::function<uint64_t(const Endpoint& source)>;
+using GuessSender = std::function<uint64_t(policy::Transport transport, const Endpoint& source)>;
 
 /// One thread.
 class FloodGate {
@@ -49,8 +50,8 @@ class FloodGate {
   };
 
   explicit FloodGate(FloodLimits limits, GuessSender guess = {});
-  [[nodiscard]] Verdict Judge(const Endpoint& source, SteadyTime now);
-  /// Source ports whose datagrams are not worth receiving now.
+  [[nodiscard]] Verdict Judge(policy::Transport transport, const Endpoint& source, SteadyTime now);
+  /// UDP source ports whose datagrams are not worth receiving now.
   [[nodiscard]] std::vector<uint16_t> ShutPorts(SteadyTime now);
   /// ShutPorts has more to say than when it was last asked.
   [[nodiscard]] bool changed() const { return changed_; }

@@ -115,6 +115,20 @@ void Pass(Rule& rule, const FencePlan& plan, const char* name) {
 
 Rule Sealed(const FencePlan& plan) { return {MarkIs{plan.seal.mark}, PriorityIs{plan.seal.priority}}; }
 
+// A hop-by-hop header is of a kernel's own multicast listener reports (RFC 3810 section 5), and dropped on whatever else has one;
+// `where` narrows to what is judged.
+void HopByHop(nft::Chain& chain, const Rule& where) {
+  const auto add = [&](std::initializer_list<nft::Expression> rest) {
+    Rule rule = where;
+    rule.emplace_back(nft::Ip6Header::kHopByHop);
+    rule.insert(rule.end(), rest);
+    chain.rules.push_back(std::move(rule));
+  };
+  add({Icmp6Types{131, 132}, Verdict::kAccept});
+  add({Icmp6Types{143, 143}, Verdict::kAccept});
+  add({Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+}
+
 // What a raw socket can make so that the judging chains would not see a port, or another destination than the packet will have;
 // and the counting of guesses. Before fragments are put together.
 nft::Chain Early(const FencePlan& plan) {
@@ -132,11 +146,10 @@ nft::Chain Early(const FencePlan& plan) {
   chain.rules.push_back({nft::IsFragment{}, Counter{}, Verdict::kDrop, Comment{"fragments"}});
   // A source route leads on from an allowed host, and any program may ask for one. What a closed socket still sends has no owner.
   chain.rules.push_back({nft::HasIp4Options{}, Counter{}, Verdict::kDrop, Comment{"options"}});
-  for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting})
+  for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
     chain.rules.push_back({header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
-  // The kernel's own multicast listener reports have a hop-by-hop header.
-  for (const nft::Ip6Header header : {nft::Ip6Header::kHopByHop, nft::Ip6Header::kDestination})
-    chain.rules.push_back({header, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+  chain.rules.push_back({nft::Ip6Header::kHopByHop, HasOwner{}, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+  HopByHop(chain, {});
   chain.rules.push_back({MarkIs{0}, Verdict::kAccept});
   chain.rules.push_back({OnLoopback{Way::kOut}, Verdict::kAccept});
   // A program's own mark is remembered and goes on; one too many is somebody looking for the seal.
@@ -306,6 +319,7 @@ nft::Table Behind(const FencePlan& plan) {
   spoofed.rules.push_back({from, nft::HasIp4Options{}, Counter{}, Verdict::kDrop, Comment{"options"}});
   for (const nft::Ip6Header header : {nft::Ip6Header::kFragment, nft::Ip6Header::kRouting, nft::Ip6Header::kDestination})
     spoofed.rules.push_back({from, header, Counter{}, Verdict::kDrop, Comment{"extension-headers"}});
+  HopByHop(spoofed, {from});
   for (const IpAddress& address : plan.downlink.addresses)
     spoofed.rules.push_back({from, nft::SourceIn{Cidr::Of(address, address.is_v4() ? 32 : 128)}, Verdict::kAccept});
   for (const auto& types : {Icmp6Types{131, 133}, Icmp6Types{135, 136}, Icmp6Types{143, 143}})

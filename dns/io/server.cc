@@ -35,15 +35,15 @@ Result<std::unique_ptr<Server>> Server::Start(boost::asio::io_context& context, 
   auto core = std::make_shared<ServerCore>(context, options, upstream, pool, policy, sink);
   std::shared_ptr<UdpSide> udp;
   std::shared_ptr<TcpSide> tcp;
+  std::shared_ptr<FloodGate> gate;
+  if (options.flood) gate = std::make_shared<FloodGate>(*options.flood, std::move(options.guess_sender));
   if (options.udp) {
-    std::unique_ptr<FloodGate> gate;
-    if (options.flood) gate = std::make_unique<FloodGate>(*options.flood, std::move(options.guess_sender));
-    auto started = UdpSide::Start(context, std::move(options.udp), core, std::move(gate));
+    auto started = UdpSide::Start(context, std::move(options.udp), core, gate);
     if (!started) return std::unexpected(started.error());
     udp = std::move(*started);
   }
   if (options.tcp) {
-    auto started = TcpSide::Start(context, std::move(options.tcp), options.tcp_idle, core);
+    auto started = TcpSide::Start(context, std::move(options.tcp), options.tcp_idle, core, gate);
     if (!started) {
       core->Stop();
       if (udp) udp->Stop();

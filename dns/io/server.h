@@ -42,7 +42,7 @@ struct ServerOptions {
   /// A TCP connection that for so long sends no whole query, or takes no answer, is closed (RFC 7766 section 6.2.3).
   std::chrono::milliseconds tcp_idle{10'000};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: no name leads there unless a rule's `ip:` does
-  /// How many datagrams of whom are answered; absent only for measuring without.
+  /// How many queries of whom are answered, over both transports; absent only for measuring without.
   std::optional<FloodLimits> flood = FloodLimits{};
   GuessSender guess_sender{};  ///< for it: whose socket sends from there, where that is known without a search
   DenialForm denial = DenialForm::kNxDomain;

@@ -35,13 +35,15 @@ Endpoint ToEndpoint(const tcp::endpoint& endpoint) {
 
 class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  public:
-  TcpConnection(asio::io_context& context, tcp::socket socket, std::chrono::milliseconds idle, std::shared_ptr<ServerCore> core)
+  TcpConnection(asio::io_context& context, tcp::socket socket, std::chrono::milliseconds idle, std::shared_ptr<ServerCore> core,
+                std::shared_ptr<FloodGate> gate)
       : context_(context),
         socket_(std::move(socket)),
         idle_limit_(idle),
         idle_(context),
         room_(context),
         core_(std::move(core)),
+        gate_(std::move(gate)),
         touched_(SystemClock().Steady()) {}
 
   static asio::awaitable<void> Read(std::shared_ptr<TcpConnection> self) {
@@ -88,7 +90,10 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  private:
   // False ends the connection: after silence there is no telling where the next query begins.
   bool Take(std::span<const uint8_t> query, const ClientInfo& client) {
-    Step step = core_->Begin(query, client);
+    const auto verdict =
+        gate_ ? gate_->Judge(policy::Transport::kTcp, client.client, SystemClock().Steady()) : FloodGate::Verdict::kServe;
+    if (verdict == FloodGate::Verdict::kDrop) return false;
+    Step step = verdict == FloodGate::Verdict::kServe ? core_->Begin(query, client) : core_->RefuseExcess(query, client);
     if (std::holds_alternative<Silence>(step)) return false;
     ++in_flight_;
     if (auto* wire = std::get_if<Wire>(&step)) {
@@ -137,18 +142,19 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   asio::steady_timer idle_;
   asio::steady_timer room_;
   std::shared_ptr<ServerCore> core_;
+  const std::shared_ptr<FloodGate> gate_;
   std::deque<Wire> queue_;
   size_t in_flight_ = 0;
   SteadyTime touched_;
 };
 
 Result<std::shared_ptr<TcpSide>> TcpSide::Start(asio::io_context& context, UniqueFd listener, std::chrono::milliseconds idle,
-                                                std::shared_ptr<ServerCore> core) {
+                                                std::shared_ptr<ServerCore> core, std::shared_ptr<FloodGate> gate) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
     return FailErrno("the resolver's TCP socket", errno);
-  std::shared_ptr<TcpSide> self(new TcpSide(context, idle, std::move(core)));
+  std::shared_ptr<TcpSide> self(new TcpSide(context, idle, std::move(core), std::move(gate)));
   error_code error;
   self->acceptor_.assign(own.ss_family == AF_INET ? tcp::v4() : tcp::v6(), listener.get(), error);
   if (error) return FailErrno("the resolver's TCP socket", error.value());
@@ -186,7 +192,7 @@ asio::awaitable<void> TcpSide::Run(std::shared_ptr<TcpSide> self) {
       continue;
     }
     if (!self->MakeRoom()) continue;  // closed as it goes out of scope
-    auto connection = std::make_shared<TcpConnection>(self->context_, std::move(socket), self->idle_, self->core_);
+    auto connection = std::make_shared<TcpConnection>(self->context_, std::move(socket), self->idle_, self->core_, self->gate_);
     self->connections_.insert(connection);
     asio::co_spawn(self->context_, Serve(self, std::move(connection)), asio::detached);
   }

@@ -111,7 +111,7 @@ struct UdpSide::Batch {
 };
 
 UdpSide::UdpSide(asio::io_context& context, int family, const Endpoint& own, std::shared_ptr<ServerCore> core,
-                 std::unique_ptr<FloodGate> gate)
+                 std::shared_ptr<FloodGate> gate)
     : context_(context),
       socket_(context),
       family_(family),
@@ -125,7 +125,7 @@ UdpSide::UdpSide(asio::io_context& context, int family, const Endpoint& own, std
 }
 
 Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, UniqueFd socket, std::shared_ptr<ServerCore> core,
-                                                std::unique_ptr<FloodGate> gate) {
+                                                std::shared_ptr<FloodGate> gate) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
@@ -186,7 +186,7 @@ bool UdpSide::TakeOne(size_t i, SteadyTime now) {
   msghdr& header = batch_->headers[i].msg_hdr;
   const auto peer = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&batch_->peers[i]), header.msg_namelen);
   if (!peer) return false;
-  const auto verdict = gate_ ? gate_->Judge(*peer, now) : FloodGate::Verdict::kServe;
+  const auto verdict = gate_ ? gate_->Judge(policy::Transport::kUdp, *peer, now) : FloodGate::Verdict::kServe;
   if (verdict == FloodGate::Verdict::kDrop) return false;
   const auto asked = fixed_ ? own_.address : AskedAddress(&header);
   if (!asked) return false;

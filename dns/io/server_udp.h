@@ -22,14 +22,14 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
  public:
   /// `gate` null: all are answered.
   static Result<std::shared_ptr<UdpSide>> Start(boost::asio::io_context& context, UniqueFd socket,
-                                                std::shared_ptr<ServerCore> core, std::unique_ptr<FloodGate> gate);
+                                                std::shared_ptr<ServerCore> core, std::shared_ptr<FloodGate> gate);
   void Stop();
 
  private:
   struct Batch;
 
   UdpSide(boost::asio::io_context& context, int family, const Endpoint& own, std::shared_ptr<ServerCore> core,
-          std::unique_ptr<FloodGate> gate);
+          std::shared_ptr<FloodGate> gate);
   static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
   void AnswerLater(std::unique_ptr<Work> work, const ClientInfo& client);
   struct Received {
@@ -53,7 +53,7 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   size_t waiting_ = 0;
   bool sending_soon_ = false;
   std::shared_ptr<ServerCore> core_;
-  std::unique_ptr<FloodGate> gate_;
+  std::shared_ptr<FloodGate> gate_;
   boost::asio::steady_timer reopen_;  ///< runs while ports are shut
   std::unique_ptr<Batch, void (*)(Batch*)> batch_;
 };

@@ -104,7 +104,7 @@ Result<uint32_t> UdpPool::Open(int family) {
   return FailErrno("a socket for lookups", error);
 }
 
-// A socket for a question to the server. `uses` says whether it keeps its port.
+// A socket for a question to the server. `uses` says whether it may keep its port.
 Result<uint32_t> UdpPool::Choose(const Endpoint& server) {
   const int family = server.address.is_v4() ? AF_INET : AF_INET6;
   auto& idle = idle_[IndexOf(family)];
@@ -118,9 +118,7 @@ Result<uint32_t> UdpPool::Choose(const Endpoint& server) {
   std::swap(idle[draw[0] % idle.size()], idle.back());
   const uint32_t index = idle.back();
   idle.pop_back();
-  Slot& slot = slots_[index];
-  const bool keeps = active_ >= kMany && slot.uses < kUsesOfPort && slot.server == server;
-  if (!keeps) slot.uses = 0;
+  if (slots_[index].server != server) slots_[index].uses = 0;
   return index;
 }
 
@@ -160,7 +158,9 @@ void UdpPool::SendUnsent() {
   }
 }
 
+// Now that all are counted that this turn has asked: a burst is many from its first question on.
 int UdpPool::SendOne(Slot& slot) {
+  if (active_ < kMany || slot.uses >= kUsesOfPort) slot.uses = 0;
   if (slot.uses == 0) {
     if (slot.connected) LeavePort(slot.fd.get());
     sockaddr_storage peer{};

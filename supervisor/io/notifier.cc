@@ -68,7 +68,7 @@ class NotifierThreads : public Notifier {
   policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client, const Endpoint& server) override {
     return attribution_.Of(transport, client, server);
   }
-  int GuessSender(const Endpoint& client) override { return attribution_.Guess(policy::Transport::kUdp, client); }
+  int GuessSender(policy::Transport transport, const Endpoint& client) override { return attribution_.Guess(transport, client); }
 
  private:
   enum class Begin : uint8_t { kWaiting, kResting };

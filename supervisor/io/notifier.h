@@ -81,8 +81,8 @@ class Notifier {
   /// Who owns this socket of the capture namespace: what was notified, else sock_diag and /proc. Any thread.
   [[nodiscard]] virtual policy::ProcessPtr Attribute(policy::Transport transport, const Endpoint& client,
                                                      const Endpoint& server) = 0;
-  /// The process that was last notified to send by UDP from there, without asking the kernel; 0: none. Any thread.
-  [[nodiscard]] virtual int GuessSender(const Endpoint& client) = 0;
+  /// The process that was last notified to send from there, without asking the kernel; 0: none. Any thread.
+  [[nodiscard]] virtual int GuessSender(policy::Transport transport, const Endpoint& client) = 0;
 };
 
 }  // namespace sluice::supervisor

@@ -36,7 +36,13 @@ TEST(AdminApi, GivesThePolicyAsItsAuthorWroteItWithItsRevision) {
   EXPECT_EQ(got.status, 200);
   EXPECT_THAT(got.body, HasSubstr("# why"));
   EXPECT_EQ(TagOf(got), "\"1\"");
-  EXPECT_EQ(bed.Ask("GET", "/v1/policy", "", {{"if-none-match", "\"1\""}}).status, 304);
+  for (const char* known : {"\"1\"", "W/\"1\"", "*"}) {
+    const AdminResponse same = bed.Ask("GET", "/v1/policy", "", {{"if-none-match", known}});
+    EXPECT_EQ(same.status, 304) << known;
+    EXPECT_EQ(TagOf(same), "\"1\"") << known;
+  }
+  EXPECT_EQ(bed.Ask("GET", "/v1/policy", "", {{"if-none-match", "W/\"2\""}}).status, 200);
+  EXPECT_EQ(bed.Ask("GET", "/v1/policy", "", {{"if-none-match", "w/\"1\""}}).status, 400);
 }
 
 TEST(AdminApi, PutsAPolicyInForce) {
@@ -78,6 +84,7 @@ TEST(AdminApi, TakesAChangeOfTheRevisionItSaysAndNoOther) {
   const std::string text = "version: 1\nrules:\n  - allow: GET b.test\n";
   EXPECT_EQ(bed.Ask("PUT", "/v1/policy", text, {{"if-match", "\"7\""}}).status, 412);
   EXPECT_EQ(bed.Ask("PUT", "/v1/policy", text, {{"if-match", "7"}}).status, 400);
+  EXPECT_EQ(bed.Ask("PUT", "/v1/policy", text, {{"if-match", "W/\"1\""}}).status, 412) << "a weak tag names no one text";
   EXPECT_EQ(bed.Ask("PUT", "/v1/policy", text, {{"if-match", "\"1\""}}).status, 200);
   EXPECT_EQ(bed.Ask("PUT", "/v1/policy", text, {{"if-match", "\"1\""}}).status, 412);
 }

@@ -72,9 +72,22 @@ TEST(AdminHttp, ReadsTargets) {
 }
 
 TEST(AdminHttp, ReadsEntityTags) {
-  EXPECT_EQ(*ReadEntityTags("\"1\", \"2\""), (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(*ReadEntityTags("\"1\", W/\"2\""), (std::vector<EntityTag>{{"1", false}, {"2", true}}));
   EXPECT_TRUE(ReadEntityTags("*")->empty());
-  for (const char* bad : {"", "1", "W/\"1\"", "\"1", "\"1\" \"2\"", "\"1\","}) EXPECT_FALSE(ReadEntityTags(bad)) << bad;
+  for (const char* bad : {"", "1", "w/\"1\"", "W/1", "W/ \"1\"", "W/", "\"1", "\"1\" \"2\"", "\"1\",", "*, \"1\""})
+    EXPECT_FALSE(ReadEntityTags(bad)) << bad;
+}
+
+// RFC 9110 sections 13.1.1 and 13.1.2.
+TEST(AdminHttp, AWeakTagIsEnoughToLookAndNotToChange) {
+  for (const Comparison comparison : {Comparison::kStrong, Comparison::kWeak}) {
+    EXPECT_TRUE(NamesRevision(*ReadEntityTags("\"7\""), 7, comparison));
+    EXPECT_TRUE(NamesRevision(*ReadEntityTags("*"), 7, comparison));
+    EXPECT_TRUE(NamesRevision(*ReadEntityTags("W/\"7\", \"7\""), 7, comparison));
+    EXPECT_FALSE(NamesRevision(*ReadEntityTags("\"8\", W/\"9\""), 7, comparison));
+  }
+  EXPECT_TRUE(NamesRevision(*ReadEntityTags("W/\"7\""), 7, Comparison::kWeak));
+  EXPECT_FALSE(NamesRevision(*ReadEntityTags("W/\"7\""), 7, Comparison::kStrong));
 }
 
 TEST(AdminHttp, KnowsItsTokenAndNoOther) {

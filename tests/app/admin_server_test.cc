@@ -161,6 +161,103 @@ TEST(AdminServer, ReadsNoLongBodyOfWhoHasNoToken) {
   EXPECT_THAT(AnswerToHead(bed.server->health_address(), head + "Content-Length: 1000000\\r\\n\\r\\n"), HasSubstr("413"));
 }
 
+// A connection to a door, as AdminServer names it.
+UniqueFd Dial(const std::string& door, timeval patience = {10, 0}) {
+  const bool local = door.starts_with("unix:");
+  sockaddr_storage to{};
+  socklen_t size = sizeof(sockaddr_un);
+  if (local) {
+    auto* address = reinterpret_cast<sockaddr_un*>(&to);
+    address->sun_family = AF_UNIX;
+    door.copy(address->sun_path, sizeof address->sun_path - 1, 5);
+  } else {
+    const size_t colon = door.rfind(':');
+    size = static_cast<socklen_t>(
+        Endpoint{*IpAddress::Parse(door.substr(0, colon)), static_cast<uint16_t>(std::stoi(door.substr(colon + 1)))}.ToSockaddr(
+            &to));
+  }
+  UniqueFd socket(::socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&to), size), 0) << door;
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  return socket;
+}
+
+// The status that a request is answered with; 0: none. Whoever refuses a body need not read it, so sending may fail.
+int StatusOf(const UniqueFd& socket, std::string_view request) {
+  while (!request.empty()) {
+    const ssize_t sent = send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;
+    request.remove_prefix(static_cast<size_t>(sent));
+  }
+  std::array<char, 4096> answer;
+  const ssize_t got = recv(socket.get(), answer.data(), answer.size(), 0);
+  const std::string_view text(answer.data(), static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return text.starts_with("HTTP/1.1 ") ? std::atoi(text.data() + 9) : 0;
+}
+
+struct BodyCase {
+  const char* line;  ///< method and target
+  const char* body;  ///< what it begins with; the rest is `fill`
+  char fill;         ///< that changes nothing
+  int status;        ///< with a body of exactly the bound
+  size_t bound = kMaxAdminBody;
+};
+
+std::string WithBody(const BodyCase& what, const std::string& fields, size_t size, bool chunked) {
+  std::string body = what.body;
+  body.resize(size, what.fill);
+  const std::string head = fmt::format("{} HTTP/1.1\r\nHost: x\r\n{}", what.line, fields);
+  if (chunked) return fmt::format("{}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n", head, size, body);
+  return fmt::format("{}Content-Length: {}\r\n\r\n{}", head, size, body);
+}
+
+void ExpectExactBound(const BodyCase& what, const std::string& door, const std::string& fields) {
+  for (const bool chunked : {false, true}) {
+    EXPECT_EQ(StatusOf(Dial(door), WithBody(what, fields, what.bound + 1, chunked)), 413) << what.line << chunked;
+    EXPECT_EQ(StatusOf(Dial(door), WithBody(what, fields, what.bound, chunked)), what.status) << what.line << chunked;
+  }
+}
+
+TEST(AdminServer, TakesABodyOfExactlyTheBoundAtEveryAddressAndNotOneByteMore) {
+  const Bed bed(FrontDoor::kOpen);
+  const std::string token = "Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n";
+  for (const BodyCase& what : std::vector<BodyCase>{
+           {"POST /v1/explain", R"({"question":"GET https://a.test/"})", ' ', 200},
+           {"PATCH /v1/policy", R"({"replace":{"first":{"allow":"GET b.test"}}})", ' ', 200},
+           {"PUT /v1/policy/rules/first", R"({"allow":"GET c.test"})", ' ', 200},
+           {"PUT /v1/policy?prove=1", "version: 1\n#", 'x', 200},
+           {"PUT /v1/policy", "version: 1\nrules:\n  - allow: GET a.test\n    id: first\n#", 'x', 200},
+           {"POST /v1/stop", "", 'x', 404},
+           {"GET /v1/status", "", 'x', 200},
+           {"GET /healthz", "", 'x', 200},
+       })
+    for (const std::string& door : bed.server->admin_addresses())
+      ExpectExactBound(what, door, door.starts_with("unix:") ? "" : token);
+  // The rule is there once.
+  ExpectExactBound({"DELETE /v1/policy/rules/nobody", "", 'x', 404}, bed.server->admin_addresses()[0], "");
+  for (const char* path : {"/healthz", "/readyz", "/metrics"})
+    ExpectExactBound({fmt::format("GET {}", path).c_str(), "", 'x', 200, kMaxStrangerBody}, bed.server->health_address(), "");
+  for (const BodyCase& what : std::vector<BodyCase>{
+           {"POST /policy", R"({"defaultAction":"deny","egress":[{"action":"allow","target":"a.test"}]})", ' ', 200},
+           {"PUT /policy", R"({"defaultAction":"deny","egress":[{"action":"allow","target":"b.test"}]})", ' ', 200},
+           {"PATCH /policy", R"([{"action":"allow","target":"c.test"}])", ' ', 200},
+           {"DELETE /policy", R"(["nobody.test"])", ' ', 200},
+       })
+    ExpectExactBound(what, bed.server->front_address(), "OPENSANDBOX-EGRESS-AUTH: front-token\r\n");
+}
+
+TEST(AdminServer, ReadsOfAStrangerABodyOfExactlyHisBound) {
+  const Bed bed(FrontDoor::kOpen);
+  const auto head = [](size_t size) {
+    return fmt::format("PUT /policy HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", size);
+  };
+  for (const std::string& door : {bed.tcp, bed.server->front_address()}) {
+    EXPECT_EQ(StatusOf(Dial(door), head(kMaxStrangerBody + 1)), 401) << "at once";
+    EXPECT_EQ(StatusOf(Dial(door, {0, 300'000}), head(kMaxStrangerBody)), 0) << "it is waited for";
+    EXPECT_EQ(StatusOf(Dial(door), head(kMaxStrangerBody) + std::string(kMaxStrangerBody, 'x')), 401);
+  }
+}
+
 TEST(AdminServer, TakesSoManyHeaderFieldsAndNoMore) {
   const Bed bed;
   std::string fields;

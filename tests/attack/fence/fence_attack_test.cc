@@ -69,6 +69,53 @@ TEST_F(FenceAttack, APacketWithOptionsStaysInsideWhereverItGoes) {
   EXPECT_EQ(Count("options"), 4u);
 }
 
+// The same of IPv6, where only who has CAP_NET_RAW can ask for options: a channel to an allowed host that no rule has judged. A
+// socket that is closed has no owner any more, and still sends what it held.
+TEST_F(FenceAttack, APacketWithExtensionHeadersStaysInsideWhereverItGoes) {
+  Install();
+  const Echo server(pod_.world(), 443);
+  const std::vector<FenceElement> allowed{{IpAddress::Parse(kWorldV6).value(), nft::Protocol::kUdp, 5000},
+                                          {IpAddress::Parse(kWorldV6).value(), nft::Protocol::kTcp, 443}};
+  ASSERT_TRUE(fence_->Publish(allowed, std::chrono::seconds(60)).has_value());
+  EXPECT_EQ(pod_.Workload([&] {
+    const auto connected = [](int type, uint16_t port) {
+      UniqueFd socket(::socket(AF_INET6, type, 0));
+      sockaddr_storage to{};
+      const auto length = static_cast<socklen_t>(Endpoint{IpAddress::Parse(kWorldV6).value(), port}.ToSockaddr(&to));
+      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) socket.Reset();
+      return socket;
+    };
+    const auto send = [](const UniqueFd& socket, const std::string& text) {
+      [[maybe_unused]] const auto sent = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    };
+    for (const auto& [option, name] : {std::pair(IPV6_DSTOPTS, "DESTINATION"), std::pair(IPV6_HOPOPTS, "HOP")}) {
+      const std::array<uint8_t, 8> header{0, 0, 1, 4, 'O', 'P', 'T', 'S'};
+      const UniqueFd datagrams = connected(SOCK_DGRAM, 5000);
+      UniqueFd stream = connected(SOCK_STREAM, 443);
+      if (!datagrams || !stream) return 1;
+      send(datagrams, "PLAIN");
+      send(stream, "STREAM");
+      // Unread, its echo would make the close a reset, which throws away what is held.
+      std::array<char, 6> echo{};
+      if (::recv(stream.get(), echo.data(), echo.size(), MSG_WAITALL) != 6) return 3;
+      for (const int socket : {datagrams.get(), stream.get()})
+        if (::setsockopt(socket, IPPROTO_IPV6, option, header.data(), header.size()) != 0) return 2;
+      send(datagrams, std::string("UDP-") + name);
+      send(stream, std::string("TCP-") + name);
+      ::usleep(50'000);
+      stream.Reset();
+    }
+    ::sleep(2);  // what was closed is sent again
+    return 0;
+  }),
+            0);
+  const std::vector<Frame> frames = pod_.Taken();
+  for (const char* text : {"PLAIN", "STREAM"}) EXPECT_TRUE(Pod::Carries(frames, text)) << text;
+  for (const char* text : {"UDP-DESTINATION", "UDP-HOP", "TCP-DESTINATION", "TCP-HOP", "OPTS"})
+    EXPECT_FALSE(Pod::Carries(frames, text)) << text;
+  EXPECT_GE(Count("extension-headers"), 4u);
+}
+
 TEST_F(FenceAttack, SealedTrafficPassesAndItsSealIsNowhereToBeSeen) {
   Install();
   const Echo server(pod_.world(), 80);

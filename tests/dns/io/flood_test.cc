@@ -10,11 +10,11 @@
 namespace sluice::dns {
 namespace {
 
-std::vector<uint8_t> Question(uint16_t id) {
+std::vector<uint8_t> Question(uint16_t id, const char* name = "localhost") {
   Message question;
   question.header.id = id;
   question.header.recursion_desired = true;
-  question.questions.push_back({*Name::FromText("localhost"), Type::kA, kClassIn});
+  question.questions.push_back({*Name::FromText(name), Type::kA, kClassIn});
   return Encode(question);
 }
 
@@ -63,6 +63,25 @@ TEST(FloodTest, WhatIsOverTheBudgetOfASocketIsToldOnceAndThenDropped) {
   int limited = 0;
   for (const auto& event : resolver.events().decisions()) limited += event.decision.reason == policy::Reason::kLimit ? 1 : 0;
   EXPECT_EQ(limited, 1) << "one record, whatever the size of the flood";
+}
+
+// What a denial costs does not depend on the transport: a record, and finding out who asks.
+TEST(FloodTest, ATcpConnectionOverItsBudgetIsToldOnceAndClosed) {
+  ResolverHarness resolver({.allows = {"GET api.test/**"}, .flood = kTen});
+  const UniqueFd flooder = resolver.ConnectTcp();
+  for (uint16_t i = 0; i < 15; ++i) SendFrame(flooder.get(), Question(i, "denied.test"));
+  std::vector<Rcode> told;
+  while (const auto frame = ReceiveFrame(flooder.get())) told.push_back(Decode(*frame)->header.rcode);
+  std::vector<Rcode> expected(10, Rcode::kNxDomain);
+  expected.push_back(Rcode::kServFail);
+  EXPECT_EQ(told, expected) << "and then the connection ends";
+  size_t limited = 0;
+  for (const auto& event : resolver.events().decisions()) limited += event.decision.reason == policy::Reason::kLimit ? 1 : 0;
+  EXPECT_EQ(limited, 1u);
+  EXPECT_EQ(resolver.events().decisions().size(), 11u) << "what is over the budget is no record each";
+  const UniqueFd other = resolver.ConnectTcp();
+  SendFrame(other.get(), Question(1, "denied.test"));
+  EXPECT_TRUE(ReceiveFrame(other.get())) << "another socket has its own budget";
 }
 
 TEST(FloodTest, AShutPortIsOpenedAgainWithoutAnybodyElseAsking) {
