@@ -51,33 +51,44 @@ struct H2Callbacks {
   static H2Session& Of(void* user) { return *static_cast<H2Session*>(user); }
 
   static int BeginFrame(nghttp2_session* /*session*/, const nghttp2_frame_hd* frame, void* user) {
-    // Only CONTINUATION may follow a section that is not whole.
-    if (frame->type != NGHTTP2_CONTINUATION) Of(user).in_section_ = false;
+    H2Session& self = Of(user);
+    const bool last = (frame->flags & NGHTTP2_FLAG_END_HEADERS) != 0;
+    if (frame->type == NGHTTP2_CONTINUATION) {
+      if (!self.section_told_) self.PassOverSection(frame->flags);
+    } else {
+      // Nothing else may follow a section that is not whole.
+      self.section_since_.reset();
+      self.section_told_ = false;
+      if (frame->type == NGHTTP2_HEADERS && !last) self.section_since_ = self.fed_at_;
+    }
     // nghttp2 leaves priorities alone, where they are in the wrong place too.
-    if (frame->type == NGHTTP2_PRIORITY && frame->stream_id == 0) Of(user).Fail(kH2ProtocolError, "PRIORITY on stream 0");
-    Of(user).Count(frame->type, frame->flags, frame->length);
+    if (frame->type == NGHTTP2_PRIORITY && frame->stream_id == 0) self.Fail(kH2ProtocolError, "PRIORITY on stream 0");
+    self.Count(frame->type, frame->flags, frame->length);
     return 0;
   }
 
-  static int BeginHeaders(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, void* user) {
-    Of(user).section_.Clear();
-    Of(user).in_section_ = true;
+  static int BeginHeaders(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    H2Session& self = Of(user);
+    self.section_.Clear();
+    self.section_since_ = self.fed_at_;
+    self.section_told_ = true;
     return 0;
   }
 
-  static int Header(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, const uint8_t* name, size_t name_size,
+  static int Header(nghttp2_session* /*session*/, const nghttp2_frame* frame, const uint8_t* name, size_t name_size,
                     const uint8_t* value, size_t value_size, uint8_t /*flags*/, void* user) {
     H2Session& self = Of(user);
     self.section_.Add(Text(name, name_size), Text(value, value_size));
     if (self.section_.octets() <= kH2MaxSectionOctets) return 0;
     self.Fail(kH2EnhanceYourCalm, "a header section that unpacks to too much");
+    self.PassOverSection(frame->hd.flags);
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   }
 
   // nghttp2 would drop such a field and go on with the rest of the message.
-  static int InvalidHeader(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, const uint8_t* /*name*/,
-                           size_t /*name_size*/, const uint8_t* /*value*/, size_t /*value_size*/, uint8_t /*flags*/,
-                           void* /*user*/) {
+  static int InvalidHeader(nghttp2_session* /*session*/, const nghttp2_frame* frame, const uint8_t* /*name*/,
+                           size_t /*name_size*/, const uint8_t* /*value*/, size_t /*value_size*/, uint8_t /*flags*/, void* user) {
+    Of(user).PassOverSection(frame->hd.flags);
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   }
 
@@ -87,7 +98,7 @@ struct H2Callbacks {
     const bool end = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     switch (frame->hd.type) {
       case NGHTTP2_HEADERS: {
-        self.in_section_ = false;
+        self.section_since_.reset();
         // A request, a final response, or for a client what is neither the first response nor trailers: an interim one.
         const bool head = frame->headers.cat == NGHTTP2_HCAT_REQUEST || frame->headers.cat == NGHTTP2_HCAT_RESPONSE ||
                           (self.role_ == H2Role::kClient && !end);
@@ -113,8 +124,9 @@ struct H2Callbacks {
     }
   }
 
-  static int InvalidFrame(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, int /*error*/, void* user) {
+  static int InvalidFrame(nghttp2_session* /*session*/, const nghttp2_frame* frame, int /*error*/, void* user) {
     H2Session& self = Of(user);
+    if (frame->hd.type == NGHTTP2_HEADERS) self.PassOverSection(frame->hd.flags);
     if (!self.resets_.Spend()) self.Fail(kH2EnhanceYourCalm, "too many streams that had to be reset");
     return 0;
   }
@@ -273,7 +285,14 @@ bool H2Session::Feed(std::string_view bytes, SteadyTime now) {
 
 bool H2Session::Write(Buffer* out) {
   while (out->size() < kH2WriteAhead) {
+// nghttp2 reads the rest of such a section without a word: it is known to be over once its last frame has begun.
+void H2Session::PassOverSection(uint8_t flags) {
+  section_told_ = false;
+  if ((flags & NGHTTP2_FLAG_END_HEADERS) != 0) section_since_.reset();
+}
+
     const uint8_t* data = nullptr;
+  fed_at_ = now;
     const ssize_t n = nghttp2_session_mem_send(session_, &data);
     if (n == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
     if (n < 0) Fail(kH2InternalError, nghttp2_strerror(static_cast<int>(n)));

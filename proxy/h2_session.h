@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -111,8 +112,8 @@ class H2Session {
   /// What ended the connection: empty while it is well. `failure_code` is what GOAWAY says.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   [[nodiscard]] uint32_t failure_code() const { return failure_code_; }
-  /// A header section has begun and not ended.
-  [[nodiscard]] bool in_section() const { return in_section_; }
+  /// When the header section began that has not ended, if there is one: until it has, nothing else can come.
+  [[nodiscard]] std::optional<SteadyTime> section_since() const { return section_since_; }
   /// The peer sent GOAWAY: no stream can be opened any more.
   [[nodiscard]] bool draining() const { return draining_; }
 
@@ -154,8 +155,11 @@ class H2Session {
   uint32_t failure_code_ = kH2NoError;
   bool terminated_ = false;
   bool draining_ = false;
-  bool in_section_ = false;
   bool peer_settings_seen_ = false;
 };
 
 }  // namespace sluice::proxy
+  void PassOverSection(uint8_t flags);
+  SteadyTime fed_at_{};
+  std::optional<SteadyTime> section_since_;
+  bool section_told_ = false;  ///< nghttp2 tells of its end

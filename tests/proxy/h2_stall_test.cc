@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "tests/proxy/h2_peer.h"
 
@@ -27,20 +28,29 @@ EngineOptions Impatient() {
   return options;
 }
 
+EngineOptions ImpatientForHeads() {
+  EngineOptions options;
+  options.workers = 1;
+  options.deadlines.head = kStuck;
+  return options;
+}
+
 struct StallBed {
-  StallBed(const std::string& alpn, std::function<void(Peer)> serve)
+  StallBed(const std::string& alpn, std::function<void(Peer)> serve, EngineOptions options = Impatient())
       : origin(SharedAuthority().ServerContext("DNS:a.test", alpn), std::move(serve)),
-        bed(LoopbackRule(fmt::format("GET,PUT a.test:{}/**", origin.port())), Impatient()) {
+        bed(LoopbackRule(fmt::format("GET,PUT a.test:{}/**", origin.port())), std::move(options)) {
     bed.OfferAlpn({"h2"});
   }
   Peer Connect() { return bed.Connect("a.test", origin.port()); }
   [[nodiscard]] FieldList Fields(const std::string& method, const std::string& path) const {
-    return {
-        {":method", method}, {":scheme", "https"}, {":authority", fmt::format("a.test:{}", origin.port())}, {":path", path}};
+    return {{":method", method}, {":scheme", "https"}, {":authority", fmt::format("a.test:{}", origin.port())}, {":path", path}};
   }
   Origin origin;
   Testbed bed;
 };
+
+/// The beginning of a header section whose end never comes: no other frame may follow it (RFC 9113 section 6.10).
+std::string Unended(uint32_t stream, const FieldList& fields) { return HeadersFrame(stream, fields, 0); }
 
 /// A client that says in its SETTINGS that it takes nothing, and reads frames until one of this type comes for its stream.
 class DeafClient {
@@ -129,18 +139,7 @@ TEST(H2Stall, AClientThatSendsMeanwhileGainsNoTime) {
 }
 
 /// An origin that takes a request's head and never a byte of its body.
-void DeafOrigin(Peer peer) {
-  peer.Write(SettingsFrame({{kInitialWindow, 0}}));
-  std::string bytes = peer.ReadExactly(kH2Preface.size());
-  bytes.clear();
-  for (;;) {
-    for (const SeenFrame& frame : TakeFrames(&bytes))
-      if (frame.type == kSettings && (frame.flags & kAck) == 0) peer.Write(Frame(kSettings, kAck, 0, ""));
-    const std::string more = peer.ReadSome();
-    if (more.empty()) return;
-    bytes += more;
-  }
-}
+void DeafOrigin(Peer peer) { H2ByHand(std::move(peer), {{kInitialWindow, 0}}).ToEnd(); }
 
 TEST(H2Stall, AnUpstreamThatTakesNothingIsGivenUpInTime) {
   StallBed b("h2", DeafOrigin);
@@ -168,6 +167,79 @@ TEST(H2Stall, TheSameOfAClientOfHttp11) {
   client.Write(std::string(kBody, 'x'));
   const auto answer = client.ReadMessage();
   EXPECT_TRUE(answer.FirstLine().starts_with("HTTP/1.1 504 ")) << answer.FirstLine();
+}
+
+TEST(H2Stall, AClientsHeaderSectionThatHasNoEndEndsItsConnectionInTime) {
+  StallBed b("h2", [](Peer peer) { ServeH2(std::move(peer), EchoH2); }, ImpatientForHeads());
+  FieldList bad = b.Fields("GET", "/bad");
+  bad.emplace_back("Bad", "x");
+  // Of a new stream, and of one that was reset, where nghttp2 tells nothing of it.
+  for (const bool of_the_past : {false, true}) {
+    SCOPED_TRACE(of_the_past);
+    DeafClient client(b.Connect());
+    if (of_the_past) {
+      client.Write(HeadersFrame(1, bad));
+      ASSERT_TRUE(client.Until(kRstStream, 1));
+    }
+    const auto before = std::chrono::steady_clock::now();
+    client.Write(Unended(1, b.Fields("GET", "/slow")));
+    ASSERT_TRUE(client.Until(kGoaway, 0));
+    EXPECT_GE(std::chrono::steady_clock::now() - before, kStuck);
+    EXPECT_EQ(b.bed.sink().decisions().back().detail, "HTTP/2: a header section that did not arrive in time");
+  }
+}
+
+TEST(H2Stall, AFieldThatIsRefusedLeavesItsNeighboursTheirTime) {
+  StallBed b(
+      "",
+      [](Peer peer) {
+        peer.ReadUntil("\r\n\r\n");
+        std::this_thread::sleep_for(5 * kStuck / 2);
+        peer.Write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        peer.ReadToEnd();
+      },
+      ImpatientForHeads());
+  DeafClient client(b.Connect());
+  client.Write(HeadersFrame(1, b.Fields("GET", "/waits")));
+  FieldList bad = b.Fields("GET", "/bad");
+  bad.emplace_back("Bad", "x");
+  client.Write(HeadersFrame(3, bad));
+  EXPECT_TRUE(client.Until(kHeaders, 1)) << "its section is whole";
+}
+
+TEST(H2Stall, AnUpstreamsHeaderSectionThatHasNoEndIs504InTime) {
+  enum class How : uint8_t { kOfAStream, kInPieces, kOfThePast };
+  for (const How how : {How::kOfAStream, How::kInPieces, How::kOfThePast}) {
+    SCOPED_TRACE(static_cast<int>(how));
+    std::atomic<int> connections{0};
+    const auto serve = [&](Peer peer) {
+      if (++connections > 1) return ServeH2(std::move(peer), EchoH2);
+      H2ByHand origin(std::move(peer));
+      if (!origin.Until(kHeaders) || !origin.Until(kHeaders)) return;
+      const FieldList head = {{":status", "200"}};
+      if (how == How::kOfThePast) origin.Write(HeadersFrame(1, head));
+      origin.Write(Unended(1, head));
+      for (int i = 0; how == How::kInPieces && i < 6; ++i) {
+        std::this_thread::sleep_for(kStuck / 3);
+        origin.Write(Frame(kContinuation, 0, 1, Hpack({{"x", "y"}})));
+      }
+      origin.ToEnd();
+    };
+    StallBed b("h2", serve, ImpatientForHeads());
+    H2Client client(b.Connect());
+    const auto before = std::chrono::steady_clock::now();
+    const int32_t one = client.Start(b.Fields("GET", "/one"));
+    const int32_t other = client.Start(b.Fields("GET", "/other"));
+    ASSERT_TRUE(client.Until([&] { return client.messages[one].ended && client.messages[other].ended; }));
+    const auto took = std::chrono::steady_clock::now() - before;
+    EXPECT_GE(took, kStuck);
+    EXPECT_LT(took, 20 * kStuck);
+    EXPECT_EQ(client.messages[one].status(), how == How::kOfThePast ? "200" : "504");
+    EXPECT_EQ(client.messages[other].status(), "504") << "held by the same connection";
+    EXPECT_NE(client.messages[other].body.find("a response head that did not arrive in time"), std::string::npos);
+    EXPECT_EQ(client.Do(b.Fields("GET", "/next")).status(), "200") << "on a new connection";
+    EXPECT_EQ(b.origin.accepted(), 2);
+  }
 }
 
 }  // namespace
