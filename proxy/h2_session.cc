@@ -353,3 +353,5 @@ void H2Session::Terminate(uint32_t code, std::string_view why) {
 }
 
 }  // namespace sluice::proxy
+void H2Session::Ping() { Check(nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr)); }
+

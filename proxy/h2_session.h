@@ -159,6 +159,7 @@ class H2Session {
 };
 
 }  // namespace sluice::proxy
+  void Ping();
   void PassOverSection(uint8_t flags);
   SteadyTime fed_at_{};
   std::optional<SteadyTime> section_since_;

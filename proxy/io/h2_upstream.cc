@@ -15,7 +15,8 @@ H2Upstream::H2Upstream(Worker& worker, UpstreamPtr upstream, policy::Scheme sche
       session_(H2Role::kClient, *this),
       waiter_(worker.reactor()),
       idle_since_(worker.reactor().now()),
-      written_at_(idle_since_) {}
+      written_at_(idle_since_),
+      heard_at_(idle_since_) {}
 
 std::shared_ptr<H2Upstream> H2Upstream::Start(Worker& worker, UpstreamPtr upstream, policy::Scheme scheme) {
   auto self = std::make_shared<H2Upstream>(worker, std::move(upstream), scheme);
@@ -35,8 +36,8 @@ detail::Detached H2Upstream::Run(std::shared_ptr<H2Upstream> self) {
 }
 
 bool H2Upstream::Takes() const {
-  return !retired_ && !dead_ && !session_.draining() && session_.failure().empty() && legs_.size() < session_.PeerMaxStreams() &&
-         (upstream_->stream.channel.ready & (kBroken | kPeerDone)) == 0;
+  return !retired_ && !dead_ && !ping_open_ && !session_.draining() && session_.failure().empty() &&
+         legs_.size() < session_.PeerMaxStreams() && (upstream_->stream.channel.ready & (kBroken | kPeerDone)) == 0;
 }
 
 void H2Upstream::Retire() {
@@ -48,6 +49,7 @@ int32_t H2Upstream::Open(H2Leg* leg, const H2Output& section, H2End end) {
   if (dead_) return -1;
   const int32_t id = session_.Request(section, end);
   if (id < 0) return id;
+  if (legs_.empty()) heard_at_ = std::max(heard_at_, worker_.reactor().now());
   legs_.emplace(id, leg);
   Flush();
   return id;
@@ -69,6 +71,7 @@ void H2Upstream::Forget(int32_t id) {
 }
 
 void H2Upstream::OnHead(int32_t id, H2Section& section, H2End end) {
+  spoken_ = true;
   if (const auto found = legs_.find(id); found != legs_.end()) found->second->OnHead(section, end);
 }
 
@@ -77,6 +80,7 @@ void H2Upstream::OnTrailers(int32_t id, H2Section& section) {
 }
 
 void H2Upstream::OnData(int32_t id, std::string_view bytes) {
+  spoken_ = true;
   if (const auto found = legs_.find(id); found != legs_.end()) {
     found->second->OnData(bytes);
   } else {
@@ -106,7 +110,9 @@ H2Upstream::Pump H2Upstream::ReadSome() {
       return Pump::kBlocked;
     }
     if (io.status != IoStatus::kOk) return Pump::kEnded;
-    if (!session_.Feed({worker_.scratch().data(), io.n}, worker_.reactor().now())) return Pump::kEnded;
+    heard_at_ = worker_.reactor().now();
+    ping_open_ = false;
+    if (!session_.Feed({worker_.scratch().data(), io.n}, heard_at_)) return Pump::kEnded;
   }
   return Pump::kMore;
 }
@@ -133,10 +139,18 @@ std::optional<SteadyTime> H2Upstream::HeadBy() const {
   return since ? std::optional<SteadyTime>(*since + worker_.shared().options().deadlines.head) : std::nullopt;
 }
 
+std::optional<SteadyTime> H2Upstream::PingBy() const {
+  const Deadlines& deadlines = worker_.shared().options().deadlines;
+  if (ping_open_) return *pinged_at_ + deadlines.ping;
+  if (legs_.empty()) return std::nullopt;
+  const SteadyTime due = heard_at_ + deadlines.ping_after;
+  return pinged_at_ && !spoken_ ? std::max<SteadyTime>(due, *pinged_at_ + deadlines.ping_again) : due;
+}
+
 SteadyTime H2Upstream::Deadline() const {
   SteadyTime deadline = legs_.empty() ? idle_since_ + kPoolIdle : worker_.reactor().now() + kResponseIdle;
   if (!out_.empty()) deadline = std::min<SteadyTime>(deadline, written_at_ + worker_.shared().options().deadlines.write_stuck);
-  return std::min(deadline, HeadBy().value_or(deadline));
+  return std::min({deadline, HeadBy().value_or(deadline), PingBy().value_or(deadline)});
 }
 
 bool H2Upstream::OnDeadline() {
@@ -145,6 +159,17 @@ bool H2Upstream::OnDeadline() {
     late_ = {504, "a response head that did not arrive in time"};
     session_.Terminate(kH2EnhanceYourCalm, late_.why);
     return false;
+  }
+  if (const auto by = PingBy(); by && now >= *by) {
+    if (ping_open_) {
+      late_ = {504, "nothing, not even to a PING"};
+      return false;
+    }
+    session_.Ping();
+    pinged_at_ = now;
+    ping_open_ = true;
+    spoken_ = false;
+    return true;
   }
   if (!legs_.empty() && out_.empty()) return true;
   session_.Shutdown();

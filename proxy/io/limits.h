@@ -56,6 +56,12 @@ inline constexpr size_t kMaxKnownProtocols = 4096;  ///< origins whose protocol 
 
 /// Those that a client could stretch by sending a byte now and then. As an option, so that tests need not wait.
 struct Deadlines {
+// A PING asks a connection of HTTP/2 on which streams wait whether it still leads anywhere. Servers of gRPC end a connection with
+// more than one in five minutes, unless they have sent a head or data between.
+inline constexpr auto kPingAfter = 30s;     ///< of silence
+inline constexpr auto kPingAgain = 6min;    ///< where neither a head nor data has come since the last one
+inline constexpr auto kPingDeadline = 60s;  ///< for any sign of life
+
   std::chrono::milliseconds head = kHeadDeadline;
   std::chrono::milliseconds request_body_idle = kRequestBodyIdle;
   std::chrono::milliseconds response_idle = kResponseIdle;
@@ -72,3 +78,6 @@ inline constexpr int kPipeBytes = 256 * 1024;  ///< asked for; the kernel's own 
 inline constexpr size_t kMaxSparePipes = 32;   ///< per worker
 
 }  // namespace sluice::proxy
+  std::chrono::milliseconds ping_after = kPingAfter;
+  std::chrono::milliseconds ping_again = kPingAgain;
+  std::chrono::milliseconds ping = kPingDeadline;

@@ -38,7 +38,7 @@ EngineOptions ImpatientForHeads() {
 struct StallBed {
   StallBed(const std::string& alpn, std::function<void(Peer)> serve, EngineOptions options = Impatient())
       : origin(SharedAuthority().ServerContext("DNS:a.test", alpn), std::move(serve)),
-        bed(LoopbackRule(fmt::format("GET,PUT a.test:{}/**", origin.port())), std::move(options)) {
+        bed(LoopbackRule(fmt::format("GET,PUT,POST a.test:{}/**", origin.port())), std::move(options)) {
     bed.OfferAlpn({"h2"});
   }
   Peer Connect() { return bed.Connect("a.test", origin.port()); }
@@ -48,6 +48,15 @@ struct StallBed {
   Origin origin;
   Testbed bed;
 };
+
+EngineOptions Pinging(milliseconds again) {
+  EngineOptions options;
+  options.workers = 1;
+  options.deadlines.ping_after = kStuck;
+  options.deadlines.ping = kStuck;
+  options.deadlines.ping_again = again;
+  return options;
+}
 
 /// The beginning of a header section whose end never comes: no other frame may follow it (RFC 9113 section 6.10).
 std::string Unended(uint32_t stream, const FieldList& fields) { return HeadersFrame(stream, fields, 0); }
@@ -240,6 +249,81 @@ TEST(H2Stall, AnUpstreamsHeaderSectionThatHasNoEndIs504InTime) {
     EXPECT_EQ(client.Do(b.Fields("GET", "/next")).status(), "200") << "on a new connection";
     EXPECT_EQ(b.origin.accepted(), 2);
   }
+}
+
+const FieldList kOk = {{":status", "200"}};
+
+TEST(H2Ping, AConnectionThatLeadsNowhereTakesNoStreamAndEndsThoseItHas) {
+  std::atomic<int> connections{0};
+  std::atomic<bool> pinged{false};
+  const auto serve = [&](Peer peer) {
+    if (++connections > 1) return ServeH2(std::move(peer), EchoH2);
+    H2ByHand origin(std::move(peer));
+    pinged = origin.Until(kHeaders) && origin.Until(kPing);
+    origin.ToEnd();
+  };
+  StallBed b("h2", serve, Pinging(milliseconds(60'000)));
+  H2Client client(b.Connect());
+  const auto before = std::chrono::steady_clock::now();
+  const int32_t lost = client.Start(b.Fields("GET", "/lost"));
+  for (int i = 0; i < 1000 && !pinged; ++i) std::this_thread::sleep_for(milliseconds(10));
+  ASSERT_TRUE(pinged);
+  EXPECT_EQ(client.Do(b.Fields("GET", "/elsewhere")).status(), "200");
+  EXPECT_EQ(b.origin.accepted(), 2);
+  ASSERT_TRUE(client.Until([&] { return client.messages[lost].ended; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - before, 2 * kStuck);
+  EXPECT_EQ(client.messages[lost].status(), "504");
+  EXPECT_NE(client.messages[lost].body.find("nothing, not even to a PING"), std::string::npos) << client.messages[lost].body;
+  EXPECT_EQ(b.origin.accepted(), 2) << "the connection was a new one: nothing is sent again";
+}
+
+TEST(H2Ping, OnOneThatHasAnsweredOthersWhatMayBeRepeatedIsSentAgain) {
+  for (const std::string method : {"GET", "POST"}) {
+    SCOPED_TRACE(method);
+    std::atomic<int> connections{0};
+    const auto serve = [&](Peer peer) {
+      if (++connections > 1) return ServeH2(std::move(peer), EchoH2);
+      H2ByHand origin(std::move(peer));
+      if (origin.Until(kHeaders)) origin.Write(HeadersFrame(1, kOk));
+      origin.ToEnd();
+    };
+    StallBed b("h2", serve, Pinging(milliseconds(60'000)));
+    H2Client client(b.Connect());
+    EXPECT_EQ(client.Do(b.Fields("GET", "/first")).status(), "200");
+    EXPECT_EQ(client.Do(b.Fields(method, "/second")).status(), method == "GET" ? "200" : "504");
+    EXPECT_EQ(b.origin.accepted(), method == "GET" ? 2 : 1);
+  }
+}
+
+// As a long poll is; and as servers of gRPC count the PINGs that they are sent.
+TEST(H2Ping, AnUpstreamThatAnswersIsWaitedForAndAskedSeldom) {
+  const auto serve = [](Peer peer) {
+    H2ByHand origin(std::move(peer));
+    if (!origin.Until(kHeaders)) return;
+    for (int i = 0; i < 3; ++i)
+      if (origin.Until(kPing)) origin.Write(Frame(kPing, kAck, 0, std::string(8, '\0')));
+    origin.Write(HeadersFrame(1, kOk));
+    origin.ToEnd();
+  };
+  StallBed b("h2", serve, Pinging(2 * kStuck));
+  H2Client client(b.Connect());
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_EQ(client.Do(b.Fields("GET", "/poll")).status(), "200");
+  EXPECT_GE(std::chrono::steady_clock::now() - before, kStuck + 2 * 2 * kStuck);
+  EXPECT_EQ(b.origin.accepted(), 1);
+}
+
+TEST(H2Ping, OneThatHasSaidSomethingBetweenIsAskedAgainSooner) {
+  const auto serve = [](Peer peer) {
+    H2ByHand origin(std::move(peer));
+    if (!origin.Until(kHeaders) || !origin.Until(kPing)) return;
+    origin.Write(Frame(kPing, kAck, 0, std::string(8, '\0')) + HeadersFrame(1, kOk, kEndHeaders) + Frame(kData, 0, 1, "event"));
+    if (origin.Until(kPing)) origin.Write(Frame(kData, kEndStream, 1, ""));
+    origin.ToEnd();
+  };
+  StallBed b("h2", serve, Pinging(milliseconds(60'000)));
+  H2Client client(b.Connect());
+  EXPECT_EQ(client.Do(b.Fields("GET", "/events")).body, "event");
 }
 
 }  // namespace
