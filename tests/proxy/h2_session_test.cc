@@ -19,10 +19,10 @@ constexpr uint32_t kFrameSizeError = 6;
 constexpr uint32_t kFlowControlError = 3;
 constexpr uint32_t kCompressionError = 9;
 
-/// Answers every whole request with 200 and a body, and remembers what it was told.
-class Server final : public H2Listener {
+/// One end, which remembers what it was told.
+class End : public H2Listener {
  public:
-  Server() { Hear(""); }
+  explicit End(H2Role role) : session(role, *this) {}
 
   /// Bytes in; what the machine sends is kept.
   void Hear(const std::string& bytes) {
@@ -35,6 +35,7 @@ class Server final : public H2Listener {
       sent_ += out.view();
       out.Clear();
     }
+    if (sent_.starts_with(kH2Preface)) sent_.erase(0, kH2Preface.size());
     for (SeenFrame& frame : TakeFrames(&sent_)) {
       if (frame.type == kGoaway) goaway = frame.Number(4);
       if (frame.type == kRstStream) resets[frame.stream] = frame.Number();
@@ -57,27 +58,14 @@ class Server final : public H2Listener {
     received[id] += bytes;
     if (consume) session.Consume(id, bytes.size());
   }
-  void OnEnd(int32_t id) override {
-    H2Output section;
-    section.Reset(0);
-    section.Add(":status", "200");
-    session.Respond(id, section, response_size == 0 ? H2End::kEndStream : H2End::kOpen);
-    left[id] = response_size;
-  }
+  void OnEnd(int32_t /*id*/) override {}
   void OnClosed(int32_t id, uint32_t code) override { closed[id] = code; }
-  Piece ReadBody(int32_t id, std::span<char> room) override {
-    const size_t n = std::min(room.size(), left[id]);
-    std::fill_n(room.data(), n, 'x');
-    left[id] -= n;
-    return {n, left[id] == 0, nullptr};
-  }
+  Piece ReadBody(int32_t /*id*/, std::span<char> /*room*/) override { return {}; }
 
-  H2Session session{H2Role::kServer, *this};
+  H2Session session;
   std::chrono::seconds clock{0};
   bool consume = true;
   bool overflowed = false;
-  size_t response_size = 5;
-  std::map<int32_t, size_t> left;
   std::vector<int32_t> heads;
   std::set<uint32_t> open;
   std::set<uint32_t> answered;
@@ -93,6 +81,41 @@ class Server final : public H2Listener {
 
  private:
   std::string sent_;
+};
+
+/// Answers every whole request with 200 and a body.
+class Server final : public End {
+ public:
+  Server() : End(H2Role::kServer) { Hear(""); }
+  void OnEnd(int32_t id) override {
+    H2Output section;
+    section.Reset(0);
+    section.Add(":status", "200");
+    session.Respond(id, section, response_size == 0 ? H2End::kEndStream : H2End::kOpen);
+    left[id] = response_size;
+  }
+  Piece ReadBody(int32_t id, std::span<char> room) override {
+    const size_t n = std::min(room.size(), left[id]);
+    std::fill_n(room.data(), n, 'x');
+    left[id] -= n;
+    return {n, left[id] == 0, nullptr};
+  }
+
+  size_t response_size = 5;
+  std::map<int32_t, size_t> left;
+};
+
+/// What Sluice is toward an upstream: it asks, and takes what comes.
+class Client final : public End {
+ public:
+  Client() : End(H2Role::kClient) { Hear(SettingsFrame()); }
+  void Ask() {
+    H2Output section;
+    section.Reset(0);
+    for (const auto& [name, value] : GetFields("a.test")) section.Add(name, value);
+    (void)session.Request(section, H2End::kEndStream);
+    Hear("");
+  }
 };
 
 std::string Start() { return std::string(kH2Preface) + SettingsFrame(); }
@@ -488,34 +511,74 @@ TEST(H2Spec, PassesTrailersButNoFramingInThem) {
   EXPECT_EQ(server.trailers[1], "grpc-status: 0\r\n");
 }
 
-// Abuse. `repeat` is sent until the machine gives up.
+// Abuse, of either end: of a client, and of an upstream.
 struct Flood {
   std::string name;
   std::function<std::string(uint32_t)> piece;
 };
 
-TEST(H2Abuse, EndsFloodsAndSaysSo) {
-  const std::vector<Flood> floods = {
-      {"rapid reset", [](uint32_t i) { return Request(2 * i + 1) + Frame(kRstStream, 0, 2 * i + 1, U32(8)); }},
-      {"streams that this side must reset", [](uint32_t i) { return Request(2 * i + 1, {{"Bad", "x"}}); }},
+void ExpectCalm(End& end) {
+  EXPECT_EQ(end.session.failure_code(), uint32_t{kH2EnhanceYourCalm}) << end.session.failure();
+  ASSERT_TRUE(end.goaway);
+  EXPECT_EQ(*end.goaway, uint32_t{kH2EnhanceYourCalm});
+  EXPECT_TRUE(end.session.done());
+}
+
+/// Sends pieces of it until the other end gives up.
+void Drown(End& end, const Flood& flood) {
+  uint32_t i = 0;
+  for (; i < 20000 && end.session.failure().empty(); ++i) end.Hear(flood.piece(i));
+  EXPECT_LT(i, 3000u);
+  ExpectCalm(end);
+}
+
+const std::vector<Flood>& FloodsOfEitherEnd() {
+  static const std::vector<Flood> floods = {
       {"settings", [](uint32_t /*i*/) { return SettingsFrame({{4, 65535}}); }},
       {"pings", [](uint32_t /*i*/) { return Frame(kPing, 0, 0, "12345678"); }},
       {"ping answers", [](uint32_t /*i*/) { return Frame(kPing, kAck, 0, "12345678"); }},
       {"priorities", [](uint32_t i) { return Frame(kPriority, 0, 2 * i + 1, U32(0) + '\x10'); }},
       {"window updates", [](uint32_t /*i*/) { return Frame(kWindowUpdate, 0, 0, U32(1)); }},
+  };
+  return floods;
+}
+
+TEST(H2Abuse, EndsAClientsFloodsAndSaysSo) {
+  const std::vector<Flood> floods = {
+      {"rapid reset", [](uint32_t i) { return Request(2 * i + 1) + Frame(kRstStream, 0, 2 * i + 1, U32(8)); }},
+      {"streams that this side must reset", [](uint32_t i) { return Request(2 * i + 1, {{"Bad", "x"}}); }},
       {"empty data", [](uint32_t i) { return (i == 0 ? Post(1) : std::string()) + Frame(kData, 0, 1, ""); }},
   };
-  for (const Flood& flood : floods) {
-    SCOPED_TRACE(flood.name);
-    Server server;
-    server.Hear(Start());
-    uint32_t i = 0;
-    for (; i < 20000 && server.session.failure().empty(); ++i) server.Hear(flood.piece(i));
-    EXPECT_LT(i, 3000u);
-    EXPECT_EQ(server.session.failure_code(), uint32_t{kH2EnhanceYourCalm}) << server.session.failure();
-    ASSERT_TRUE(server.goaway);
-    EXPECT_EQ(*server.goaway, uint32_t{kH2EnhanceYourCalm});
-    EXPECT_TRUE(server.session.done());
+  for (const std::vector<Flood>& all : {floods, FloodsOfEitherEnd()}) {
+    for (const Flood& flood : all) {
+      SCOPED_TRACE(flood.name);
+      Server server;
+      server.Hear(Start());
+      Drown(server, flood);
+    }
+  }
+}
+
+TEST(H2Abuse, EndsAnUpstreamsFloodsAndSaysSo) {
+  Client* asking = nullptr;
+  const auto answer = [&](uint32_t i, const FieldList& more, int flags) {
+    asking->Ask();
+    FieldList fields = {{":status", "200"}};
+    fields.insert(fields.end(), more.begin(), more.end());
+    return HeadersFrame(2 * i + 1, fields, flags);
+  };
+  const std::vector<Flood> answers = {
+      {"resets", [&](uint32_t i) { return answer(i, {}, kEndHeaders) + Frame(kRstStream, 0, 2 * i + 1, U32(8)); }},
+      {"streams that this side must reset", [&](uint32_t i) { return answer(i, {{"Bad", "x"}}, kEndHeaders); }},
+      {"empty data", [&](uint32_t i) { return (i == 0 ? answer(i, {}, kEndHeaders) : std::string()) + Frame(kData, 0, 1, ""); }},
+  };
+  for (const std::vector<Flood>& all : {answers, FloodsOfEitherEnd()}) {
+    for (const Flood& flood : all) {
+      SCOPED_TRACE(flood.name);
+      Client client;
+      asking = &client;
+      Drown(client, flood);
+    }
   }
 }
 
@@ -539,14 +602,22 @@ TEST(H2Abuse, LetsDataEarnWindowUpdates) {
   EXPECT_EQ(server.left[1], 0u);
 }
 
-TEST(H2Abuse, EndsAContinuationFlood) {
+/// After a section of stream 1 has begun.
+void FloodWithContinuations(End& end) {
+  int i = 0;
+  for (; i < 1000 && end.session.failure().empty() && !end.goaway; ++i) end.Hear(Frame(kContinuation, 0, 1, Hpack({{"x", "y"}})));
+  EXPECT_LE(i, 16);
+  EXPECT_FALSE(end.session.failure().empty());
+}
+
+TEST(H2Abuse, EndsAContinuationFloodOfEitherEnd) {
   Server server;
   server.Hear(Start() + Frame(kHeaders, kEndStream, 1, Hpack(GetFields("a.test"))));
-  int i = 0;
-  for (; i < 1000 && server.session.failure().empty() && !server.goaway; ++i)
-    server.Hear(Frame(kContinuation, 0, 1, Hpack({{"x", "y"}})));
-  EXPECT_LE(i, 16);
-  EXPECT_FALSE(server.session.failure().empty());
+  FloodWithContinuations(server);
+  Client client;
+  client.Ask();
+  client.Hear(Frame(kHeaders, kEndStream, 1, Hpack({{":status", "200"}})));
+  FloodWithContinuations(client);
 }
 
 TEST(H2Abuse, KeepsLittleOfALargeSectionAndAnswersIt) {
@@ -560,16 +631,20 @@ TEST(H2Abuse, KeepsLittleOfALargeSectionAndAnswersIt) {
   EXPECT_TRUE(server.session.failure().empty()) << server.session.failure();
 }
 
-TEST(H2Abuse, EndsACompressionBomb) {
+/// One entry of almost 4 KiB in the dynamic table, then referred to by one octet each.
+std::string Bomb(const FieldList& fields) {
+  const std::string entry = '\x40' + HpackString("x-bomb") + HpackString(std::string(3900, 'b'));
+  return Frame(kHeaders, kEndHeaders | kEndStream, 1, Hpack(fields) + entry + std::string(8000, '\xbe'));
+}
+
+TEST(H2Abuse, EndsACompressionBombOfEitherEnd) {
   Server server;
-  // One entry of almost 4 KiB in the dynamic table, then referred to by one octet each.
-  std::string block = Hpack(GetFields("a.test"));
-  block += '\x40' + HpackString("x-bomb") + HpackString(std::string(3900, 'b'));
-  block += std::string(8000, '\xbe');
-  server.Hear(Start() + Frame(kHeaders, kEndHeaders | kEndStream, 1, block));
-  EXPECT_EQ(server.session.failure_code(), uint32_t{kH2EnhanceYourCalm});
-  ASSERT_TRUE(server.goaway);
-  EXPECT_EQ(*server.goaway, uint32_t{kH2EnhanceYourCalm});
+  server.Hear(Start() + Bomb(GetFields("a.test")));
+  ExpectCalm(server);
+  Client client;
+  client.Ask();
+  client.Hear(Bomb({{":status", "200"}}));
+  ExpectCalm(client);
 }
 
 }  // namespace
