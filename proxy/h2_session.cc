@@ -63,12 +63,14 @@ struct H2Callbacks {
     }
     // nghttp2 leaves priorities alone, where they are in the wrong place too.
     if (frame->type == NGHTTP2_PRIORITY && frame->stream_id == 0) self.Fail(kH2ProtocolError, "PRIORITY on stream 0");
+    if (frame->type == NGHTTP2_HEADERS) self.CheckStream(frame->stream_id);
     self.Count(frame->type, frame->flags, frame->length);
     return 0;
   }
 
   static int BeginHeaders(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
     H2Session& self = Of(user);
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) self.last_opened_ = frame->hd.stream_id;
     self.section_.Clear();
     self.section_since_ = self.fed_at_;
     self.section_told_ = true;
@@ -127,6 +129,8 @@ struct H2Callbacks {
   static int InvalidFrame(nghttp2_session* /*session*/, const nghttp2_frame* frame, int /*error*/, void* user) {
     H2Session& self = Of(user);
     if (frame->hd.type == NGHTTP2_HEADERS) self.PassOverSection(frame->hd.flags);
+    // Its reset is on the way.
+    self.past_.Note(frame->hd.stream_id, H2PastStreams::How::kResetHere);
     if (!self.resets_.Spend()) self.Fail(kH2EnhanceYourCalm, "too many streams that had to be reset");
     return 0;
   }
@@ -138,13 +142,16 @@ struct H2Callbacks {
   }
 
   static int StreamClosed(nghttp2_session* /*session*/, int32_t stream, uint32_t code, void* user) {
-    Of(user).listener_.OnClosed(stream, code);
+    H2Session& self = Of(user);
+    self.past_.Note(stream, code == NGHTTP2_NO_ERROR ? H2PastStreams::How::kEnded : H2PastStreams::How::kResetByPeer);
+    self.listener_.OnClosed(stream, code);
     return 0;
   }
 
   static int FrameSent(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
     H2Session& self = Of(user);
     if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) self.control_.Earn(kH2ControlEarned);
+    if (frame->hd.type == NGHTTP2_RST_STREAM) self.past_.Note(frame->hd.stream_id, H2PastStreams::How::kResetHere);
     if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR && self.failure_.empty()) {
       self.failure_code_ = frame->goaway.error_code;
       const std::string_view why = Text(frame->goaway.opaque_data, frame->goaway.opaque_data_len);
@@ -216,6 +223,23 @@ bool H2Budget::Spend() {
   return true;
 }
 
+void H2PastStreams::Latest::Note(int32_t stream, How how) {
+  if (kept.size() < room) {
+    kept.emplace_back(stream, how);
+  } else {
+    kept[oldest++ % room] = {stream, how};
+  }
+}
+
+void H2PastStreams::Note(int32_t stream, How how) { (how == How::kResetHere ? reset_here_ : others_).Note(stream, how); }
+
+H2PastStreams::How H2PastStreams::Find(int32_t stream) const {
+  for (const Latest* latest : {&reset_here_, &others_})
+    for (const auto& [id, how] : latest->kept)
+      if (id == stream) return how;
+  return How::kUnknown;
+}
+
 H2Session::H2Session(H2Role role, H2Listener& listener) : listener_(listener), role_(role) {
   const bool server = role == H2Role::kServer;
   Check(server ? nghttp2_session_server_new2(&session_, H2Callbacks::All(), this, H2Callbacks::Options())
@@ -265,7 +289,31 @@ void H2Session::Fail(uint32_t code, std::string_view why) {
   failure_ = why;
 }
 
+// RFC 9113 sections 5.1 and 5.1.1, which nghttp2 leaves alone. What crossed a reset of this side's on the way is let go by.
+void H2Session::CheckStream(int32_t stream) {
+  if (role_ != H2Role::kServer || stream % 2 == 0 || stream > last_opened_) return;
+  if (nghttp2_session_find_stream(session_, stream) != nullptr) return;
+  switch (past_.Find(stream)) {
+    case H2PastStreams::How::kResetHere:
+      return;
+    case H2PastStreams::How::kEnded:
+      return Fail(kH2StreamClosed, "a section on a stream that has ended");
+    case H2PastStreams::How::kUnknown:
+      return Fail(kH2ProtocolError, "a stream number that goes back");
+    case H2PastStreams::How::kResetByPeer:
+      Reset(stream, kH2StreamClosed);
+      if (!resets_.Spend()) Fail(kH2EnhanceYourCalm, "too many streams that had to be reset");
+  }
+}
+
+// nghttp2 reads the rest of such a section without a word: it is known to be over once its last frame has begun.
+void H2Session::PassOverSection(uint8_t flags) {
+  section_told_ = false;
+  if ((flags & NGHTTP2_FLAG_END_HEADERS) != 0) section_since_.reset();
+}
+
 bool H2Session::Feed(std::string_view bytes, SteadyTime now) {
+  fed_at_ = now;
   control_.Refill(now);
   resets_.Refill(now);
   while (!bytes.empty() && !terminated_) {
@@ -285,14 +333,7 @@ bool H2Session::Feed(std::string_view bytes, SteadyTime now) {
 
 bool H2Session::Write(Buffer* out) {
   while (out->size() < kH2WriteAhead) {
-// nghttp2 reads the rest of such a section without a word: it is known to be over once its last frame has begun.
-void H2Session::PassOverSection(uint8_t flags) {
-  section_told_ = false;
-  if ((flags & NGHTTP2_FLAG_END_HEADERS) != 0) section_since_.reset();
-}
-
     const uint8_t* data = nullptr;
-  fed_at_ = now;
     const ssize_t n = nghttp2_session_mem_send(session_, &data);
     if (n == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
     if (n < 0) Fail(kH2InternalError, nghttp2_strerror(static_cast<int>(n)));
@@ -340,6 +381,8 @@ void H2Session::Reset(int32_t stream, uint32_t code) {
   Check(nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream, code));
 }
 
+void H2Session::Ping() { Check(nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr)); }
+
 void H2Session::Shutdown() {
   const int32_t last = nghttp2_session_get_last_proc_stream_id(session_);
   Check(nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE, last, NGHTTP2_NO_ERROR, nullptr, 0));
@@ -353,5 +396,3 @@ void H2Session::Terminate(uint32_t code, std::string_view why) {
 }
 
 }  // namespace sluice::proxy
-void H2Session::Ping() { Check(nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr)); }
-
