@@ -120,6 +120,7 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
       co_await RunInspected(std::move(upstream));
       co_return;
     }
+    if (RefuseHiddenName()) co_return;
     looked = true;
   }
   DialTarget way = flow_.dial_target();
@@ -164,6 +165,7 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
       if (first == FirstBytes::kOther) RefuseTls(policy::Reason::kProtocol, "cleartext where the rule says tls", kDecodeError);
       co_return;
     }
+    if (RefuseHiddenName()) co_return;
   }
   if (verdict_ == policy::ConnectVerdict::kDeny) {
     (void)flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->known_address(), "no longer allowed");
@@ -239,6 +241,8 @@ std::optional<Connection::FirstBytes> Connection::ClassifyFirst(std::string_view
     RefuseTls(policy::Reason::kProtocol, std::string(result.why), kDecodeError);
     return FirstBytes::kRefused;
   }
+  has_ech_ = result.hello.ech;
+  has_esni_ = result.hello.esni;
   offers_h2_ = std::ranges::find(result.hello.alpn, "h2") != result.hello.alpn.end();
   if (std::string mismatch = Mismatch(result.hello); !mismatch.empty()) {
     RefuseTls(policy::Reason::kAuthorityMismatch, std::move(mismatch), kUnrecognizedName);
@@ -278,6 +282,12 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
 }
 
 void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t alert) {
+// ECH is let through: every browser sends its like to everybody. Nobody sends ESNI but to hide a name.
+bool Connection::RefuseHiddenName() {
+  if (has_esni_) RefuseTls(policy::Reason::kAuthorityMismatch, "ESNI hides the name that is asked for", kUnrecognizedName);
+  return has_esni_;
+}
+
   const policy::ConnectDecision decision{policy::ConnectVerdict::kDeny, {false, reason, policy::RuleRef::kNone, false}};
   (void)flow_.RecordConnect(policy::EventLayer::kTls, decision, flow_.dialled, std::move(detail));
   const char record[] = {0x15, 3, 3, 0, 2, 2, static_cast<char>(alert)};
@@ -376,6 +386,7 @@ void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string e
   event.target.via = via_;
   event.process = flow_.target().process;
   event.snapshot = flow_.worker().snapshot();
+  if (has_ech_) event.target.asked.emplace_back("encrypted client hello");
   event.rule = flow_.JudgeConnect(flow_.dialled).decision.rule;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;
