@@ -287,7 +287,7 @@ Task<H2Stream::Carried> H2Stream::CarryOn() {
     }
     const Waiter::On on = leg_->Wants();
     const auto awaited = WaitsFor((on.interest & kWritable) != 0);
-    SteadyTime deadline = judge_.Deadline(awaited);
+    SteadyTime deadline = judge_.CarryDeadline(awaited);
     if (awaited == ExchangeJudge::Awaited::kResponseTaken) {
       deadline = std::min(deadline, StuckAt());
     } else {

@@ -168,7 +168,7 @@ Task<HttpSession::After> HttpSession::Carry() {
     if (in_head && !response_head_since_) response_head_since_ = reactor.now();
     const Awaited awaited = WaitsFor(waits);
     const bool half_closed = (down.ready & kPeerDone) != 0;
-    SteadyTime deadline = judge_.Deadline(awaited);
+    SteadyTime deadline = judge_.CarryDeadline(awaited);
     if (half_closed && (awaited == Awaited::kResponse || awaited == Awaited::kResponseHead))
       deadline = std::min<SteadyTime>(deadline, reactor.now() + kHalfClosedIdle);
     if (in_head) deadline = std::min(deadline, *response_head_since_ + flow_.worker().shared().options().deadlines.head);

@@ -19,9 +19,13 @@ inline constexpr auto kTlsHandshakeDeadline = 30s;  ///< first byte to the end o
 inline constexpr auto kHeadDeadline = 30s;          ///< first byte to the last of one request head, however it trickles
 inline constexpr auto kKeepAliveIdle = 120s;        ///< between requests
 inline constexpr auto kRequestBodyIdle = 120s;      ///< no byte of a request body
-inline constexpr auto kJudgedBodyDeadline = 300s;   ///< first to last byte of what must be read of a body to judge it
-inline constexpr auto kWriteStuck = 120s;           ///< a peer that takes nothing
-inline constexpr auto kLingerTime = 10s;            ///< reading on after a final response, so that it can be read
+/// Of a request body so many octets, or its end, come in the time of each pace, until its answer begins: of whatever is sent
+/// within kRequestBodyIdle, lines as short as 50 octets are enough.
+inline constexpr auto kRequestBodyPace = 10min;
+inline constexpr uint64_t kRequestBodyPaceOctets = 256;
+inline constexpr auto kJudgedBodyDeadline = 300s;  ///< first to last byte of what must be read of a body to judge it
+inline constexpr auto kWriteStuck = 120s;          ///< a peer that takes nothing
+inline constexpr auto kLingerTime = 10s;           ///< reading on after a final response, so that it can be read
 inline constexpr size_t kLingerBytes = size_t{64} << 20;
 
 inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bodies that wait, and what was read in them
@@ -72,6 +76,7 @@ inline constexpr auto kPingDeadline = 60s;  ///< for any sign of life
   std::chrono::milliseconds proxy_reply = kProxyReplyDeadline;
 };
 
+  std::chrono::milliseconds request_body_pace = kRequestBodyPace;
 // Relays.
 inline constexpr auto kRelayIdle = 2h;
 inline constexpr int kPipeBytes = 256 * 1024;  ///< asked for; the kernel's own size is taken where it refuses

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -61,9 +62,8 @@ TEST(ExchangeLimits, AResponseHeadThatDripsIs504) {
   EXPECT_NE(b.Error().find("a response head that did not arrive in time"), std::string::npos) << b.Error();
 }
 
-TEST(ExchangeLimits, AnUpstreamThatTakesNothingIs504) {
-  EngineOptions options;
-  options.deadlines.write_stuck = kSoon;
+void ExpectUploadToEnd(EngineOptions options, const std::string& why) {
+  SCOPED_TRACE(why);
   std::atomic<bool> stop{false};
   Limited b(
       [&](Peer peer) {
@@ -79,9 +79,18 @@ TEST(ExchangeLimits, AnUpstreamThatTakesNothingIs504) {
   const std::string piece(1 << 20, 'x');
   for (int i = 0; i < 24 && client.Write(piece); ++i) {
   }
-  EXPECT_NE(b.Error().find("a request of which it took nothing for too long"), std::string::npos) << b.Error();
+  EXPECT_NE(b.Error().find(why), std::string::npos) << b.Error();
   EXPECT_TRUE(client.ReadMessage().FirstLine().starts_with("HTTP/1.1 504 "));
   stop = true;
+}
+
+TEST(ExchangeLimits, AnUpstreamThatTakesNothingOrTooLittleIs504) {
+  EngineOptions options;
+  options.deadlines.write_stuck = kSoon;
+  ExpectUploadToEnd(options, "a request of which it took nothing for too long");
+  options = {};
+  options.deadlines.request_body_pace = kSoon;
+  ExpectUploadToEnd(options, "a request that it took too slowly");
 }
 
 TEST(ExchangeLimits, AClientThatTakesNothingIsCut) {
@@ -133,6 +142,86 @@ TEST(ExchangeLimits, ABodyOverItsBoundIs413Or502) {
   client.Write(Get("/chunks", b.origin.port()));
   const std::string all = client.ReadToEnd();
   EXPECT_FALSE(all.ends_with("\r\n0\r\n\r\n")) << all;
+}
+
+/// Sends this every so often until it is told to stop, or nobody takes it.
+class Drip {
+ public:
+  Drip(Peer& peer, std::string piece, std::chrono::milliseconds every)
+      : thread_([this, &peer, said = std::move(piece), every] {
+          while (!stop_ && peer.Write(said)) std::this_thread::sleep_for(every);
+        }) {}
+  ~Drip() {
+    stop_ = true;
+    thread_.join();
+  }
+  Drip(const Drip&) = delete;
+  Drip& operator=(const Drip&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+constexpr auto kStep = std::chrono::milliseconds(50);
+
+TEST(ExchangeLimits, ARequestBodyThatComesTooSlowlyIs408) {
+  EngineOptions options;
+  options.deadlines.request_body_pace = kSoon;
+  Limited b(Echo, options);
+  for (const std::string framing : {"Content-Length: 100000\r\n", "Transfer-Encoding: chunked\r\n"}) {
+    SCOPED_TRACE(framing);
+    Peer client = b.Connect();
+    client.Write(b.Post(framing));
+    // In chunks that cost more than they carry.
+    const Drip drip(client, framing.starts_with("T") ? "0000001\r\nx\r\n" : "x", kStep);
+    const auto answer = client.ReadMessage();
+    EXPECT_TRUE(answer.FirstLine().starts_with("HTTP/1.1 408 ")) << answer.head;
+    EXPECT_NE(answer.body.find("a request body that came too slowly"), std::string::npos) << answer.body;
+  }
+}
+
+TEST(ExchangeLimits, OneThatKeepsPaceTakesItsTime) {
+  EngineOptions options;
+  options.deadlines.request_body_pace = std::chrono::seconds(1);
+  Limited b(Echo, options);
+  Peer client = b.Connect();
+  constexpr int kPieces = 25;
+  const std::string piece(kRequestBodyPaceOctets, 'x');
+  client.Write(b.Post(fmt::format("Content-Length: {}\r\n", kPieces * piece.size())));
+  for (int i = 0; i < kPieces; ++i, std::this_thread::sleep_for(2 * kStep)) client.Write(piece);
+  EXPECT_TRUE(client.ReadMessage().FirstLine().starts_with("HTTP/1.1 200 "));
+}
+
+// Events, and whatever else talks both ways at leisure, are bounded by silence alone.
+TEST(ExchangeLimits, NoPaceIsAskedOfAResponseOrOfARequestThatIsBeingAnswered) {
+  EngineOptions options;
+  options.deadlines.request_body_pace = kSoon;
+  constexpr int kPieces = 20;
+  Limited b(
+      [&](Peer peer) {
+        const bool events = peer.ReadUntil("\r\n\r\n").starts_with("GET ");
+        peer.Write(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", kPieces));
+        for (int i = 0; i < kPieces; ++i) {
+          if (events) std::this_thread::sleep_for(kStep);
+          if (!events) peer.ReadExactly(1);
+          peer.Write("e");
+        }
+        peer.ReadToEnd();
+      },
+      options);
+  Peer listener = b.Connect();
+  listener.Write(Get("/", b.origin.port()));
+  EXPECT_EQ(listener.ReadMessage().body, std::string(kPieces, 'e'));
+  Peer talker = b.Connect();
+  talker.Write(b.Post(fmt::format("Content-Length: {}\r\n", kPieces)));
+  EXPECT_NE(talker.ReadUntil("\r\n\r\n"), "");
+  std::string said;
+  for (int i = 0; i < kPieces; ++i, std::this_thread::sleep_for(kStep)) {
+    talker.Write("x");
+    said += talker.ReadExactly(1);
+  }
+  EXPECT_EQ(said, std::string(kPieces, 'e'));
 }
 
 }  // namespace

@@ -251,6 +251,30 @@ TEST(H2Stall, AnUpstreamsHeaderSectionThatHasNoEndIs504InTime) {
   }
 }
 
+TEST(H2Stall, ARequestBodyThatComesTooSlowlyIs408UnlessItIsGrpcs) {
+  EngineOptions options;
+  options.deadlines.request_body_pace = kStuck;
+  StallBed b("h2", [](Peer peer) { ServeH2(std::move(peer), EchoH2); }, options);
+  H2Client client(b.Connect());
+  const auto drip = [&](const FieldList& more) {
+    FieldList fields = b.Fields("POST", "/drip");
+    fields.insert(fields.end(), more.begin(), more.end());
+    const int32_t id = client.Start(fields, H2Client::Body::kOpen);
+    for (int i = 0; i < 30 && client.messages[id].head.empty(); ++i) {
+      client.Say(id, "x");
+      pollfd ready{client.peer().fd(), POLLIN, 0};
+      if (poll(&ready, 1, static_cast<int>(kStuck.count() / 10)) == 1) client.Turn();
+    }
+    client.Say(id, "", true);
+    EXPECT_TRUE(client.Until([&] { return client.messages[id].ended || client.messages[id].closed; }));
+    return client.messages[id];
+  };
+  const H2Message late = drip({});
+  EXPECT_EQ(late.status(), "408");
+  EXPECT_NE(late.body.find("a request body that came too slowly"), std::string::npos) << late.body;
+  EXPECT_EQ(drip({{"content-type", "application/grpc"}, {"te", "trailers"}}).status(), "200");
+}
+
 const FieldList kOk = {{":status", "200"}};
 
 TEST(H2Ping, AConnectionThatLeadsNowhereTakesNoStreamAndEndsThoseItHas) {
