@@ -185,7 +185,7 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
 
 Task<> Connection::RunRelay(UpstreamPtr upstream) {
   Worker& worker = flow_.worker();
-  const RelayOn on{worker.reactor(), flow_.waiter, worker.scratch()};
+  const RelayOn on{worker.reactor(), flow_.waiter, worker.scratch(), worker.shared().options().deadlines.relay_idle};
   RelayOutcome outcome;
   if (upstream->stream.tls()) {
     Buffer first = std::move(upstream->in);
@@ -257,7 +257,8 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
   Worker& worker = flow_.worker();
   // What came with a CONNECT is looked at as all else is.
   Buffer bytes = std::exchange(flow_.down.prefix, {});
-  SteadyTime deadline = worker.reactor().now() + (bytes.empty() ? kFirstByteDeadline : kTlsHandshakeDeadline);
+  const Deadlines& deadlines = worker.shared().options().deadlines;
+  SteadyTime deadline = worker.reactor().now() + (bytes.empty() ? deadlines.first_byte : deadlines.tls_handshake);
   for (;;) {
     if (!bytes.empty()) {
       first_ = ClassifyFirst(bytes.view());
@@ -266,7 +267,7 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
     }
     const Io io = flow_.down.RawRead(bytes.Prepare(4096));
     if (io.status == IoStatus::kOk) {
-      if (bytes.empty()) deadline = worker.reactor().now() + kTlsHandshakeDeadline;
+      if (bytes.empty()) deadline = worker.reactor().now() + deadlines.tls_handshake;
       bytes.Commit(io.n);
       continue;
     }
@@ -281,13 +282,13 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
   }
 }
 
-void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t alert) {
 // ECH is let through: every browser sends its like to everybody. Nobody sends ESNI but to hide a name.
 bool Connection::RefuseHiddenName() {
   if (has_esni_) RefuseTls(policy::Reason::kAuthorityMismatch, "ESNI hides the name that is asked for", kUnrecognizedName);
   return has_esni_;
 }
 
+void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t alert) {
   const policy::ConnectDecision decision{policy::ConnectVerdict::kDeny, {false, reason, policy::RuleRef::kNone, false}};
   (void)flow_.RecordConnect(policy::EventLayer::kTls, decision, flow_.dialled, std::move(detail));
   const char record[] = {0x15, 3, 3, 0, 2, 2, static_cast<char>(alert)};
@@ -363,7 +364,8 @@ Task<bool> Connection::TerminateTls(AlpnOffer offer, MirroredPtr mirrored) {
     co_return false;
   }
   flow_.tls_inspected = true;
-  const SteadyTime deadline = flow_.worker().reactor().now() + kTlsHandshakeDeadline;
+  Worker& worker = flow_.worker();
+  const SteadyTime deadline = worker.reactor().now() + worker.shared().options().deadlines.tls_handshake;
   for (;;) {
     const Io io = flow_.down.Handshake();
     if (io.status == IoStatus::kOk) co_return true;
@@ -384,9 +386,9 @@ void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string e
   event.connection = flow_.id();
   event.target = flow_.EventTargetFor(flow_.dialled);
   event.target.via = via_;
+  if (has_ech_) event.target.asked.emplace_back("encrypted client hello");
   event.process = flow_.target().process;
   event.snapshot = flow_.worker().snapshot();
-  if (has_ech_) event.target.asked.emplace_back("encrypted client hello");
   event.rule = flow_.JudgeConnect(flow_.dialled).decision.rule;
   event.bytes_up = bytes_up;
   event.bytes_down = bytes_down;

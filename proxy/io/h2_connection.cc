@@ -131,7 +131,7 @@ SteadyTime H2Connection::Deadline() const {
   const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
   if (!out_.empty()) deadline = written_at_ + deadlines.write_stuck;
   if (const auto since = session_.section_since()) deadline = std::min<SteadyTime>(deadline, *since + deadlines.head);
-  if (streams_.empty()) deadline = std::min<SteadyTime>(deadline, idle_since_ + kKeepAliveIdle);
+  if (streams_.empty()) deadline = std::min<SteadyTime>(deadline, idle_since_ + deadlines.keep_alive_idle);
   return deadline;
 }
 
@@ -174,7 +174,8 @@ void H2Connection::RecordFailure() {
 Task<> H2Connection::SayGoodbye() {
   for (auto& [id, slot] : streams_)
     if (!slot->done) slot->stream->Cancel();
-  const SteadyTime deadline = flow_.worker().reactor().now() + kLingerTime;
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  const SteadyTime deadline = flow_.worker().reactor().now() + deadlines.linger;
   for (;;) {
     const Pump wrote = WriteSome();
     if (out_.empty()) break;
@@ -185,7 +186,7 @@ Task<> H2Connection::SayGoodbye() {
   }
   flow_.down.ShutdownWrite();
   size_t dropped = 0;
-  while (dropped < kLingerBytes) {
+  while (dropped < deadlines.linger_bytes) {
     const Io io = flow_.down.RawRead(flow_.worker().scratch());
     if (io.status == IoStatus::kOk) {
       dropped += io.n;

@@ -275,6 +275,14 @@ TEST(H2Stall, ARequestBodyThatComesTooSlowlyIs408UnlessItIsGrpcs) {
   EXPECT_EQ(drip({{"content-type", "application/grpc"}, {"te", "trailers"}}).status(), "200");
 }
 
+TEST(H2Stall, AConnectionThatRestsBetweenRequestsIsClosed) {
+  EngineOptions options;
+  options.deadlines.keep_alive_idle = kStuck;
+  StallBed b("h2", [](Peer peer) { ServeH2(std::move(peer), EchoH2); }, options);
+  DeafClient client(b.Connect());
+  EXPECT_TRUE(client.Until(kGoaway, 0));
+}
+
 const FieldList kOk = {{":status", "200"}};
 
 TEST(H2Ping, AConnectionThatLeadsNowhereTakesNoStreamAndEndsThoseItHas) {
