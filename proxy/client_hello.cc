@@ -8,6 +8,7 @@ namespace {
 constexpr uint16_t kExtensionServerName = 0;
 constexpr uint16_t kExtensionAlpn = 16;
 constexpr uint16_t kExtensionEch = 0xfe0d;
+constexpr uint16_t kExtensionEsni = 0xffce;
 
 /// Reads big-endian numbers and counted strings; once something was missing, everything after it is too.
 class Reader {
@@ -77,7 +78,8 @@ bool ParseExtensions(std::string_view block, ClientHello* hello) {
     seen.push_back(type);
     if (type == kExtensionServerName && !ParseServerName(body, hello)) return false;
     if (type == kExtensionAlpn && !ParseAlpn(body, hello)) return false;
-    if (type == kExtensionEch) hello->ech = true;
+    hello->ech |= type == kExtensionEch;
+    hello->esni |= type == kExtensionEsni;
   }
   return true;
 }

@@ -51,33 +51,46 @@ struct H2Callbacks {
   static H2Session& Of(void* user) { return *static_cast<H2Session*>(user); }
 
   static int BeginFrame(nghttp2_session* /*session*/, const nghttp2_frame_hd* frame, void* user) {
-    // Only CONTINUATION may follow a section that is not whole.
-    if (frame->type != NGHTTP2_CONTINUATION) Of(user).in_section_ = false;
+    H2Session& self = Of(user);
+    const bool last = (frame->flags & NGHTTP2_FLAG_END_HEADERS) != 0;
+    if (frame->type == NGHTTP2_CONTINUATION) {
+      if (!self.section_told_) self.PassOverSection(frame->flags);
+    } else {
+      // Nothing else may follow a section that is not whole.
+      self.section_since_.reset();
+      self.section_told_ = false;
+      if (frame->type == NGHTTP2_HEADERS && !last) self.section_since_ = self.fed_at_;
+    }
     // nghttp2 leaves priorities alone, where they are in the wrong place too.
-    if (frame->type == NGHTTP2_PRIORITY && frame->stream_id == 0) Of(user).Fail(kH2ProtocolError, "PRIORITY on stream 0");
-    Of(user).Count(frame->type, frame->flags, frame->length);
+    if (frame->type == NGHTTP2_PRIORITY && frame->stream_id == 0) self.Fail(kH2ProtocolError, "PRIORITY on stream 0");
+    if (frame->type == NGHTTP2_HEADERS) self.CheckStream(frame->stream_id);
+    self.Count(frame->type, frame->flags, frame->length);
     return 0;
   }
 
-  static int BeginHeaders(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, void* user) {
-    Of(user).section_.Clear();
-    Of(user).in_section_ = true;
+  static int BeginHeaders(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    H2Session& self = Of(user);
+    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) self.last_opened_ = frame->hd.stream_id;
+    self.section_.Clear();
+    self.section_since_ = self.fed_at_;
+    self.section_told_ = true;
     return 0;
   }
 
-  static int Header(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, const uint8_t* name, size_t name_size,
+  static int Header(nghttp2_session* /*session*/, const nghttp2_frame* frame, const uint8_t* name, size_t name_size,
                     const uint8_t* value, size_t value_size, uint8_t /*flags*/, void* user) {
     H2Session& self = Of(user);
     self.section_.Add(Text(name, name_size), Text(value, value_size));
     if (self.section_.octets() <= kH2MaxSectionOctets) return 0;
     self.Fail(kH2EnhanceYourCalm, "a header section that unpacks to too much");
+    self.PassOverSection(frame->hd.flags);
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   }
 
   // nghttp2 would drop such a field and go on with the rest of the message.
-  static int InvalidHeader(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, const uint8_t* /*name*/,
-                           size_t /*name_size*/, const uint8_t* /*value*/, size_t /*value_size*/, uint8_t /*flags*/,
-                           void* /*user*/) {
+  static int InvalidHeader(nghttp2_session* /*session*/, const nghttp2_frame* frame, const uint8_t* /*name*/,
+                           size_t /*name_size*/, const uint8_t* /*value*/, size_t /*value_size*/, uint8_t /*flags*/, void* user) {
+    Of(user).PassOverSection(frame->hd.flags);
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   }
 
@@ -87,7 +100,7 @@ struct H2Callbacks {
     const bool end = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     switch (frame->hd.type) {
       case NGHTTP2_HEADERS: {
-        self.in_section_ = false;
+        self.section_since_.reset();
         // A request, a final response, or for a client what is neither the first response nor trailers: an interim one.
         const bool head = frame->headers.cat == NGHTTP2_HCAT_REQUEST || frame->headers.cat == NGHTTP2_HCAT_RESPONSE ||
                           (self.role_ == H2Role::kClient && !end);
@@ -113,8 +126,11 @@ struct H2Callbacks {
     }
   }
 
-  static int InvalidFrame(nghttp2_session* /*session*/, const nghttp2_frame* /*frame*/, int /*error*/, void* user) {
+  static int InvalidFrame(nghttp2_session* /*session*/, const nghttp2_frame* frame, int /*error*/, void* user) {
     H2Session& self = Of(user);
+    if (frame->hd.type == NGHTTP2_HEADERS) self.PassOverSection(frame->hd.flags);
+    // Its reset is on the way.
+    self.past_.Note(frame->hd.stream_id, H2PastStreams::How::kResetHere);
     if (!self.resets_.Spend()) self.Fail(kH2EnhanceYourCalm, "too many streams that had to be reset");
     return 0;
   }
@@ -126,13 +142,16 @@ struct H2Callbacks {
   }
 
   static int StreamClosed(nghttp2_session* /*session*/, int32_t stream, uint32_t code, void* user) {
-    Of(user).listener_.OnClosed(stream, code);
+    H2Session& self = Of(user);
+    self.past_.Note(stream, code == NGHTTP2_NO_ERROR ? H2PastStreams::How::kEnded : H2PastStreams::How::kResetByPeer);
+    self.listener_.OnClosed(stream, code);
     return 0;
   }
 
   static int FrameSent(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
     H2Session& self = Of(user);
     if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) self.control_.Earn(kH2ControlEarned);
+    if (frame->hd.type == NGHTTP2_RST_STREAM) self.past_.Note(frame->hd.stream_id, H2PastStreams::How::kResetHere);
     if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR && self.failure_.empty()) {
       self.failure_code_ = frame->goaway.error_code;
       const std::string_view why = Text(frame->goaway.opaque_data, frame->goaway.opaque_data_len);
@@ -204,6 +223,23 @@ bool H2Budget::Spend() {
   return true;
 }
 
+void H2PastStreams::Latest::Note(int32_t stream, How how) {
+  if (kept.size() < room) {
+    kept.emplace_back(stream, how);
+  } else {
+    kept[oldest++ % room] = {stream, how};
+  }
+}
+
+void H2PastStreams::Note(int32_t stream, How how) { (how == How::kResetHere ? reset_here_ : others_).Note(stream, how); }
+
+H2PastStreams::How H2PastStreams::Find(int32_t stream) const {
+  for (const Latest* latest : {&reset_here_, &others_})
+    for (const auto& [id, how] : latest->kept)
+      if (id == stream) return how;
+  return How::kUnknown;
+}
+
 H2Session::H2Session(H2Role role, H2Listener& listener) : listener_(listener), role_(role) {
   const bool server = role == H2Role::kServer;
   Check(server ? nghttp2_session_server_new2(&session_, H2Callbacks::All(), this, H2Callbacks::Options())
@@ -253,7 +289,31 @@ void H2Session::Fail(uint32_t code, std::string_view why) {
   failure_ = why;
 }
 
+// RFC 9113 sections 5.1 and 5.1.1, which nghttp2 leaves alone. What crossed a reset of this side's on the way is let go by.
+void H2Session::CheckStream(int32_t stream) {
+  if (role_ != H2Role::kServer || stream % 2 == 0 || stream > last_opened_) return;
+  if (nghttp2_session_find_stream(session_, stream) != nullptr) return;
+  switch (past_.Find(stream)) {
+    case H2PastStreams::How::kResetHere:
+      return;
+    case H2PastStreams::How::kEnded:
+      return Fail(kH2StreamClosed, "a section on a stream that has ended");
+    case H2PastStreams::How::kUnknown:
+      return Fail(kH2ProtocolError, "a stream number that goes back");
+    case H2PastStreams::How::kResetByPeer:
+      Reset(stream, kH2StreamClosed);
+      if (!resets_.Spend()) Fail(kH2EnhanceYourCalm, "too many streams that had to be reset");
+  }
+}
+
+// nghttp2 reads the rest of such a section without a word: it is known to be over once its last frame has begun.
+void H2Session::PassOverSection(uint8_t flags) {
+  section_told_ = false;
+  if ((flags & NGHTTP2_FLAG_END_HEADERS) != 0) section_since_.reset();
+}
+
 bool H2Session::Feed(std::string_view bytes, SteadyTime now) {
+  fed_at_ = now;
   control_.Refill(now);
   resets_.Refill(now);
   while (!bytes.empty() && !terminated_) {
@@ -320,6 +380,8 @@ void H2Session::Consume(int32_t stream, size_t n) { Check(nghttp2_session_consum
 void H2Session::Reset(int32_t stream, uint32_t code) {
   Check(nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream, code));
 }
+
+void H2Session::Ping() { Check(nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr)); }
 
 void H2Session::Shutdown() {
   const int32_t last = nghttp2_session_get_last_proc_stream_id(session_);

@@ -13,9 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "proxy/buffer.h"
@@ -44,12 +47,17 @@ inline constexpr double kH2ControlEarned = 4;
 /// Streams that the peer opened and reset, or made this side reset by breaking the rules.
 inline constexpr double kH2ResetBurst = 300;
 inline constexpr double kH2ResetPerSecond = 50;
+/// Streams that are gone of which it is known how they went: by this side's reset, after which the client's frames may still be
+/// on their way, and else.
+inline constexpr size_t kH2MaxPastResets = 1024;
+inline constexpr size_t kH2MaxPastStreams = 128;
 
 /// Error codes of RFC 9113 section 7 that are named here.
 enum H2Code : uint32_t {
   kH2NoError = 0,
   kH2ProtocolError = 1,
   kH2InternalError = 2,
+  kH2StreamClosed = 5,
   kH2RefusedStream = 7,
   kH2Cancel = 8,
   kH2EnhanceYourCalm = 11,
@@ -94,6 +102,24 @@ class H2Budget {
   SteadyTime at_{};
 };
 
+/// How a client's streams went that are gone.
+class H2PastStreams {
+ public:
+  enum class How : uint8_t { kUnknown, kEnded, kResetByPeer, kResetHere };
+  void Note(int32_t stream, How how);
+  [[nodiscard]] How Find(int32_t stream) const;
+
+ private:
+  struct Latest {
+    size_t room;
+    std::vector<std::pair<int32_t, How>> kept{};
+    size_t oldest = 0;
+    void Note(int32_t stream, How how);
+  };
+  Latest reset_here_{kH2MaxPastResets};
+  Latest others_{kH2MaxPastStreams};
+};
+
 class H2Session {
  public:
   /// The listener outlives the session.
@@ -111,8 +137,8 @@ class H2Session {
   /// What ended the connection: empty while it is well. `failure_code` is what GOAWAY says.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   [[nodiscard]] uint32_t failure_code() const { return failure_code_; }
-  /// A header section has begun and not ended.
-  [[nodiscard]] bool in_section() const { return in_section_; }
+  /// When the header section began that has not ended, if there is one: until it has, nothing else can come.
+  [[nodiscard]] std::optional<SteadyTime> section_since() const { return section_since_; }
   /// The peer sent GOAWAY: no stream can be opened any more.
   [[nodiscard]] bool draining() const { return draining_; }
 
@@ -133,6 +159,7 @@ class H2Session {
   /// Body bytes were used up: the peer may send as many more.
   void Consume(int32_t stream, size_t n);
   void Reset(int32_t stream, uint32_t code);
+  void Ping();
   /// GOAWAY without an error: streams that are open go on, new ones are refused.
   void Shutdown();
   /// GOAWAY with an error, now.
@@ -142,19 +169,26 @@ class H2Session {
   friend struct H2Callbacks;
   void Count(uint8_t type, uint8_t flags, size_t length);
   void Fail(uint32_t code, std::string_view why);
+  void PassOverSection(uint8_t flags);
+  /// A section that begins on a stream, held to what that stream has become.
+  void CheckStream(int32_t stream);
 
   H2Listener& listener_;
   const H2Role role_;
   nghttp2_session* session_ = nullptr;
   H2Section section_;  ///< under way: sections are never interleaved
   H2Output trailers_;
+  SteadyTime fed_at_{};
+  std::optional<SteadyTime> section_since_;
+  bool section_told_ = false;  ///< nghttp2 tells of its end
+  int32_t last_opened_ = 0;    ///< by the peer
+  H2PastStreams past_;
   H2Budget control_{kH2ControlBurst, kH2ControlPerSecond};
   H2Budget resets_{kH2ResetBurst, kH2ResetPerSecond};
   std::string failure_;
   uint32_t failure_code_ = kH2NoError;
   bool terminated_ = false;
   bool draining_ = false;
-  bool in_section_ = false;
   bool peer_settings_seen_ = false;
 };
 

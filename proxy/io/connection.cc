@@ -120,6 +120,7 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
       co_await RunInspected(std::move(upstream));
       co_return;
     }
+    if (RefuseHiddenName()) co_return;
     looked = true;
   }
   DialTarget way = flow_.dial_target();
@@ -164,6 +165,7 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
       if (first == FirstBytes::kOther) RefuseTls(policy::Reason::kProtocol, "cleartext where the rule says tls", kDecodeError);
       co_return;
     }
+    if (RefuseHiddenName()) co_return;
   }
   if (verdict_ == policy::ConnectVerdict::kDeny) {
     (void)flow_.RecordConnect(policy::EventLayer::kConnect, decision, upstream->known_address(), "no longer allowed");
@@ -183,7 +185,7 @@ Task<> Connection::RunOpaque(policy::ConnectVerdict verdict, UpstreamPtr upstrea
 
 Task<> Connection::RunRelay(UpstreamPtr upstream) {
   Worker& worker = flow_.worker();
-  const RelayOn on{worker.reactor(), flow_.waiter, worker.scratch()};
+  const RelayOn on{worker.reactor(), flow_.waiter, worker.scratch(), worker.shared().options().deadlines.relay_idle};
   RelayOutcome outcome;
   if (upstream->stream.tls()) {
     Buffer first = std::move(upstream->in);
@@ -239,6 +241,8 @@ std::optional<Connection::FirstBytes> Connection::ClassifyFirst(std::string_view
     RefuseTls(policy::Reason::kProtocol, std::string(result.why), kDecodeError);
     return FirstBytes::kRefused;
   }
+  has_ech_ = result.hello.ech;
+  has_esni_ = result.hello.esni;
   offers_h2_ = std::ranges::find(result.hello.alpn, "h2") != result.hello.alpn.end();
   if (std::string mismatch = Mismatch(result.hello); !mismatch.empty()) {
     RefuseTls(policy::Reason::kAuthorityMismatch, std::move(mismatch), kUnrecognizedName);
@@ -253,7 +257,8 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
   Worker& worker = flow_.worker();
   // What came with a CONNECT is looked at as all else is.
   Buffer bytes = std::exchange(flow_.down.prefix, {});
-  SteadyTime deadline = worker.reactor().now() + (bytes.empty() ? kFirstByteDeadline : kTlsHandshakeDeadline);
+  const Deadlines& deadlines = worker.shared().options().deadlines;
+  SteadyTime deadline = worker.reactor().now() + (bytes.empty() ? deadlines.first_byte : deadlines.tls_handshake);
   for (;;) {
     if (!bytes.empty()) {
       first_ = ClassifyFirst(bytes.view());
@@ -262,7 +267,7 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
     }
     const Io io = flow_.down.RawRead(bytes.Prepare(4096));
     if (io.status == IoStatus::kOk) {
-      if (bytes.empty()) deadline = worker.reactor().now() + kTlsHandshakeDeadline;
+      if (bytes.empty()) deadline = worker.reactor().now() + deadlines.tls_handshake;
       bytes.Commit(io.n);
       continue;
     }
@@ -275,6 +280,12 @@ Task<Connection::FirstBytes> Connection::ReadFirstBytes() {
                               : "no ClientHello in time");
     co_return FirstBytes::kClosed;
   }
+}
+
+// ECH is let through: every browser sends its like to everybody. Nobody sends ESNI but to hide a name.
+bool Connection::RefuseHiddenName() {
+  if (has_esni_) RefuseTls(policy::Reason::kAuthorityMismatch, "ESNI hides the name that is asked for", kUnrecognizedName);
+  return has_esni_;
 }
 
 void Connection::RefuseTls(policy::Reason reason, std::string detail, uint8_t alert) {
@@ -353,7 +364,8 @@ Task<bool> Connection::TerminateTls(AlpnOffer offer, MirroredPtr mirrored) {
     co_return false;
   }
   flow_.tls_inspected = true;
-  const SteadyTime deadline = flow_.worker().reactor().now() + kTlsHandshakeDeadline;
+  Worker& worker = flow_.worker();
+  const SteadyTime deadline = worker.reactor().now() + worker.shared().options().deadlines.tls_handshake;
   for (;;) {
     const Io io = flow_.down.Handshake();
     if (io.status == IoStatus::kOk) co_return true;
@@ -374,6 +386,7 @@ void Connection::RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string e
   event.connection = flow_.id();
   event.target = flow_.EventTargetFor(flow_.dialled);
   event.target.via = via_;
+  if (has_ech_) event.target.asked.emplace_back("encrypted client hello");
   event.process = flow_.target().process;
   event.snapshot = flow_.worker().snapshot();
   event.rule = flow_.JudgeConnect(flow_.dialled).decision.rule;

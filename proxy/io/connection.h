@@ -55,6 +55,8 @@ class Connection {
   Task<bool> TerminateTls(AlpnOffer offer, MirroredPtr mirrored);
   /// Empty when the hello asks for what this connection is to.
   [[nodiscard]] std::string Mismatch(const ClientHello& hello) const;
+  /// Whether the client hides the name that it asks for, where nobody looks inside: then it is refused.
+  bool RefuseHiddenName();
   void RefuseTls(policy::Reason reason, std::string detail, uint8_t alert);
   [[nodiscard]] bool StillOpaque();
   void RecordEnd(uint64_t bytes_up, uint64_t bytes_down, std::string error);
@@ -66,6 +68,8 @@ class Connection {
   std::optional<std::string> way_;   ///< once it is opaque: WayKey
   std::optional<FirstBytes> first_;  ///< once they were read
   bool offers_h2_ = false;           ///< the client's hello does
+  bool has_ech_ = false;             ///< and this, or its GREASE
+  bool has_esni_ = false;
   std::optional<HttpSession> session_;
   std::optional<H2Connection> h2_;
   SteadyTime started_;

@@ -66,6 +66,7 @@ void ExchangeJudge::Begin(uint64_t number) {
   websocket = {};
   close_code = 0;
   bytes_up = bytes_down = 0;
+  pace_since_.reset();
   decision_ = {};
   decided_by_.reset();
   ForgetWay();
@@ -157,9 +158,7 @@ policy::RequestQuery ExchangeJudge::Query(std::optional<IpAddress> address) cons
   return query;
 }
 
-policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const {
-  return flow_.worker().Decide(Query(address));
-}
+policy::Decision ExchangeJudge::Ask(std::optional<IpAddress> address) const { return flow_.worker().Decide(Query(address)); }
 
 // By what is known of the address: nothing, so that each allow that may cover the request has its say.
 void ExchangeJudge::ChooseWay() {
@@ -404,10 +403,28 @@ SteadyTime ExchangeJudge::Deadline(Awaited awaited) const {
   return std::min<SteadyTime>(flow_.worker().reactor().now() + idle, started + deadlines.exchange);
 }
 
+SteadyTime ExchangeJudge::CarryDeadline(Awaited awaited) {
+  Worker& worker = flow_.worker();
+  const SteadyTime deadline = Deadline(awaited);
+  if (awaited != Awaited::kRequestTaken && awaited != Awaited::kRequestBody) {
+    pace_since_.reset();
+    return deadline;
+  }
+  if (!pace_since_ || bytes_up - paced_ >= kRequestBodyPaceOctets) {
+    pace_since_ = worker.reactor().now();
+    paced_ = bytes_up;
+  }
+  return std::min<SteadyTime>(deadline, *pace_since_ + worker.shared().options().deadlines.request_body_pace);
+}
+
 // A whole exchange that is over counts before what it waited for.
 Fault ExchangeJudge::TimedOut(Awaited awaited) const {
-  if (flow_.worker().reactor().now() >= started + flow_.worker().shared().options().deadlines.exchange)
-    return {504, "an exchange that took longer than any may"};
+  const SteadyTime now = flow_.worker().reactor().now();
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  if (now >= started + deadlines.exchange) return {504, "an exchange that took longer than any may"};
+  if (pace_since_ && now >= *pace_since_ + deadlines.request_body_pace)
+    return awaited == Awaited::kRequestBody ? Fault{408, "a request body that came too slowly"}
+                                            : Fault{504, "a request that it took too slowly"};
   switch (awaited) {
     case Awaited::kRequestTaken:
       return {504, "a request of which it took nothing for too long"};

@@ -169,6 +169,8 @@ class ExchangeJudge {
     kResponse,
   };
   [[nodiscard]] SteadyTime Deadline(Awaited awaited) const;
+  /// The same while the request's body goes on, and no later than more of it must have.
+  [[nodiscard]] SteadyTime CarryDeadline(Awaited awaited);
   /// After it.
   [[nodiscard]] Fault TimedOut(Awaited awaited) const;
 
@@ -266,6 +268,8 @@ class ExchangeJudge {
   std::optional<std::string> collected_;           ///< in place of what reader_ holds, for a signature
   size_t counted_held_ = 0;                        ///< bytes of held() in the worker's count
   size_t counted_readings_ = 0;                    ///< and of body_
+  std::optional<SteadyTime> pace_since_;           ///< while the body is waited for, or to be taken
+  uint64_t paced_ = 0;                             ///< of bytes_up
   std::string passed_;                             ///< PassBody's
   std::optional<CredentialFailure> astray_;        ///< why PassBody refused
 };

@@ -103,13 +103,7 @@ H2Connection::Pump H2Connection::ReadSome() {
     }
     if (io.status != IoStatus::kOk) return Pump::kEnded;
     trimmed_ = false;
-    const SteadyTime now = worker.reactor().now();
-    if (!session_.Feed({worker.scratch().data(), io.n}, now)) return Pump::kEnded;
-    if (!session_.in_section()) {
-      section_since_.reset();
-    } else if (!section_since_) {
-      section_since_ = now;
-    }
+    if (!session_.Feed({worker.scratch().data(), io.n}, worker.reactor().now())) return Pump::kEnded;
     StartStreams();
   }
   return Pump::kMore;
@@ -136,8 +130,8 @@ SteadyTime H2Connection::Deadline() const {
   SteadyTime deadline = SteadyTime::max();
   const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
   if (!out_.empty()) deadline = written_at_ + deadlines.write_stuck;
-  if (section_since_) deadline = std::min<SteadyTime>(deadline, *section_since_ + deadlines.head);
-  if (streams_.empty()) deadline = std::min<SteadyTime>(deadline, idle_since_ + kKeepAliveIdle);
+  if (const auto since = session_.section_since()) deadline = std::min<SteadyTime>(deadline, *since + deadlines.head);
+  if (streams_.empty()) deadline = std::min<SteadyTime>(deadline, idle_since_ + deadlines.keep_alive_idle);
   return deadline;
 }
 
@@ -157,8 +151,9 @@ Task<> H2Connection::Run() {
     }
     if (wake == Wake::kCancelled) co_return;
     if (wake == Wake::kReady) continue;
-    if (section_since_) session_.Terminate(kH2EnhanceYourCalm, "a header section that did not arrive in time");
-    if (streams_.empty() && !section_since_) session_.Shutdown();
+    const bool in_section = session_.section_since().has_value();
+    if (in_section) session_.Terminate(kH2EnhanceYourCalm, "a header section that did not arrive in time");
+    if (streams_.empty() && !in_section) session_.Shutdown();
     break;
   }
   RecordFailure();
@@ -179,7 +174,8 @@ void H2Connection::RecordFailure() {
 Task<> H2Connection::SayGoodbye() {
   for (auto& [id, slot] : streams_)
     if (!slot->done) slot->stream->Cancel();
-  const SteadyTime deadline = flow_.worker().reactor().now() + kLingerTime;
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  const SteadyTime deadline = flow_.worker().reactor().now() + deadlines.linger;
   for (;;) {
     const Pump wrote = WriteSome();
     if (out_.empty()) break;
@@ -190,7 +186,7 @@ Task<> H2Connection::SayGoodbye() {
   }
   flow_.down.ShutdownWrite();
   size_t dropped = 0;
-  while (dropped < kLingerBytes) {
+  while (dropped < deadlines.linger_bytes) {
     const Io io = flow_.down.RawRead(flow_.worker().scratch());
     if (io.status == IoStatus::kOk) {
       dropped += io.n;

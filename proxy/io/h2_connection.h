@@ -4,7 +4,6 @@
 // what the streams have made of them is written, all on one worker's thread.
 
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -72,7 +71,6 @@ class H2Connection final : public H2Listener {
   uint64_t number_ = 0;
   SteadyTime idle_since_;
   SteadyTime written_at_;
-  std::optional<SteadyTime> section_since_;
   bool trimmed_ = false;
   uint8_t read_needs_ = 0;
   uint8_t write_needs_ = 0;

@@ -287,7 +287,7 @@ Task<H2Stream::Carried> H2Stream::CarryOn() {
     }
     const Waiter::On on = leg_->Wants();
     const auto awaited = WaitsFor((on.interest & kWritable) != 0);
-    SteadyTime deadline = judge_.Deadline(awaited);
+    SteadyTime deadline = judge_.CarryDeadline(awaited);
     if (awaited == ExchangeJudge::Awaited::kResponseTaken) {
       deadline = std::min(deadline, StuckAt());
     } else {
@@ -352,12 +352,13 @@ Task<> H2Stream::Drain() {
   carrying_ = true;
   std::optional<SteadyTime> linger;
   Worker& worker = connection_.flow().worker();
+  const Deadlines& deadlines = worker.shared().options().deadlines;
   taken_at_ = worker.reactor().now();
   while (!closed_) {
     const SteadyTime now = worker.reactor().now();
     const bool answered = response_.ended && response_.bytes.empty();
-    if (answered && !linger) linger = now + kLingerTime;
-    if (answered && dropped_ > kLingerBytes) {
+    if (answered && !linger) linger = now + deadlines.linger;
+    if (answered && dropped_ > deadlines.linger_bytes) {
       session.Reset(id_, kH2NoError);
       connection_.Flush();
       break;

@@ -15,7 +15,8 @@ H2Upstream::H2Upstream(Worker& worker, UpstreamPtr upstream, policy::Scheme sche
       session_(H2Role::kClient, *this),
       waiter_(worker.reactor()),
       idle_since_(worker.reactor().now()),
-      written_at_(idle_since_) {}
+      written_at_(idle_since_),
+      heard_at_(idle_since_) {}
 
 std::shared_ptr<H2Upstream> H2Upstream::Start(Worker& worker, UpstreamPtr upstream, policy::Scheme scheme) {
   auto self = std::make_shared<H2Upstream>(worker, std::move(upstream), scheme);
@@ -35,8 +36,8 @@ detail::Detached H2Upstream::Run(std::shared_ptr<H2Upstream> self) {
 }
 
 bool H2Upstream::Takes() const {
-  return !retired_ && !dead_ && !session_.draining() && session_.failure().empty() && legs_.size() < session_.PeerMaxStreams() &&
-         (upstream_->stream.channel.ready & (kBroken | kPeerDone)) == 0;
+  return !retired_ && !dead_ && !ping_open_ && !session_.draining() && session_.failure().empty() &&
+         legs_.size() < session_.PeerMaxStreams() && (upstream_->stream.channel.ready & (kBroken | kPeerDone)) == 0;
 }
 
 void H2Upstream::Retire() {
@@ -48,6 +49,7 @@ int32_t H2Upstream::Open(H2Leg* leg, const H2Output& section, H2End end) {
   if (dead_) return -1;
   const int32_t id = session_.Request(section, end);
   if (id < 0) return id;
+  if (legs_.empty()) heard_at_ = std::max(heard_at_, worker_.reactor().now());
   legs_.emplace(id, leg);
   Flush();
   return id;
@@ -69,6 +71,7 @@ void H2Upstream::Forget(int32_t id) {
 }
 
 void H2Upstream::OnHead(int32_t id, H2Section& section, H2End end) {
+  spoken_ = true;
   if (const auto found = legs_.find(id); found != legs_.end()) found->second->OnHead(section, end);
 }
 
@@ -77,6 +80,7 @@ void H2Upstream::OnTrailers(int32_t id, H2Section& section) {
 }
 
 void H2Upstream::OnData(int32_t id, std::string_view bytes) {
+  spoken_ = true;
   if (const auto found = legs_.find(id); found != legs_.end()) {
     found->second->OnData(bytes);
   } else {
@@ -106,7 +110,9 @@ H2Upstream::Pump H2Upstream::ReadSome() {
       return Pump::kBlocked;
     }
     if (io.status != IoStatus::kOk) return Pump::kEnded;
-    if (!session_.Feed({worker_.scratch().data(), io.n}, worker_.reactor().now())) return Pump::kEnded;
+    heard_at_ = worker_.reactor().now();
+    ping_open_ = false;
+    if (!session_.Feed({worker_.scratch().data(), io.n}, heard_at_)) return Pump::kEnded;
   }
   return Pump::kMore;
 }
@@ -128,15 +134,54 @@ H2Upstream::Pump H2Upstream::WriteSome() {
   return Pump::kMore;
 }
 
+std::optional<SteadyTime> H2Upstream::HeadBy() const {
+  const auto since = session_.section_since();
+  return since ? std::optional<SteadyTime>(*since + worker_.shared().options().deadlines.head) : std::nullopt;
+}
+
+std::optional<SteadyTime> H2Upstream::PingBy() const {
+  const Deadlines& deadlines = worker_.shared().options().deadlines;
+  if (ping_open_) return *pinged_at_ + deadlines.ping;
+  if (legs_.empty()) return std::nullopt;
+  const SteadyTime due = heard_at_ + deadlines.ping_after;
+  return pinged_at_ && !spoken_ ? std::max<SteadyTime>(due, *pinged_at_ + deadlines.ping_again) : due;
+}
+
+SteadyTime H2Upstream::Deadline() const {
+  SteadyTime deadline = legs_.empty() ? idle_since_ + kPoolIdle : worker_.reactor().now() + kResponseIdle;
+  if (!out_.empty()) deadline = std::min<SteadyTime>(deadline, written_at_ + worker_.shared().options().deadlines.write_stuck);
+  return std::min({deadline, HeadBy().value_or(deadline), PingBy().value_or(deadline)});
+}
+
+bool H2Upstream::OnDeadline() {
+  const SteadyTime now = worker_.reactor().now();
+  if (const auto by = HeadBy(); by && now >= *by) {
+    late_ = {504, "a response head that did not arrive in time"};
+    session_.Terminate(kH2EnhanceYourCalm, late_.why);
+    return false;
+  }
+  if (const auto by = PingBy(); by && now >= *by) {
+    if (ping_open_) {
+      late_ = {504, "nothing, not even to a PING"};
+      return false;
+    }
+    session_.Ping();
+    pinged_at_ = now;
+    ping_open_ = true;
+    spoken_ = false;
+    return true;
+  }
+  if (!legs_.empty() && out_.empty()) return true;
+  session_.Shutdown();
+  return false;
+}
+
 Task<> H2Upstream::Pass() {
   for (;;) {
     const Pump read = ReadSome();
     const Pump wrote = WriteSome();
     if (read == Pump::kEnded || wrote == Pump::kEnded || session_.done()) break;
-    const SteadyTime now = worker_.reactor().now();
-    SteadyTime deadline = legs_.empty() ? idle_since_ + kPoolIdle : now + kResponseIdle;
-    if (!out_.empty())
-      deadline = std::min<SteadyTime>(deadline, written_at_ + worker_.shared().options().deadlines.write_stuck);
+    const SteadyTime deadline = Deadline();
     Wake wake = Wake::kReady;
     if (read == Pump::kMore || wrote == Pump::kMore) {
       wake = co_await waiter_.Yield(deadline);
@@ -145,8 +190,11 @@ Task<> H2Upstream::Pass() {
       wake = co_await waiter_.Wait({&upstream_->stream.channel, needs}, deadline);
     }
     if (wake == Wake::kReady) continue;
-    if (wake == Wake::kTimeout && !legs_.empty() && out_.empty()) continue;
-    if (session_.failure().empty()) session_.Shutdown();
+    if (wake == Wake::kTimeout) {
+      if (OnDeadline()) continue;
+    } else {
+      session_.Shutdown();
+    }
     break;
   }
   // GOAWAY, as far as the socket takes it at once.
@@ -156,14 +204,16 @@ Task<> H2Upstream::Pass() {
 void H2Upstream::Lose() {
   dead_ = true;
   upstream_->stream.Close();
-  const std::string_view why = session_.failure().empty()                      ? "nothing: it closed the connection"
-                               : session_.failure_code() == kH2EnhanceYourCalm ? "more frames than an answer needs"
-                                                                               : "frames that break the rules of HTTP/2";
+  const bool stale = session_.failure().empty();
+  const Fault why = late_                                           ? late_
+                    : stale                                         ? Fault{502, "nothing: it closed the connection"}
+                    : session_.failure_code() == kH2EnhanceYourCalm ? Fault{502, "more frames than an answer needs"}
+                                                                    : Fault{502, "frames that break the rules of HTTP/2"};
   // A leg may end while it is told.
   while (!legs_.empty()) {
     H2Leg* leg = legs_.begin()->second;
     legs_.erase(legs_.begin());
-    leg->OnLost(why);
+    leg->OnLost(why, stale);
   }
 }
 
@@ -197,7 +247,7 @@ void H2Leg::Open() {
   if (id_ >= 0) return;
   closed_ = true;
   failure_.untouched = true;
-  lost_ = "nothing: it takes no more requests on this connection";
+  lost_ = {502, "nothing: it takes no more requests on this connection"};
 }
 
 void H2Leg::WriteNow() {
@@ -267,23 +317,23 @@ void H2Leg::OnClosed(uint32_t code) {
   if (!ended_) {
     failure_.code = code;
     failure_.untouched = code == kH2RefusedStream;
-    lost_ = answered_ ? "a response that was cut short" : "a reset of the stream";
+    lost_ = {502, answered_ ? "a response that was cut short" : "a reset of the stream"};
   }
   waiter_.Poke();
 }
 
-void H2Leg::OnLost(std::string_view why) {
+void H2Leg::OnLost(Fault why, bool stale) {
   id_ = -1;
   if (!closed_ && !ended_) {
     lost_ = why;
-    failure_.untouched = connection_->reused() && !answered_;
+    failure_.untouched = stale && connection_->reused() && !answered_;
   }
   closed_ = true;
   waiter_.Poke();
 }
 
-UpstreamLeg::Got H2Leg::Fail(std::string_view why) {
-  failure_.fault = {502, why};
+UpstreamLeg::Got H2Leg::Fail(Fault fault) {
+  failure_.fault = fault;
   return Got::kFailed;
 }
 
@@ -292,14 +342,14 @@ UpstreamLeg::Got H2Leg::Receive(ResponseHead* head, Framing* framing, BodyPipe* 
     std::swap(store_.section, heads_.front().first);
     const H2End end = heads_.front().second;
     heads_.pop_front();
-    if (begun_) return Fail("a second head");
-    if (const Fault fault = ReadResponseSection(&store_, end, method_, head, framing)) return Fail(fault.why);
-    if (head->status < 200) return ++interims_ > kMaxInterimResponses ? Fail("too many interim responses") : Got::kInterim;
+    if (begun_) return Fail({502, "a second head"});
+    if (const Fault fault = ReadResponseSection(&store_, end, method_, head, framing)) return Fail({502, fault.why});
+    if (head->status < 200) return ++interims_ > kMaxInterimResponses ? Fail({502, "too many interim responses"}) : Got::kInterim;
     begun_ = true;
     if (offer_ == nullptr || head->status >= 300) return Got::kHead;
     const auto agreed = CheckConnectAnswer(head, *offer_);
-    if (!agreed) return Fail(agreed.error().why);
-    if (end == H2End::kEndStream) return Fail("a WebSocket that ends with its head");
+    if (!agreed) return Fail({502, agreed.error().why});
+    if (end == H2End::kEndStream) return Fail({502, "a WebSocket that ends with its head"});
     agreement_ = *agreed;
     return Got::kSwitched;
   }
@@ -318,7 +368,7 @@ UpstreamLeg::Got H2Leg::Receive(ResponseHead* head, Framing* framing, BodyPipe* 
     body->trailer_lines = std::move(trailers_down_);
     return Got::kEnd;
   }
-  if (closed_) return Fail(lost_.empty() ? "a response without a head" : lost_);
+  if (closed_) return Fail(lost_ ? lost_ : Fault{502, "a response without a head"});
   return Got::kNothing;
 }
 

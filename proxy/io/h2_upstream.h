@@ -58,6 +58,13 @@ class H2Upstream final : public H2Listener, public std::enable_shared_from_this<
   Task<> Pass();
   Pump ReadSome();
   Pump WriteSome();
+  /// When the head that is under way must be here.
+  [[nodiscard]] std::optional<SteadyTime> HeadBy() const;
+  /// When a PING is due, or must have its answer.
+  [[nodiscard]] std::optional<SteadyTime> PingBy() const;
+  [[nodiscard]] SteadyTime Deadline() const;
+  /// False: the connection has ended.
+  [[nodiscard]] bool OnDeadline();
   void Lose();
 
   Worker& worker_;
@@ -69,11 +76,16 @@ class H2Upstream final : public H2Listener, public std::enable_shared_from_this<
   std::unordered_map<int32_t, H2Leg*> legs_;
   SteadyTime idle_since_;
   SteadyTime written_at_;
+  SteadyTime heard_at_;                  ///< or streams began to wait
+  std::optional<SteadyTime> pinged_at_;  ///< last
+  bool ping_open_ = false;               ///< nothing has come since
+  bool spoken_ = false;                  ///< a head or data have
   uint8_t read_needs_ = 0;
   uint8_t write_needs_ = 0;
   bool retired_ = false;
   bool dead_ = false;
   bool served_ = false;
+  Fault late_;  ///< the deadline that ended it
 };
 
 class H2Leg final : public UpstreamLeg {
@@ -100,12 +112,12 @@ class H2Leg final : public UpstreamLeg {
   void OnData(std::string_view bytes);
   void OnEnd();
   void OnClosed(uint32_t code);
-  /// The connection is gone.
-  void OnLost(std::string_view why);
+  /// The connection is gone. `stale`: as one that rested may be found to be.
+  void OnLost(Fault why, bool stale);
   H2Listener::Piece ReadBody(std::span<char> room);
 
  private:
-  Got Fail(std::string_view why);
+  Got Fail(Fault fault);
   void Open();
 
   std::shared_ptr<H2Upstream> connection_;
@@ -120,7 +132,7 @@ class H2Leg final : public UpstreamLeg {
   std::string trailers_up_;
   std::string trailers_down_;
   LegFailure failure_;
-  std::string_view lost_;  ///< static; why the stream ended before its time
+  Fault lost_;  ///< why the stream ended before its time
   unsigned interims_ = 0;
   bool no_body_ = false;  ///< the request ended with its head
   bool last_taken_ = false;

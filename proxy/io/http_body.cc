@@ -82,7 +82,7 @@ Task<bool> HttpSession::Continue() {
   judge_.request.expect_continue = false;
   if (judge_.request.version != Version::k11) co_return true;
   out_.Append("HTTP/1.1 100 Continue\r\n\r\n");
-  const SteadyTime deadline = flow_.worker().reactor().now() + kWriteStuck;
+  const SteadyTime deadline = flow_.worker().reactor().now() + flow_.worker().shared().options().deadlines.write_stuck;
   co_return co_await Flush(deadline);
 }
 

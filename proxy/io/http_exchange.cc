@@ -168,10 +168,11 @@ Task<HttpSession::After> HttpSession::Carry() {
     if (in_head && !response_head_since_) response_head_since_ = reactor.now();
     const Awaited awaited = WaitsFor(waits);
     const bool half_closed = (down.ready & kPeerDone) != 0;
-    SteadyTime deadline = judge_.Deadline(awaited);
+    const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+    SteadyTime deadline = judge_.CarryDeadline(awaited);
     if (half_closed && (awaited == Awaited::kResponse || awaited == Awaited::kResponseHead))
-      deadline = std::min<SteadyTime>(deadline, reactor.now() + kHalfClosedIdle);
-    if (in_head) deadline = std::min(deadline, *response_head_since_ + flow_.worker().shared().options().deadlines.head);
+      deadline = std::min<SteadyTime>(deadline, reactor.now() + deadlines.half_closed_idle);
+    if (in_head) deadline = std::min(deadline, *response_head_since_ + deadlines.head);
     Wake wake = Wake::kReady;
     if (up == Pump::kMore || answer == Pump::kMore) {
       wake = co_await flow_.waiter.Yield(deadline);

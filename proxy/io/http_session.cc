@@ -32,9 +32,9 @@ Task<> HttpSession::Run() {
 
 Task<HttpSession::HeadRead> HttpSession::ReadHead() {
   Worker& worker = flow_.worker();
-  const auto head_deadline = worker.shared().options().deadlines.head;
-  SteadyTime deadline =
-      worker.reactor().now() + (in_.empty() ? (number_ == 0 ? kFirstByteDeadline : kKeepAliveIdle) : head_deadline);
+  const Deadlines& deadlines = worker.shared().options().deadlines;
+  const auto unbegun = number_ == 0 ? deadlines.first_byte : deadlines.keep_alive_idle;
+  SteadyTime deadline = worker.reactor().now() + (in_.empty() ? unbegun : deadlines.head);
   bool begun = !in_.empty();
   size_t resume = 0;
   for (;;) {
@@ -52,7 +52,7 @@ Task<HttpSession::HeadRead> HttpSession::ReadHead() {
     const Io io = flow_.down.Read(worker.scratch());
     if (io.status == IoStatus::kOk) {
       in_.Append({worker.scratch().data(), io.n});
-      if (!begun) deadline = worker.reactor().now() + head_deadline;
+      if (!begun) deadline = worker.reactor().now() + deadlines.head;
       begun = true;
       continue;
     }
@@ -133,7 +133,7 @@ Task<HttpSession::After> HttpSession::Refuse(Denial denial) {
   const RequestHead& request = judge_.request;
   const bool keep = request.persistent() && body_read_ && judge_.understood() && !flow_.waiter.cancelled();
   AppendDenial(&out_, denial, FormFor(request), keep ? Keep::kKeepAlive : Keep::kClose, request.method);
-  const SteadyTime deadline = flow_.worker().reactor().now() + kWriteStuck;
+  const SteadyTime deadline = flow_.worker().reactor().now() + flow_.worker().shared().options().deadlines.write_stuck;
   if (!co_await Flush(deadline)) co_return After::kClosed;
   co_return keep ? After::kNextRequest : After::kLinger;
 }
@@ -156,9 +156,10 @@ Task<bool> HttpSession::Flush(SteadyTime deadline) {
 // is read; so the sending half ends, and what still comes is read and dropped for a while.
 Task<> HttpSession::Linger() {
   flow_.down.ShutdownWrite();
-  const SteadyTime deadline = flow_.worker().reactor().now() + kLingerTime;
+  const Deadlines& deadlines = flow_.worker().shared().options().deadlines;
+  const SteadyTime deadline = flow_.worker().reactor().now() + deadlines.linger;
   size_t dropped = 0;
-  while (dropped < kLingerBytes) {
+  while (dropped < deadlines.linger_bytes) {
     const Io io = flow_.down.RawRead(flow_.worker().scratch());
     if (io.status == IoStatus::kOk) {
       dropped += io.n;

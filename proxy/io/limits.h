@@ -19,9 +19,13 @@ inline constexpr auto kTlsHandshakeDeadline = 30s;  ///< first byte to the end o
 inline constexpr auto kHeadDeadline = 30s;          ///< first byte to the last of one request head, however it trickles
 inline constexpr auto kKeepAliveIdle = 120s;        ///< between requests
 inline constexpr auto kRequestBodyIdle = 120s;      ///< no byte of a request body
-inline constexpr auto kJudgedBodyDeadline = 300s;   ///< first to last byte of what must be read of a body to judge it
-inline constexpr auto kWriteStuck = 120s;           ///< a peer that takes nothing
-inline constexpr auto kLingerTime = 10s;            ///< reading on after a final response, so that it can be read
+/// Of a request body so many octets, or its end, come in the time of each pace, until its answer begins: of whatever is sent
+/// within kRequestBodyIdle, lines as short as 50 octets are enough.
+inline constexpr auto kRequestBodyPace = 10min;
+inline constexpr uint64_t kRequestBodyPaceOctets = 256;
+inline constexpr auto kJudgedBodyDeadline = 300s;  ///< first to last byte of what must be read of a body to judge it
+inline constexpr auto kWriteStuck = 120s;          ///< a peer that takes nothing
+inline constexpr auto kLingerTime = 10s;           ///< reading on after a final response, so that it can be read
 inline constexpr size_t kLingerBytes = size_t{64} << 20;
 
 inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bodies that wait, and what was read in them
@@ -52,23 +56,40 @@ inline constexpr size_t kMaxIdlePerKey = 256;     ///< of these, of one key; as 
 inline constexpr auto kPreparedLife = 10s;        ///< a connection made by Prepare waits this long for its flow
 inline constexpr size_t kMaxPrepared = 1024;      ///< per worker, waiting or under way
 
-inline constexpr size_t kMaxKnownProtocols = 4096;  ///< origins whose protocol is remembered, per worker
+// A PING asks a connection of HTTP/2 on which streams wait whether it still leads anywhere. Servers of gRPC end a connection with
+// more than one in five minutes, unless they have sent a head or data between.
+inline constexpr auto kPingAfter = 30s;     ///< of silence
+inline constexpr auto kPingAgain = 6min;    ///< where neither a head nor data has come since the last one
+inline constexpr auto kPingDeadline = 60s;  ///< for any sign of life
 
-/// Those that a client could stretch by sending a byte now and then. As an option, so that tests need not wait.
-struct Deadlines {
-  std::chrono::milliseconds head = kHeadDeadline;
-  std::chrono::milliseconds request_body_idle = kRequestBodyIdle;
-  std::chrono::milliseconds response_idle = kResponseIdle;
-  std::chrono::milliseconds exchange = kExchangeTotal;
-  std::chrono::milliseconds websocket_idle = kWebSocketIdleDeadline;
-  std::chrono::milliseconds websocket_close = kWebSocketCloseDeadline;
-  std::chrono::milliseconds write_stuck = kWriteStuck;
-  std::chrono::milliseconds proxy_reply = kProxyReplyDeadline;
-};
+inline constexpr size_t kMaxKnownProtocols = 4096;  ///< origins whose protocol is remembered, per worker
 
 // Relays.
 inline constexpr auto kRelayIdle = 2h;
 inline constexpr int kPipeBytes = 256 * 1024;  ///< asked for; the kernel's own size is taken where it refuses
 inline constexpr size_t kMaxSparePipes = 32;   ///< per worker
+
+/// Those that an engine is made with, so that tests need not wait.
+struct Deadlines {
+  std::chrono::milliseconds first_byte = kFirstByteDeadline;
+  std::chrono::milliseconds tls_handshake = kTlsHandshakeDeadline;
+  std::chrono::milliseconds head = kHeadDeadline;
+  std::chrono::milliseconds keep_alive_idle = kKeepAliveIdle;
+  std::chrono::milliseconds request_body_idle = kRequestBodyIdle;
+  std::chrono::milliseconds request_body_pace = kRequestBodyPace;
+  std::chrono::milliseconds response_idle = kResponseIdle;
+  std::chrono::milliseconds half_closed_idle = kHalfClosedIdle;
+  std::chrono::milliseconds exchange = kExchangeTotal;
+  std::chrono::milliseconds websocket_idle = kWebSocketIdleDeadline;
+  std::chrono::milliseconds websocket_close = kWebSocketCloseDeadline;
+  std::chrono::milliseconds write_stuck = kWriteStuck;
+  std::chrono::milliseconds linger = kLingerTime;
+  size_t linger_bytes = kLingerBytes;
+  std::chrono::milliseconds proxy_reply = kProxyReplyDeadline;
+  std::chrono::milliseconds ping_after = kPingAfter;
+  std::chrono::milliseconds ping_again = kPingAgain;
+  std::chrono::milliseconds ping = kPingDeadline;
+  std::chrono::milliseconds relay_idle = kRelayIdle;
+};
 
 }  // namespace sluice::proxy

@@ -138,7 +138,9 @@ Move Turn(Lane* lane, const Lane& other) {
 }
 
 // The two lanes of a relay until both have ended, and why it ended otherwise. They must live until it is done.
-Task<RelayOutcome> RunLanes(Reactor& reactor, Waiter& waiter, Lane& up_lane, Lane& down_lane) {
+Task<RelayOutcome> RunLanes(RelayOn on, Lane& up_lane, Lane& down_lane) {
+  Reactor& reactor = on.reactor;
+  Waiter& waiter = on.waiter;
   Channel& down = up_lane.from->channel;
   Channel& up = up_lane.to->channel;
   RelayOutcome outcome;
@@ -150,7 +152,7 @@ Task<RelayOutcome> RunLanes(Reactor& reactor, Waiter& waiter, Lane& up_lane, Lan
       break;
     }
     if (a == Move::kEnded && b == Move::kEnded) break;
-    const SteadyTime deadline = reactor.now() + kRelayIdle;
+    const SteadyTime deadline = reactor.now() + on.idle;
     Wake wake = Wake::kReady;
     if (a == Move::kMoved || b == Move::kMoved) {
       wake = co_await waiter.Yield(deadline);
@@ -182,7 +184,7 @@ Task<RelayOutcome> RelayThroughTls(RelayOn on, Stream& down, Stream& up, Buffer 
   Lane up_lane{&down, &up, on.scratch};
   Lane down_lane{&up, &down, on.scratch};
   down_lane.held = std::move(first);
-  co_return co_await RunLanes(on.reactor, on.waiter, up_lane, down_lane);
+  co_return co_await RunLanes(on, up_lane, down_lane);
 }
 
 Pipe PipePool::Take() {
@@ -206,7 +208,7 @@ void PipePool::Give(Pipe pipe) {
 Task<RelayOutcome> Relay(RelayOn on, PipePool& pipes, Stream& down, Stream& up) {
   Lane up_lane{&down, &up, on.scratch, &pipes};
   Lane down_lane{&up, &down, on.scratch, &pipes};
-  const RelayOutcome outcome = co_await RunLanes(on.reactor, on.waiter, up_lane, down_lane);
+  const RelayOutcome outcome = co_await RunLanes(on, up_lane, down_lane);
   pipes.Give(std::move(up_lane.pipe));
   pipes.Give(std::move(down_lane.pipe));
   co_return outcome;

@@ -43,6 +43,7 @@ struct RelayOn {
   Reactor& reactor;
   Waiter& waiter;
   std::span<char> scratch;
+  std::chrono::milliseconds idle;  ///< for which nothing may move
 };
 
 struct RelayOutcome {
@@ -51,7 +52,7 @@ struct RelayOutcome {
   const char* error = "";  ///< empty: both sides ended well
 };
 
-/// Until both sides have ended, one broke, or nothing moved for kRelayIdle. Half-closes are passed on; the last end is told by
+/// Until both sides have ended, one broke, or nothing moved for `on.idle`. Half-closes are passed on; the last end is told by
 /// closing both, which is the caller's. Without a pipe to be had, all of it goes through memory.
 [[nodiscard]] Task<RelayOutcome> Relay(RelayOn on, PipePool& pipes, Stream& down, Stream& up);
 

@@ -130,7 +130,7 @@ Task<std::optional<DialFailure>> Handshake(Worker& worker, Waiter& waiter, Strea
     failure.detail = fmt::format("{}: {}", what, ready.error().message);
     co_return failure;
   }
-  const SteadyTime deadline = worker.reactor().now() + kTlsHandshakeDeadline;
+  const SteadyTime deadline = worker.reactor().now() + worker.shared().options().deadlines.tls_handshake;
   for (;;) {
     const Io io = stream.Handshake();
     if (io.status == IoStatus::kOk) co_return std::nullopt;

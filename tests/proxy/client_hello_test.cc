@@ -4,23 +4,27 @@
 
 #include <string>
 
+#include "tests/proxy/hello_bytes.h"
+
 namespace sluice::proxy {
 namespace {
 
-std::string U8(size_t v) { return {static_cast<char>(v)}; }
-std::string U16(size_t v) { return {static_cast<char>(v >> 8), static_cast<char>(v)}; }
-std::string U24(size_t v) { return {static_cast<char>(v >> 16), static_cast<char>(v >> 8), static_cast<char>(v)}; }
-std::string Counted16(const std::string& s) { return U16(s.size()) + s; }
-std::string Extension(int type, const std::string& body) { return U16(static_cast<size_t>(type)) + Counted16(body); }
-std::string ServerName(const std::string& name) { return Extension(0, Counted16(U8(0) + Counted16(name))); }
-std::string Alpn(const std::string& name) { return Extension(16, Counted16(U8(name.size()) + name)); }
+using testing::Counted16;
+using testing::Extension;
+using testing::ServerName;
 
-std::string Message(const std::string& extensions) {
-  const std::string body =
-      "\x03\x03" + std::string(32, 'r') + U8(0) + Counted16("\x13\x01") + U8(1) + U8(0) + Counted16(extensions);
-  return U8(1) + U24(body.size()) + body;
+std::string U8(size_t v) { return testing::Number8(v); }
+std::string U16(size_t v) { return testing::Number16(v); }
+std::string U24(size_t v) { return testing::Number24(v); }
+std::string Alpn(const std::string& name) { return Extension(16, Counted16(testing::Number8(name.size()) + name)); }
+std::string Message(const std::string& extensions) { return testing::HelloMessage(extensions); }
+std::string Record(const std::string& fragment) { return testing::HelloRecord(fragment); }
+
+TEST(ClientHello, TellsEsniApart) {
+  const ClientHello hello = ParseClientHello(Record(Message(ServerName("a.test") + Extension(0xffce, "x")))).hello;
+  EXPECT_TRUE(hello.esni);
+  EXPECT_FALSE(hello.ech);
 }
-std::string Record(const std::string& fragment) { return "\x16\x03\x01" + Counted16(fragment); }
 
 TEST(ClientHello, TellsNameProtocolsAndEch) {
   const auto result = ParseClientHello(Record(Message(ServerName("A.test") + Alpn("h2") + Extension(0xfe0d, "x"))));

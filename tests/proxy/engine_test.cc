@@ -10,6 +10,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
+#include "tests/proxy/hello_bytes.h"
 #include "tests/proxy/testbed.h"
 
 namespace sluice::proxy::testing {
@@ -113,6 +114,31 @@ TEST(Engine, PassesOpaqueTlsThroughOnlyUnderItsOwnName) {
   const auto exchanges = bed.sink().exchanges(1);
   ASSERT_GE(exchanges.size(), 1u);
   EXPECT_GT(exchanges.back().bytes_down, 500u);
+}
+
+TEST(Engine, RecordsEchAndRefusesEsniBehindATlsRule) {
+  Origin origin(nullptr, [](Peer peer) { peer.ReadToEnd(); });
+  Testbed bed(LoopbackRule(fmt::format("tls pin.test:{}", origin.port())));
+  const auto say = [&](const std::string& extension) {
+    Peer client = bed.Connect("pin.test", origin.port(), Speak::kPlain);
+    client.Write(HelloRecord(HelloMessage(ServerName("pin.test") + extension)));
+    client.CloseWrite();
+    return client.ReadToEnd();
+  };
+  constexpr int kEsni = 0xffce;
+  constexpr int kEch = 0xfe0d;
+  EXPECT_EQ(say(Extension(kEsni, "x")), std::string("\x15\x03\x03\0\x02\x02\x70", 7)) << "unrecognized_name";
+  EXPECT_EQ(origin.accepted(), 0);
+  const auto refused = bed.sink().decisions().back();
+  EXPECT_EQ(refused.decision.reason, policy::Reason::kAuthorityMismatch);
+  EXPECT_EQ(refused.detail, "ESNI hides the name that is asked for");
+  EXPECT_EQ(say(""), "");
+  EXPECT_EQ(say(Extension(kEch, "x")), "");
+  EXPECT_EQ(origin.accepted(), 2);
+  const auto ends = bed.sink().exchanges(2);
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_TRUE(ends[0].target.asked.empty());
+  EXPECT_EQ(ends[1].target.asked, std::vector<std::string>{"encrypted client hello"});
 }
 
 TEST(Engine, CutsWhatANewPolicyNoLongerAllows) {

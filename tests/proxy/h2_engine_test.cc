@@ -476,6 +476,58 @@ TEST(H2, EndsAFloodWithARecordWhileOthersLive) {
   EXPECT_EQ(neighbour.Do(b.Get("/2")).status(), "200");
 }
 
+TEST(H2, AnUpstreamThatFloodsLosesItsOwnStreamsAlone) {
+  struct Attack {
+    std::string name;
+    std::string once;   ///< of stream 1
+    std::string piece;  ///< 3,000 times
+    bool answered = false;
+  };
+  const FieldList ok = {{":status", "200"}};
+  const std::string bomb = '\x40' + HpackString("x-bomb") + HpackString(std::string(3900, 'b')) + std::string(8000, '\xbe');
+  const Attack attacks[] = {
+      {"pings", "", Frame(kPing, 0, 0, "12345678")},
+      {"settings", "", SettingsFrame({{4, 65535}})},
+      {"window updates", HeadersFrame(1, ok, kEndHeaders), Frame(kWindowUpdate, 0, 0, U32(1)), true},
+      {"empty data", HeadersFrame(1, ok, kEndHeaders), Frame(kData, 0, 1, ""), true},
+      {"continuations", Frame(kHeaders, 0, 1, Hpack(ok)), Frame(kContinuation, 0, 1, Hpack({{"x", "y"}}))},
+      {"a compression bomb", Frame(kHeaders, kEndHeaders, 1, Hpack(ok) + bomb), ""},
+  };
+  for (const Attack& attack : attacks) {
+    SCOPED_TRACE(attack.name);
+    std::atomic<int> connections{0};
+    H2Bed other("h2");
+    H2Bed b("h2", [&](Peer peer) {
+      if (++connections > 1) return ServeH2(std::move(peer), EchoH2);
+      H2ByHand origin(std::move(peer));
+      if (!origin.Until(kHeaders)) return;
+      origin.Write(attack.once);
+      // In a few pieces: an end that is told to stop by the first may be gone before the last.
+      std::string many;
+      for (int i = 0; i < 300; ++i) many += attack.piece;
+      for (int i = 0; i < 10 && origin.Write(many); ++i) {
+      }
+      origin.ToEnd();
+    });
+    H2Client client = b.Client();
+    H2Client neighbour = other.Client();
+    const int32_t beside = neighbour.Start(other.Of("PUT", "/beside"), H2Client::Body::kOpen);
+    const H2Message got = client.Do(b.Get("/x"));
+    if (attack.answered && !got.head.empty() && got.status() == "200") {
+      EXPECT_TRUE(got.closed && *got.closed != 0);
+    } else {
+      EXPECT_EQ(got.status(), "502") << got.body;
+    }
+    const auto exchanges = b.bed.sink().exchanges(1);
+    ASSERT_EQ(exchanges.size(), 1u);
+    EXPECT_NE(exchanges[0].error, "");
+    EXPECT_EQ(client.Do(b.Get("/y")).status(), "200") << "on another connection";
+    neighbour.Say(beside, "all the while", true);
+    ASSERT_TRUE(neighbour.Until([&] { return neighbour.messages[beside].ended; }));
+    EXPECT_EQ(neighbour.messages[beside].body, "PUT /beside|all the while");
+  }
+}
+
 TEST(H2, AnswersForAnUpstreamThatBreaksTheRules) {
   struct Case {
     std::string name;

@@ -114,6 +114,26 @@ void ServeH2(Peer peer, const std::function<H2Answer(const H2Message&)>& handle)
   }
 }
 
+H2ByHand::H2ByHand(Peer peer, const std::vector<std::pair<uint16_t, uint32_t>>& settings) : peer_(std::move(peer)) {
+  peer_.Write(SettingsFrame(settings));
+  peer_.ReadExactly(kH2Preface.size());
+}
+
+bool H2ByHand::Until(int type) {
+  for (;;) {
+    while (!heard_.empty()) {
+      const SeenFrame frame = std::move(heard_.front());
+      heard_.pop_front();
+      if (frame.type == kSettings && (frame.flags & kAck) == 0) peer_.Write(Frame(kSettings, kAck, 0, ""));
+      if (frame.type == type) return true;
+    }
+    const std::string more = peer_.ReadSome();
+    if (more.empty()) return false;
+    bytes_ += more;
+    for (SeenFrame& frame : TakeFrames(&bytes_)) heard_.push_back(std::move(frame));
+  }
+}
+
 H2Answer EchoH2(const H2Message& request) {
   return {
       {{":status", "200"}, {"x-origin", "h2"}}, request.Field(":method") + " " + request.Field(":path") + "|" + request.body, ""};

@@ -3,6 +3,7 @@
 // Both ends of HTTP/2 over the testbed's blocking connections: a client that collects responses, and an origin that answers.
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -82,6 +83,23 @@ struct H2Answer {
   std::string trailer_lines;
 };
 void ServeH2(Peer peer, const std::function<H2Answer(const H2Message&)>& handle);
+
+/// An origin's end, frames by hand: it acknowledges SETTINGS, and does nothing else by itself.
+class H2ByHand {
+ public:
+  explicit H2ByHand(Peer peer, const std::vector<std::pair<uint16_t, uint32_t>>& settings = {});
+  bool Write(std::string_view frames) { return peer_.Write(frames); }
+  /// Hears frames until one more of this type has come. False: the other side has left.
+  bool Until(int type);
+  /// A number that no frame has: until the other side leaves.
+  void ToEnd() { (void)Until(-1); }
+  void Reset() { peer_.Reset(); }
+
+ private:
+  Peer peer_;
+  std::string bytes_;
+  std::deque<SeenFrame> heard_;
+};
 
 /// ":method :path|body".
 H2Answer EchoH2(const H2Message& request);

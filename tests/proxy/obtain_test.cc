@@ -177,5 +177,65 @@ TEST(Obtain, DialsForABurstOfStreamsOnce) {
   EXPECT_LE(origin.accepted(), std::max(before, kStreams + 1)) << "what the first burst has dialled is kept for the next ones";
 }
 
+const FieldList kOk = {{":status", "200"}};
+
+TEST(Obtain, OverHttp2RepeatsOnlyWhatMayBeOnAConnectionThatHasAnsweredBefore) {
+  for (const std::string method : {"GET", "POST"}) {
+    SCOPED_TRACE(method);
+    std::atomic<int> connections{0};
+    Origin origin(SharedAuthority().ServerContext("DNS:a.test", "h2"), [&](Peer peer) {
+      if (++connections > 1) return ServeH2(std::move(peer), EchoH2);
+      H2ByHand first(std::move(peer));
+      if (first.Until(kHeaders)) first.Write(HeadersFrame(1, kOk));
+      (void)first.Until(kHeaders);
+      first.Reset();
+    });
+    Testbed bed(LoopbackRule(fmt::format("GET,POST a.test:{}/**", origin.port())), OneWorker());
+    bed.OfferAlpn({"h2"});
+    H2Client client(bed.Connect("a.test", origin.port()));
+    FieldList fields = GetFields(fmt::format("a.test:{}", origin.port()), "/");
+    EXPECT_EQ(client.Do(fields).status(), "200");
+    fields[0].second = method;
+    EXPECT_EQ(client.Do(fields).status(), method == "GET" ? "200" : "502");
+    EXPECT_EQ(origin.accepted(), method == "GET" ? 2 : 1);
+  }
+}
+
+// One that is new cannot be stale: what fails on it has failed.
+TEST(Obtain, DialsOnceForARequestThatFailsOnANewConnection) {
+  for (const std::string alpn : {"http/1.1", "h2"}) {
+    SCOPED_TRACE(alpn);
+    const bool h2 = alpn == "h2";
+    std::atomic<int> left{0};  // of requests that are answered
+    Origin origin(SharedAuthority().ServerContext("DNS:a.test", h2 ? "h2" : ""), [&](Peer peer) {
+      if (h2) {
+        H2ByHand served(std::move(peer));
+        for (uint32_t id = 1; served.Until(kHeaders) && left-- > 0; id += 2) served.Write(HeadersFrame(id, kOk));
+        served.Reset();
+      } else {
+        while (!peer.ReadMessage().head.empty() && left-- > 0) peer.Write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        peer.Reset();
+      }
+    });
+    Testbed bed(LoopbackRule(fmt::format("GET a.test:{}/**", origin.port())), OneWorker());
+    bed.OfferAlpn({alpn});
+    const auto status = [&] {
+      Peer peer = bed.Connect("a.test", origin.port());
+      if (h2) return H2Client(std::move(peer)).Do(GetFields(fmt::format("a.test:{}", origin.port()), "/")).status();
+      peer.Write(Get("/", origin.port()));
+      return peer.ReadMessage().FirstLine().substr(9, 3);
+    };
+    EXPECT_EQ(status(), "502");
+    EXPECT_EQ(origin.accepted(), 1);
+    left = 1;
+    EXPECT_EQ(status(), "200");
+    EXPECT_EQ(origin.accepted(), 2);
+    // The one that has answered is found dead, and its successor fails as well: there is no third.
+    left = 0;
+    EXPECT_EQ(status(), "502");
+    EXPECT_EQ(origin.accepted(), 3);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::proxy::testing
