@@ -10,9 +10,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <unordered_set>
 
 #include "app/file.h"
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"
@@ -225,7 +225,7 @@ std::string EgressPolicyJson(const EgressPolicy& policy) { return PolicyJson(pol
 
 std::vector<EgressRule> MergeEgress(const std::vector<EgressRule>& base, const std::vector<EgressRule>& additions) {
   std::vector<EgressRule> merged;
-  std::unordered_set<std::string> seen;
+  KeyedSet<std::string> seen;
   for (const auto* list : {&additions, &base})
     for (const EgressRule& rule : *list)
       if (seen.insert(Lower(rule.target)).second) merged.push_back(rule);
@@ -392,7 +392,7 @@ AdminResponse OpenSandboxFront::Remove(const AdminRequest& request) {
   if (Trimmed(request.body).empty()) return PlainError(400, "empty body");
   const auto targets = ParseEgressTargets(request.body);
   if (!targets) return PlainError(400, fmt::format("invalid delete targets: {}", targets.error().message));
-  std::unordered_set<std::string> gone;
+  KeyedSet<std::string> gone;
   for (const std::string& target : *targets) gone.insert(Lower(Trimmed(target)));
   EgressPolicy next = policy_;
   if (std::erase_if(next.egress, [&](const EgressRule& rule) { return gone.contains(Lower(rule.target)); }) == 0)

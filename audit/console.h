@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <list>
 #include <string>
-#include <unordered_map>
 
 #include "base/clock.h"
+#include "base/keyed_hash.h"
 #include "policy/event.h"
 
 namespace sluice::audit {
@@ -54,7 +54,7 @@ class Repeats {
 
   const Style style_;
   std::list<Entry> entries_;  // oldest first
-  std::unordered_map<std::string, std::list<Entry>::iterator> index_;
+  KeyedMap<std::string, std::list<Entry>::iterator> index_;
   uint64_t repeats_ = 0;  // sum of `more`
   uint64_t hidden_ = 0;   // never shown, for want of tokens
   SteadyTime hidden_since_{};

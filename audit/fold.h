@@ -12,10 +12,10 @@
 #include <list>
 #include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/keyed_hash.h"
 #include "policy/event.h"
 
 namespace sluice::audit {
@@ -68,7 +68,7 @@ class DenialFold {
   void Close(std::list<Entry>::iterator at, std::vector<Repeated>* out);
 
   std::list<Entry> entries_;  // oldest first
-  std::unordered_map<std::string, std::list<Entry>::iterator> index_;
+  KeyedMap<std::string, std::list<Entry>::iterator> index_;
   std::map<Owner, size_t> entries_of_;
   std::map<Owner, Repeated> crowded_;
 };

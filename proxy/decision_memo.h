@@ -8,9 +8,8 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "policy/snapshot.h"
 
 namespace sluice::proxy {
@@ -28,19 +27,12 @@ class DecisionMemo {
   [[nodiscard]] size_t asked() const { return asked_; }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
-  template <class Answer>
-  using Answers = std::unordered_map<std::string, Answer, Hash, std::equal_to<>>;
-
   const policy::SnapshotPtr snapshot_;
   const WallTime now_;
   size_t asked_ = 0;
   std::string key_;
-  Answers<policy::ConnectDecision> connects_;
-  Answers<policy::Decision> requests_;
+  KeyedMap<std::string, policy::ConnectDecision> connects_;
+  KeyedMap<std::string, policy::Decision> requests_;
 };
 
 }  // namespace sluice::proxy

@@ -5,11 +5,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/ip.h"
+#include "base/keyed_hash.h"
 
 namespace sluice::proxy {
 
@@ -27,7 +27,7 @@ class FailedAddresses {
   [[nodiscard]] size_t size() const { return until_.size(); }
 
  private:
-  std::unordered_map<IpAddress, SteadyTime, IpHash> until_;
+  KeyedMap<IpAddress, SteadyTime> until_;
 };
 
 /// Each address once. Within a family the order is kept.

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "base/hex.h"
+#include "base/keyed_hash.h"
 #include "base/printable.h"
 #include "proxy/http1.h"
 
@@ -101,7 +101,7 @@ Result<void> TokenTable::ParseLine(std::string_view line, std::string_view where
 }
 
 void TokenTable::TakeOver(const TokenTable& before) {
-  std::unordered_map<std::string_view, const Entry*> known;
+  KeyedMap<std::string_view, const Entry*> known;
   for (const Entry& entry : before.entries_) known.emplace(entry.name, &entry);
   for (Entry& entry : entries_) {
     const auto found = known.find(entry.name);

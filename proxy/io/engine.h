@@ -43,10 +43,10 @@ struct DescriptorLimits {
 
 /// What it took to judge everything open again after a change of policy: sums over the workers.
 struct Rejudging {
-  uint64_t passes = 0;   ///< since the start; each worker makes one for each change
-  size_t flows = 0;      ///< connections judged
-  size_t decisions = 0;  ///< questions put to the policy: of equal ones, one on each worker
-  size_t ended = 0;      ///< connections
+  uint64_t passes = 0;                  ///< since the start; each worker makes one for each change
+  size_t flows = 0;                     ///< connections judged
+  size_t decisions = 0;                 ///< questions put to the policy: of equal ones, one on each worker
+  size_t ended = 0;                     ///< connections
   std::chrono::microseconds closing{};  ///< from PolicyChanged to the last socket closed, on the slowest worker
 };
 
@@ -60,8 +60,8 @@ struct EngineOptions {
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
   Deadlines deadlines{};
-  bool mirror_certificates = false;  ///< certificates for clients have the subject and names of the upstream's, met first
-  uint64_t max_body_bytes = kMaxBodyBytes;                  ///< of one message: over it 413, or 502 for a response
+  bool mirror_certificates = false;         ///< certificates for clients have the subject and names of the upstream's, met first
+  uint64_t max_body_bytes = kMaxBodyBytes;  ///< of one message: over it 413, or 502 for a response
   std::shared_ptr<const ExplicitOptions> explicit_proxy{};  ///< for AcceptClient; null: there are no such clients
 };
 
@@ -105,8 +105,8 @@ class Engine {
   /// Flows that have not ended. Any thread.
   [[nodiscard]] virtual size_t Open() const = 0;
 
-  /// One GET of an https URL of the operator's own, past the policy: sealed, resolved and verified as an upstream is. `done` runs once, on
-  /// a worker, unless the engine ends before. Any thread.
+  /// One GET of an https URL of the operator's own, past the policy: sealed, resolved and verified as an upstream is. `done` runs
+  /// once, on a worker, unless the engine ends before. Any thread.
   virtual void Fetch(FetchRequest request, std::function<void(Result<FetchAnswer>)> done) = 0;
 
   /// Closes, within 100 ms, what the policy now in force no longer allows. Any thread, after CurrentPolicy::Set.

@@ -90,8 +90,8 @@ class ExchangeCredential {
   /// After Apply, of a WebSocket: what becomes of the text messages that its client sends; empty: nothing. JSON is told by its
   /// first character. While this exchange lasts.
   [[nodiscard]] WebSocketTextEdit TextEdit();
-  /// The same of messages that TextEdit leaves alone: they are searched for stand-ins that have no business there. Empty: there are
-  /// none.
+  /// The same of messages that TextEdit leaves alone: they are searched for stand-ins that have no business there. Empty: there
+  /// are none.
   [[nodiscard]] WebSocketSearch Search();
   /// What either found, once.
   [[nodiscard]] std::optional<CredentialFailure> TakeAstray() { return std::exchange(astray_, std::nullopt); }

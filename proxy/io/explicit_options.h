@@ -7,11 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/ip.h"
+#include "base/keyed_hash.h"
 #include "policy/query.h"
 #include "proxy/io/client_tokens.h"
 
@@ -84,7 +84,7 @@ class ClientCounts {
  private:
   void Leave(const IpAddress& address);
   std::mutex mutex_;
-  std::unordered_map<IpAddress, size_t, IpHash> counts_;
+  KeyedMap<IpAddress, size_t> counts_;
 };
 
 }  // namespace sluice::proxy

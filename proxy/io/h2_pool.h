@@ -6,10 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "proxy/io/upstream.h"
 
 namespace sluice::proxy {
@@ -56,10 +56,10 @@ class H2Pool {
   void Land(const std::string& key, std::optional<DialFailure> failure);
 
  private:
-  std::unordered_map<std::string, std::vector<std::shared_ptr<H2Upstream>>> shared_;
+  KeyedMap<std::string, std::vector<std::shared_ptr<H2Upstream>>> shared_;
   std::unordered_set<H2Upstream*> live_;
-  std::unordered_map<std::string, Speaks> known_;
-  std::unordered_map<std::string, FlightPtr> flights_;
+  KeyedMap<std::string, Speaks> known_;
+  KeyedMap<std::string, FlightPtr> flights_;
 };
 
 }  // namespace sluice::proxy

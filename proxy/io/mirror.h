@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/ip.h"
+#include "base/keyed_hash.h"
 
 struct ssl_st;
 
@@ -37,7 +37,7 @@ class MirrorCache {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, MirroredPtr> kept_;
+  KeyedMap<std::string, MirroredPtr> kept_;
 };
 
 }  // namespace sluice::proxy

@@ -33,7 +33,7 @@ inline constexpr std::chrono::milliseconds kSecretPoll{500};
 /// Looks in a row that find a source unreadable before its last value is given up: a file is replaced in less.
 inline constexpr unsigned kSecretGrace = 4;
 inline constexpr std::chrono::seconds kTokenTrusted{10};  ///< a token this young is kept whatever an upstream says of it
-inline constexpr size_t kMaxSecrets = 256;  ///< sources of one policy
+inline constexpr size_t kMaxSecrets = 256;                ///< sources of one policy
 
 struct SecretStoreOptions {
   SeenTrees trees;  ///< of the workload
@@ -90,7 +90,8 @@ class SecretStore {
   [[nodiscard]] TokenStep TokenFor(const policy::SecretSource& source, SteadyTime now, SecretLookup* lookup);
   void TokenCame(const policy::SecretSource& source, TokenAnswer&& answer, SteadyTime now);
   void TokenFailed(const policy::SecretSource& source, std::string fault, SteadyTime now);
-  /// An upstream answered 401 to this token: unless it is so young that another would fare no better, the next request fetches one.
+  /// An upstream answered 401 to this token: unless it is so young that another would fare no better, the next request fetches
+  /// one.
   void TokenRefused(const policy::SecretSource& source, const SecretPtr& token, SteadyTime now);
 
  private:

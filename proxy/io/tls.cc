@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <list>
 #include <mutex>
-#include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "base/random.h"
 #include "proxy/io/mirror.h"
 #include "proxy/io/stream.h"
@@ -325,7 +325,7 @@ class Authority final : public TlsAuthority {
   std::string pem_;
   std::mutex mutex_;
   std::list<Leaf> order_;  ///< most recently used first
-  std::unordered_map<std::string, std::list<Leaf>::iterator> leaves_;
+  KeyedMap<std::string, std::list<Leaf>::iterator> leaves_;
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <mutex>
-#include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "proxy/io/tls.h"
 #include "proxy/io/tls_context.h"
 
@@ -216,8 +216,8 @@ class Client final : public TlsClient {
   std::once_flag roots_once_;
   bool roots_read_ = false;
   std::mutex mutex_;
-  std::unordered_map<std::string, Roots> roots_;
-  std::unordered_map<std::string, SSL_SESSION*> sessions_;
+  KeyedMap<std::string, Roots> roots_;
+  KeyedMap<std::string, SSL_SESSION*> sessions_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "base/keyed_hash.h"
 #include "proxy/io/dial.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/secret_store.h"
@@ -103,7 +104,7 @@ Task<std::optional<DialFailure>> SecureUpstream(Worker& worker, Waiter& waiter, 
       co_return NoSecret(fmt::format("the client certificate {}", target.certificate->name), found.fault);
     offer.certificate = found.secret->Reveal();
     // A renewed certificate begins sessions of its own.
-    offer.session_key += fmt::format(" {:x}", std::hash<std::string>{}(offer.certificate));
+    offer.session_key += fmt::format(" {:x}", KeyedHash(offer.certificate));
   }
   auto failure = co_await Handshake(worker, waiter, upstream.stream, std::move(offer), std::move(what));
   upstream.secured = !failure;

@@ -8,9 +8,9 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "proxy/io/upstream.h"
 
 namespace sluice::proxy {
@@ -71,8 +71,8 @@ class UpstreamPool {
   };
   [[nodiscard]] bool HasRoom(const std::string& key) const;
   void DropOldest();
-  std::unordered_map<std::string, std::vector<UpstreamPtr>> idle_;
-  std::unordered_map<std::string, std::vector<Want*>> wants_;
+  KeyedMap<std::string, std::vector<UpstreamPtr>> idle_;
+  KeyedMap<std::string, std::vector<Want*>> wants_;
   std::vector<Late> late_;
   size_t size_ = 0;  ///< of idle_
 };

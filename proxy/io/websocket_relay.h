@@ -90,8 +90,8 @@ struct WebSocketOutcome {
   std::string_view error;                            ///< static; empty: closed by its peers
 };
 
-/// Closes the upstream's end; the caller lingers on the client's. `hooks`: for what the client sends. On the waiter's thread; both
-/// ends outlive it.
+/// Closes the upstream's end; the caller lingers on the client's. `hooks`: for what the client sends. On the waiter's thread;
+/// both ends outlive it.
 [[nodiscard]] Task<WebSocketOutcome> RelayWebSocket(Reactor& reactor, Waiter& waiter, WebSocketEnd& down, WebSocketEnd& up,
                                                     WebSocketCompression compression, WebSocketHooks hooks,
                                                     WebSocketDeadlines deadlines);
