@@ -1,19 +1,19 @@
 #!/usr/bin/python3
 """`sluice agent` under a real container runtime.
 
-Usage: container_test.py runc|crun|rootless
+Usage: container_test.py runc|crun|rootless_runc|rootless_crun
 
-rootless: runc, the agent and the lab as an ordinary user, in a user namespace of that user's.
+rootless: the runtime, the agent and the lab as an ordinary user, in a user namespace of that user's.
 """
+import contextlib
 import json
 import os
 import pathlib
 import signal
 import socket
-import shutil
 import subprocess
-import sys
-import tempfile
+import threading
+import time
 
 import containers
 import harness
@@ -87,7 +87,6 @@ u = socket.socket(socket.AF_UNIX); u.bind(p); u.listen()
 d = socket.socket(socket.AF_UNIX); d.connect(p)
 print("unix")
 """
-# Starts no program once it is up: that would be another notified call.
 # A connection that nobody was asked about.
 UNASKED = """
 import socket, sys
@@ -100,6 +99,34 @@ for spelling in sys.argv[1:]:
     except OSError as e:
         print(spelling, type(e).__name__)
 """
+# Holds a relay and tries again and again: when each round began (the machine's clock), what is allowed, what is not, its own
+# loopback, the relay. Starts no program, which would be another notified call.
+RESIDENT = """
+import errno, socket, time
+own = socket.create_server(("127.0.0.1", 0))
+held = socket.create_connection(("151.101.1.50", 5432), 10)
+def dial(place):
+    try:
+        socket.create_connection(place, 10).close()
+        return "connected"
+    except OSError as e:
+        return errno.errorcode.get(e.errno, str(e))
+def dial_own():
+    said = dial(own.getsockname())
+    if said == "connected":
+        own.accept()[0].close()
+    return said
+def relay():
+    try:
+        held.sendall(b"x")
+        return "echoed" if held.recv(100) else "ended"
+    except OSError:
+        return "ended"
+while True:
+    print(time.monotonic(), dial(("151.101.1.50", 5432)), dial(("8.8.8.8", 853)), dial_own(), relay(), flush=True)
+    time.sleep(0.02)
+"""
+SUPERVISED, UNSUPERVISED = "connected EACCES connected echoed", "ENOSYS ENOSYS ENOSYS ended"
 WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
 
 
@@ -156,7 +183,20 @@ class Reach(containers.ContainerTest):
                 "clone3": "ENOSYS", "filter": "EPERM", "rthdr": "EPERM", "device": "EPERM", "fastopen": "EOPNOTSUPP", "datagram": "EACCES"}, str(result))
 
 
-class Several(containers.ContainerTest):
+class ResidentTest(containers.ContainerTest):
+    def assertRounds(self, process, wanted, since=0.0, count=5):
+        """The rounds of RESIDENT that began after `since` are as wanted; no other is let through meanwhile."""
+        seen = []
+        while len(seen) < count:
+            line = process.stdout.readline()
+            self.assertTrue(line, f"it ended: {seen}")
+            begun, said = line.rstrip().split(" ", 1)
+            if float(begun) > since:
+                seen.append(said)
+        self.assertEqual(seen, [wanted] * count)
+
+
+class Several(ResidentTest):
     def test_a_process_that_enters_is_held_by_the_same_policy(self):
         with self.agent(["allow tcp db.test:5432"]) as agent, self.contained(*WAIT) as (name, process):
             self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
@@ -198,6 +238,32 @@ class Several(containers.ContainerTest):
                 self.assertNotEqual(result.code, 0)
                 self.assertIn("names no policy file", agent.errors())
 
+    def test_a_runtime_that_passes_no_annotation_on_names_its_policy_in_the_profile(self):
+        policies = self.folder / "policies"
+        policies.mkdir()
+        for name, port in (("one", 5432), ("two", 9443)):
+            (policies / f"{name}.yaml").write_text(harness.policy_text([f"allow tcp db.test:{port}"]))
+        with self.agent(None, "--policy-dir", policies) as agent:
+            for name, wanted in (("one", ["connected", "EACCES"]), ("two", ["EACCES", "connected"])):
+                self.profile_json = agent.profile("--metadata", f"policy={name}")
+                result = self.contain(harness.PYTHON, "-c", DIAL, "db.test:5432", "db.test:9443")
+                self.assertEqual(result.out.split()[1::2], wanted, f"{result}\n{agent.errors()}")
+            self.assertEqual({r["labels"]["container.metadata"] for r in result.audit if r.get("verdict") == "deny"}, {"policy=one", "policy=two"})
+            self.profile_json = agent.profile("--metadata", "policy=three")
+            self.assertNotEqual(self.contain("/bin/true").code, 0)
+
+    def test_a_policy_that_changes_holds_at_once_for_what_runs(self):
+        rules = ["allow tcp 151.101.1.50:5432"]
+        with self.agent(rules) as agent, self.contained(harness.PYTHON, "-c", RESIDENT) as (_, process):
+            self.assertRounds(process, SUPERVISED)
+            self.policy.write_text(harness.policy_text(["allow tcp 151.101.1.50:22"]))
+            self.assertEventually(lambda: "policy reloaded (file changed)" in agent.errors(), "the change to be seen")
+            self.assertRounds(process, "EACCES EACCES connected ended", since=time.monotonic())
+            self.policy.write_text(harness.policy_text(rules))
+            agent.process.send_signal(signal.SIGHUP)
+            self.assertEventually(lambda: "policy reloaded (SIGHUP)" in agent.errors(), "the signal to come to it")
+            self.assertRounds(process, "connected EACCES connected ended", since=time.monotonic())
+
     def test_twenty_start_at_once(self):
         with self.agent(["allow GET http://a.test/repos/**"]) as agent:
             script = "wget -q -O - http://a.test/repos/x/y"
@@ -229,8 +295,10 @@ class Refused(containers.ContainerTest):
         def handles(config):
             config["process"]["capabilities"]["bounding"] = [*containers.CAPABILITIES, "CAP_DAC_READ_SEARCH"]
 
-        cases = [(admin, "CAP_NET_ADMIN"), (handles, "CAP_DAC_READ_SEARCH"), (shared_network, "network namespace of this agent"), (shared_pids, "process namespace of this agent"),
+        cases = [(admin, "CAP_NET_ADMIN"), (handles, "CAP_DAC_READ_SEARCH"), (shared_network, "network namespace of this agent"),
                  (host_socket, "allow: unix /tmp/service.sock")]
+        if not self.rootless:  # whose /proc is its namespace's alone
+            cases.append((shared_pids, "process namespace of this agent"))
         with self.agent(["allow GET a.test"]) as agent:
             for change, word in cases:
                 result = self.contain("/bin/sh", "-c", "echo it ran", change=change)
@@ -240,13 +308,13 @@ class Refused(containers.ContainerTest):
             self.assertExit(self.contain("/bin/true"), 0)
 
     def test_an_interface_that_leads_out_is_refused(self):
-        space = f"/run/netns-{os.getpid()}-{self.runtime}"
+        space = self.folder / "space"
         self.lab.run(["sh", "-ec", f"touch {space}; unshare --net={space} sh -c 'ip link set lo up; ip link add leak type veth peer name inner; ip link set leak up'"])
 
         def joined(config):
             for namespace in config["linux"]["namespaces"]:
                 if namespace["type"] == "network":
-                    namespace["path"] = space
+                    namespace["path"] = str(space)
 
         try:
             with self.agent(["allow GET a.test"]) as agent:
@@ -280,6 +348,7 @@ class Refused(containers.ContainerTest):
             self.assertEqual(len(result.out.splitlines()), 1, str(result))
             self.assertTrue(any("no notification approved" in json.dumps(r) for r in result.audit), agent.errors())
 
+    @containers.root_alone("a second user")
     def test_who_is_no_runtime_gets_nothing(self):
         with self.agent(["allow GET a.test"]) as agent:
             for text in (b"[]", b"{}", b'{"fds":["seccompFd"],"pid":1,"state":{"id":"x"}}', b'{"a":'):
@@ -299,18 +368,75 @@ class Refused(containers.ContainerTest):
             self.assertExit(self.contain("/bin/true"), 0)
 
 
-class Failure(containers.ContainerTest):
+# Hands what a runtime sends on to the agent, as the user that this runs as.
+FORWARD = """
+import socket, sys
+heard = socket.socket(socket.AF_UNIX); heard.bind(sys.argv[1]); heard.listen()
+print("ready", flush=True)
+runtime, _ = heard.accept()
+data, fds, _, _ = socket.recv_fds(runtime, 1 << 16, 16)
+agent = socket.socket(socket.AF_UNIX); agent.connect(sys.argv[2])
+socket.send_fds(agent, [data], fds)
+agent.recv(1)
+"""
+
+
+class Peers(containers.ContainerTest):
+    """Another user's runtimes, with an agent of root's."""
+
+    def own_container(self, config):
+        """As an ordinary user's runtime makes it: in a user namespace of that user's."""
+        config["linux"]["namespaces"].append({"type": "user"})
+        for kind in ("uidMappings", "gidMappings"):
+            config["linux"][kind] = [{"containerID": 0, "hostID": lab_module.UNPRIVILEGED, "size": 1}]
+        del config["linux"]["cgroupsPath"]
+        config["mounts"] = [m for m in config["mounts"] if m["destination"] != containers.BUNDLE]
+
+    @containers.root_alone("a second user")
+    def test_a_user_that_is_named_is_served_with_containers_of_its_own(self):
+        self.folder.chmod(0o755)
+        home = self.folder / "home"
+        home.mkdir()
+        os.chown(home, lab_module.UNPRIVILEGED, lab_module.UNPRIVILEGED)
+        with self.agent(["allow tcp 151.101.1.50:5432"], "--peer", str(lab_module.UNPRIVILEGED)) as agent:
+            bundle = self.bundle((harness.PYTHON, "-c", DIAL, "151.101.1.50:5432", "8.8.8.8:853"), change=self.own_container)
+            done = self.lab.run([self.runtime, "--root", home / "runtime", "run", "-b", bundle, "theirs"], uid=lab_module.UNPRIVILEGED,
+                                env={"XDG_RUNTIME_DIR": str(home)})
+            self.assertEqual(done.stdout.split()[1::2], ["connected", "EACCES"], f"{done}\n{agent.errors()}")
+
+    @containers.root_alone("a second user")
+    def test_and_with_nobody_elses(self):
+        self.folder.chmod(0o755)
+        meeting = self.folder / "meeting"
+        meeting.mkdir()
+        meeting.chmod(0o777)
+        with self.agent(["allow tcp 151.101.1.50:5432"], "--peer", str(lab_module.UNPRIVILEGED)) as agent:
+            forward = self.lab.popen([harness.PYTHON, "-c", FORWARD, meeting / "sock", agent.socket], uid=lab_module.UNPRIVILEGED,
+                                     stdout=subprocess.PIPE, text=True)
+            try:
+                self.assertEqual(forward.stdout.readline(), "ready\n")
+                self.profile_json["listenerPath"] = str(meeting / "sock")
+                result = self.contain("/bin/sh", "-c", "echo it ran")
+                self.assertNotIn("it ran", result.out)
+                self.assertIn(f"user {lab_module.UNPRIVILEGED} asked for it, and its network namespace is user 0's", agent.errors())
+            finally:
+                forward.kill()
+                forward.communicate()
+
+
+class Failure(ResidentTest):
     def gone(self, name):
         pid = self.first_process(name)
         return pid == 0 or not pathlib.Path(f"/proc/{pid}").exists()
 
     def test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds(self):
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*WAIT) as (name, process):
-            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(harness.PYTHON, "-c", RESIDENT) as (name, process):
+            self.assertRounds(process, SUPERVISED)
             self.assertIn("connected", self.enter(name, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
             supervisors = agent.supervisors()
             agent.stop(signal.SIGKILL)
             self.assertEventually(lambda: not set(supervisors) & set(lab_module.descendants()), "its supervisors to end with it")
+            self.assertRounds(process, UNSUPERVISED, since=time.monotonic())
             self.assertFalse(self.gone(name))
             # Nobody answers: no agent to enter by, and no program starts in there.
             self.assertNotIn("connected", self.enter(name, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
@@ -319,6 +445,7 @@ class Failure(containers.ContainerTest):
             self.assertEventually(lambda: self.gone(name), "it to be killed")
             self.assertExit(self.contain("/bin/true"), 0)
 
+    @containers.root_alone("a cgroup of its own")
     def test_on_restart_freeze_freezes(self):
         with self.agent(["allow tcp 151.101.1.50:5432"], "--on-restart", "freeze") as agent, self.contained(*WAIT) as (name, process):
             self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
@@ -331,26 +458,34 @@ class Failure(containers.ContainerTest):
             self.assertIn("frozen 1", events)
             self.lab.run(["sh", "-c", f"echo 0 > /sys/fs/cgroup{cgroup}/cgroup.freeze"])
 
+    def supervisor_of(self, agent, name):
+        """The agent's child that holds that container's network namespace."""
+        record = next(r for r in map(lambda f: json.loads(f.read_text()), agent.state.glob("*.json")) if r["id"] == name)
+        home = "net:[{}]".format(os.stat("/proc/{pid}/ns/net".format(**record)).st_ino)
+
+        def holds(pid):
+            for link in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"/proc/{pid}/fd/{link}") == home:
+                        return True
+            return False
+
+        return next(pid for pid in agent.supervisors() if holds(pid))
+
     def test_a_container_whose_supervisor_dies_is_killed_and_no_other(self):
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*WAIT) as (one, first), self.contained(*WAIT) as (two, second):
+        resident = (harness.PYTHON, "-c", RESIDENT)
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*resident) as (one, first), self.contained(*resident) as (two, second):
             for process in (first, second):
-                self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
-            record = next(r for r in map(lambda f: json.loads(f.read_text()), agent.state.glob("*.json")) if r["id"] == one)
-            # The supervisor of `one` is the agent's child that holds its network namespace.
-            home = os.stat(f"/proc/{record['pid']}/ns/net").st_ino
-
-            def holds(pid):
-                for link in os.listdir(f"/proc/{pid}/fd"):
-                    try:
-                        if os.readlink(f"/proc/{pid}/fd/{link}") == f"net:[{home}]":
-                            return True
-                    except OSError:
-                        pass
-                return False
-
-            os.kill(next(pid for pid in agent.supervisors() if holds(pid)), signal.SIGKILL)
+                self.assertRounds(process, SUPERVISED)
+            supervisor = self.supervisor_of(agent, one)
+            os.kill(supervisor, signal.SIGKILL)
+            self.assertEventually(lambda: supervisor not in lab_module.descendants(), "its supervisor to end")
+            killed = time.monotonic()
             self.assertEventually(lambda: self.gone(one), "the first to be killed")
+            for line in first.stdout:
+                self.assertTrue(float(line.split()[0]) < killed or line.rstrip().endswith(UNSUPERVISED), line)
             self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
+            self.assertRounds(second, SUPERVISED, since=killed)
             self.assertIn("connected", self.enter(two, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
             self.assertEqual(agent.stop(), 0)
             self.assertEventually(lambda: self.gone(two), "the second to end with the agent")
@@ -367,6 +502,54 @@ class Failure(containers.ContainerTest):
             self.assertEventually(lambda: self.gone(name), "the container to be killed")
             self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
 
+    def test_an_agent_killed_at_any_moment_of_a_start_lets_nothing_out(self):
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
+            for step in range(10):
+                with self.contained(harness.PYTHON, "-c", RESIDENT) as (name, process):
+                    time.sleep(0.02 * step * harness.SLOW)
+                    supervisors = agent.supervisors()
+                    agent.stop(signal.SIGKILL)
+                    self.assertEventually(lambda: not set(supervisors) & set(lab_module.descendants()), "its supervisors to end with it")
+                    killed = time.monotonic()
+                    # Its runtime gives up, or the program that runs already is answered by nobody.
+                    hung = threading.Timer(20 * harness.SLOW, process.kill)
+                    hung.start()
+                    seen = []
+                    for line in process.stdout:
+                        seen.append(line.rstrip())
+                        if line.rstrip().endswith(UNSUPERVISED):
+                            break
+                    self.assertTrue(hung.is_alive(), f"it hung, step {step}")
+                    hung.cancel()
+                    late = [line for line in seen if float(line.split()[0]) > killed and ("connected" in line or "echoed" in line)]
+                    self.assertEqual(late, [], step)
+                    agent.start()
+                    self.assertEventually(lambda: process.poll() is not None or self.gone(name), f"its container to end, step {step}", 20)
+            self.assertExit(self.contain("/bin/true"), 0)
+
+    def test_a_full_disk_for_records_refuses_everything(self):
+        self.audit = pathlib.Path("/dev/full")
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(harness.PYTHON, "-c", RESIDENT) as (_, process):
+            for line in process.stdout:
+                if line.split(" ", 1)[1].startswith("EACCES EACCES"):
+                    break
+            self.assertIn("No space left on device; from now on everything is refused", agent.errors())
+            self.assertNotIn("connected EACCES", process.stdout.readline())
+
+    def test_a_full_state_folder_starts_nothing_until_there_is_room(self):
+        state = self.folder / "state"
+        state.mkdir()
+        self.lab.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "state", state])
+        self.addCleanup(self.lab.run, ["umount", "-l", state])
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
+            self.lab.run(["sh", "-c", f"cat /dev/zero > {state}/fill"])
+            result = self.contain("/bin/sh", "-c", "echo it ran")
+            self.assertNotEqual(result.code, 0)
+            self.assertNotIn("it ran", result.out)
+            self.assertIn(f"cannot record a container in {state}: No space left on device", agent.errors())
+            self.lab.run(["rm", state / "fill"])
+            self.assertExit(self.contain("/bin/true"), 0)
+
     def test_a_runtime_without_its_agent_starts_nothing(self):
         with self.agent(["allow GET a.test"]) as agent:
             agent.stop()
@@ -375,37 +558,4 @@ class Failure(containers.ContainerTest):
             self.assertNotIn("it ran", result.out)
 
 
-# What has no cgroup to be frozen in, and no second user.
-ROOTLESS = ["Reach", "Several.test_a_process_that_enters_is_held_by_the_same_policy", "Several.test_each_container_has_the_policy_that_is_for_it",
-            "Failure.test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds"]
-
-
-def as_ordinary_user():
-    """This test again, from a copy that the user may read."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-containers-", dir="/var/tmp"))
-    try:
-        shutil.copytree(pathlib.Path(__file__).parent, folder / "e2e")
-        shutil.copy(lab_module.sluice_binary(), folder / "sluice")
-        subprocess.run(["chown", "-R", f"{lab_module.UNPRIVILEGED}:{lab_module.UNPRIVILEGED}", folder], check=True)
-        user = ["setpriv", "--reuid", str(lab_module.UNPRIVILEGED), "--regid", str(lab_module.UNPRIVILEGED), "--clear-groups"]
-        environment = {**os.environ, "SLUICE_BINARY": str(folder / "sluice"), "HOME": str(folder)}
-        return subprocess.run([*user, harness.PYTHON, folder / "e2e/container_test.py", *sys.argv[1:]], env=environment).returncode
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def main():
-    # Kept in the environment, since an ordinary user's lab starts this file once more.
-    runtime = os.environ.setdefault("CONTAINER_RUNTIME", sys.argv[1])
-    if runtime == "rootless" and os.geteuid() == 0 and "SLUICE_CONTAINERS_HOME" not in os.environ:
-        os.environ["SLUICE_CONTAINERS_HOME"] = "1"
-        sys.exit(as_ordinary_user())
-    sys.argv[:] = [word for word in sys.argv if word != runtime]
-    containers.ContainerTest.runtime = "runc" if runtime == "rootless" else runtime
-    containers.ContainerTest.rootless = runtime == "rootless"
-    if runtime == "rootless" and len(sys.argv) <= 2:
-        sys.argv += ROOTLESS
-    harness.main()
-
-
-main()
+containers.main()
