@@ -61,7 +61,12 @@ class Policy(ControlTest):
             self.assertEqual((code, answer["code"]), (409, "widens"))
             code, answer, _ = self.ask("PUT", "/v1/policy", harness.policy_text(["allow udp a.test:7007"]))
             self.assertEqual((code, answer["code"]), (422, "refused_policy"), "a run carries no UDP")
-            code, answer, _ = self.ask("PATCH", "/v1/policy", {"add": [{"deny": "GET a.test/pub", "id": "no"}]})
+            refuse = {"add": [{"deny": "GET a.test/pub", "id": "no"}]}
+            code, answer, _ = self.ask("PATCH", "/v1/policy", refuse, If_Match='"9"')
+            self.assertEqual((code, answer["code"]), (412, "another_revision"))
+            code, answer, _ = self.ask("POST", "/v1/explain", {"question": "GET https://a.test/pub"})
+            self.assertEqual((code, answer["allowed"]), (200, True))
+            code, answer, _ = self.ask("PATCH", "/v1/policy", refuse, If_Match='"1"')
             self.assertEqual((code, answer["revision"]), (200, 2), answer)
             code, answer, _ = self.ask("POST", "/v1/explain", {"question": "GET https://a.test/pub"})
             self.assertEqual((code, answer["allowed"]), (200, False))
