@@ -114,7 +114,7 @@ _sluice() {
         --via --via-auth --via-ca --via-except --on-restart --ca-out --bundle-out --peer --annotation --state-dir --name --label --quiet --verbose \
         --help" -- "$cur")
       ;;
-    oci-seccomp) mapfile -t COMPREPLY < <(compgen -W "--agent --form --metadata --base --help" -- "$cur") ;;
+    oci-seccomp) mapfile -t COMPREPLY < <(compgen -W "--agent --form --metadata --wait-killable --base --help" -- "$cur") ;;
     health) mapfile -t COMPREPLY < <(compgen -W "--path --timeout --help" -- "$cur") ;;
     lint)
       if [[ $cur == -* ]]; then

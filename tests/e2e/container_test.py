@@ -47,7 +47,7 @@ def call(number, *arguments):
     return "ok" if libc.syscall(number, *arguments) >= 0 else errno.errorcode[ctypes.get_errno()]
 print("tcp", sock(socket.AF_INET, socket.SOCK_STREAM, 0), "udp6", sock(socket.AF_INET6, socket.SOCK_DGRAM, 17))
 print("mptcp", sock(socket.AF_INET, socket.SOCK_STREAM, 262), "raw", sock(socket.AF_INET, socket.SOCK_RAW, 1), "packet", sock(17, 3, 0))
-print("vsock", sock(40, 1, 0), "route", sock(16, 3, 0), "netfilter", sock(16, 3, 12), "wide", call(41, (1 << 32) | 5, 1, 0))
+print("vsock", sock(40, 1, 0), "bluetooth", sock(31, 3, 0), "route", sock(16, 3, 0), "netfilter", sock(16, 3, 12), "wide", call(41, (1 << 32) | 5, 1, 0))
 print("io_uring", call(425, 8, 0), "setns", call(308, 0, 0), "unshare", call(272, 0x10000000), "keyctl", call(250, 0, 0), "clone3", call(435, 0, 0))
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 def option(level, name):
@@ -130,6 +130,9 @@ SUPERVISED, UNSUPERVISED = "connected EACCES connected echoed", "ENOSYS ENOSYS E
 WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
 
 
+BASE = pathlib.Path("/usr/share/containers/seccomp.json")  # Podman's
+
+
 class Reach(containers.ContainerTest):
     def test_real_programs_reach_what_the_policy_allows_and_nothing_else(self):
         rules = ["allow GET a.test/repos/**", "allow git fetch-pack github.com/octo/*", "allow tcp db.test:5432"]
@@ -178,9 +181,33 @@ class Reach(containers.ContainerTest):
             self.assertExit(result, 0)
             said = dict(zip(result.out.split()[::2], result.out.split()[1::2]))
             self.assertEqual(said, {
-                "tcp": "ok", "udp6": "ok", "mptcp": "EPROTONOSUPPORT", "raw": "EPERM", "packet": "EAFNOSUPPORT", "vsock": "EAFNOSUPPORT", "route": "ok",
+                "tcp": "ok", "udp6": "ok", "mptcp": "EPROTONOSUPPORT", "raw": "EPERM", "packet": "EPERM", "vsock": "EPERM", "bluetooth": "EAFNOSUPPORT", "route": "ok",
                 "netfilter": "EPROTONOSUPPORT", "wide": "EAFNOSUPPORT", "io_uring": "EPERM", "setns": "EPERM", "unshare": "EPERM", "keyctl": "EPERM",
                 "clone3": "ENOSYS", "filter": "EPERM", "rthdr": "EPERM", "device": "EPERM", "fastopen": "EOPNOTSUPP", "datagram": "EACCES"}, str(result))
+
+    def test_with_a_base_sockets_are_answered_alike(self):
+        if not BASE.exists():
+            self.skipTest(f"no {BASE}")
+        with self.agent(["allow GET a.test"]) as agent:
+            self.profile_json = agent.profile("--base", BASE)
+            result = self.contain(harness.PYTHON, "-c", CALLS)
+            said = dict(zip(result.out.split()[::2], result.out.split()[1::2]))
+            wanted = {"tcp": "ok", "mptcp": "EPROTONOSUPPORT", "raw": "EPERM", "packet": "EPERM", "vsock": "EPERM", "bluetooth": "EAFNOSUPPORT",
+                      "route": "ok", "netfilter": "EPROTONOSUPPORT"}
+            self.assertEqual({name: said.get(name) for name in wanted}, wanted, str(result))
+
+    def test_a_program_may_be_started_by_its_descriptor(self):
+        with self.agent(["allow GET a.test"]):
+            self.assertExit(self.contain(harness.PYTHON, "-c", "import os; os.execve(os.open('/bin/false', os.O_RDONLY), ['false'], {})"), 1)
+
+    def test_a_runtime_that_takes_filter_flags_gets_them(self):
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
+            self.profile_json = agent.profile("--wait-killable")
+            result = self.contain(harness.PYTHON, "-c", DIAL, "151.101.1.50:5432")
+            if self.runtime == "crun":
+                self.assertIn("connected", result.out, f"{result}\n{agent.errors()}")
+            else:
+                self.assertIn("flag", result.err)  # 1.1 knows none
 
 
 class ResidentTest(containers.ContainerTest):
