@@ -5,33 +5,16 @@ Usage: container_test.py runc|crun|rootless_runc|rootless_crun
 
 rootless: the runtime, the agent and the lab as an ordinary user, in a user namespace of that user's.
 """
-import contextlib
 import json
 import os
 import pathlib
-import signal
 import socket
 import subprocess
-import threading
-import time
 
 import containers
 import harness
 import lab as lab_module
 
-DIAL = """
-import errno, socket, sys
-for spelling in sys.argv[1:]:
-    host, port = spelling.rsplit(":", 1)
-    try:
-        socket.create_connection((host, int(port)), 10)
-        said = "connected"
-    except socket.gaierror:
-        said = "unknown-name"
-    except OSError as e:
-        said = errno.errorcode.get(e.errno, str(e))
-    print(spelling, said)
-"""
 # What the profile answers by itself, and what it leaves alone.
 CALLS = """
 import ctypes, errno, socket
@@ -99,37 +82,6 @@ for spelling in sys.argv[1:]:
     except OSError as e:
         print(spelling, type(e).__name__)
 """
-# Holds a relay and tries again and again: when each round began (the machine's clock), what is allowed, what is not, its own
-# loopback, the relay. Starts no program, which would be another notified call.
-RESIDENT = """
-import errno, socket, time
-own = socket.create_server(("127.0.0.1", 0))
-held = socket.create_connection(("151.101.1.50", 5432), 10)
-def dial(place):
-    try:
-        socket.create_connection(place, 10).close()
-        return "connected"
-    except OSError as e:
-        return errno.errorcode.get(e.errno, str(e))
-def dial_own():
-    said = dial(own.getsockname())
-    if said == "connected":
-        own.accept()[0].close()
-    return said
-def relay():
-    try:
-        held.sendall(b"x")
-        return "echoed" if held.recv(100) else "ended"
-    except OSError:
-        return "ended"
-while True:
-    print(time.monotonic(), dial(("151.101.1.50", 5432)), dial(("8.8.8.8", 853)), dial_own(), relay(), flush=True)
-    time.sleep(0.02)
-"""
-SUPERVISED, UNSUPERVISED = "connected EACCES connected echoed", "ENOSYS ENOSYS ENOSYS ended"
-WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
-
-
 BASE = pathlib.Path("/usr/share/containers/seccomp.json")  # Podman's
 
 
@@ -151,7 +103,7 @@ class Reach(containers.ContainerTest):
             self.assertIn("address 7", result.out)
             self.assertIn("\n3\n", result.out)
             self.assertNotIn("push 0", result.out)
-            result = self.contain(harness.PYTHON, "-c", DIAL, "db.test:5432", "db.test:5433", "140.82.121.4:22", "secret.b.test:443")
+            result = self.contain(harness.PYTHON, "-c", containers.DIAL, "db.test:5432", "db.test:5433", "140.82.121.4:22", "secret.b.test:443")
             self.assertEqual(result.out.split(), ["db.test:5432", "connected", "db.test:5433", "EACCES", "140.82.121.4:22", "EACCES",
                                                   "secret.b.test:443", "unknown-name"], str(result))
             self.assertNotIn("secret.b.test", self.asked())
@@ -203,32 +155,19 @@ class Reach(containers.ContainerTest):
     def test_a_runtime_that_takes_filter_flags_gets_them(self):
         with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
             self.profile_json = agent.profile("--wait-killable")
-            result = self.contain(harness.PYTHON, "-c", DIAL, "151.101.1.50:5432")
+            result = self.contain(harness.PYTHON, "-c", containers.DIAL, "151.101.1.50:5432")
             if self.runtime == "crun":
                 self.assertIn("connected", result.out, f"{result}\n{agent.errors()}")
             else:
                 self.assertIn("flag", result.err)  # 1.1 knows none
 
 
-class ResidentTest(containers.ContainerTest):
-    def assertRounds(self, process, wanted, since=0.0, count=5):
-        """The rounds of RESIDENT that began after `since` are as wanted; no other is let through meanwhile."""
-        seen = []
-        while len(seen) < count:
-            line = process.stdout.readline()
-            self.assertTrue(line, f"it ended: {seen}")
-            begun, said = line.rstrip().split(" ", 1)
-            if float(begun) > since:
-                seen.append(said)
-        self.assertEqual(seen, [wanted] * count)
-
-
-class Several(ResidentTest):
+class Several(containers.ContainerTest):
     def test_a_process_that_enters_is_held_by_the_same_policy(self):
-        with self.agent(["allow tcp db.test:5432"]) as agent, self.contained(*WAIT) as (name, process):
+        with self.agent(["allow tcp db.test:5432"]) as agent, self.contained(*containers.WAIT) as (name, process):
             self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
             for _ in range(3):
-                entered = self.enter(name, harness.PYTHON, "-c", DIAL, "db.test:5432", "db.test:22", "140.82.121.4:22")
+                entered = self.enter(name, harness.PYTHON, "-c", containers.DIAL, "db.test:5432", "db.test:22", "140.82.121.4:22")
                 self.assertEqual(entered.out.split()[1::2], ["connected", "EACCES", "EACCES"], f"{entered}\n{agent.errors()}")
             denied = [r for r in entered.audit if r.get("verdict") == "deny"]
             self.assertEqual({r["labels"]["container.id"] for r in denied}, {name})
@@ -249,15 +188,15 @@ class Several(ResidentTest):
         ports = ("db.test:5432", "db.test:9443", "db.test:80")
         cases = [({"dev.sluice.policy": "one"}, 0), ({"dev.sluice.policy": "one", "team": "two"}, 1), ({}, 2)]
         with self.agent(None, "--policy-dir", policies) as agent:
-            with self.contained(*WAIT, annotations={"dev.sluice.policy": "one"}) as (_, process):
+            with self.contained(*containers.WAIT, annotations={"dev.sluice.policy": "one"}) as (_, process):
                 self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
                 for annotations, allowed in cases:
-                    result = self.contain(harness.PYTHON, "-c", DIAL, *ports, annotations=annotations)
+                    result = self.contain(harness.PYTHON, "-c", containers.DIAL, *ports, annotations=annotations)
                     self.assertEqual([said == "connected" for said in result.out.split()[1::2]], [i == allowed for i in range(3)], f"{annotations} {result}")
                 # Names by which lines of `select` go are the runtime's, or none.
                 for annotations in ({"dev.sluice.name": "prod"}, {"io.kubernetes.cri.sandbox-namespace": "prod", "io.kubernetes.pod.namespace": "dev"}):
                     (policies / "select").write_text("name prod one.yaml\nnamespace prod one.yaml\nany * rest.yaml\n")
-                    result = self.contain(harness.PYTHON, "-c", DIAL, *ports, annotations=annotations)
+                    result = self.contain(harness.PYTHON, "-c", containers.DIAL, *ports, annotations=annotations)
                     self.assertNotIn("5432 connected", result.out, f"{annotations} {result}")
                 self.assertIn("more than one namespace: `prod` and `dev`", agent.errors())
                 (policies / "select").write_text("annotation\nany * rest.yaml\n")
@@ -273,23 +212,11 @@ class Several(ResidentTest):
         with self.agent(None, "--policy-dir", policies) as agent:
             for name, wanted in (("one", ["connected", "EACCES"]), ("two", ["EACCES", "connected"])):
                 self.profile_json = agent.profile("--metadata", f"policy={name}")
-                result = self.contain(harness.PYTHON, "-c", DIAL, "db.test:5432", "db.test:9443")
+                result = self.contain(harness.PYTHON, "-c", containers.DIAL, "db.test:5432", "db.test:9443")
                 self.assertEqual(result.out.split()[1::2], wanted, f"{result}\n{agent.errors()}")
             self.assertEqual({r["labels"]["container.metadata"] for r in result.audit if r.get("verdict") == "deny"}, {"policy=one", "policy=two"})
             self.profile_json = agent.profile("--metadata", "policy=three")
             self.assertNotEqual(self.contain("/bin/true").code, 0)
-
-    def test_a_policy_that_changes_holds_at_once_for_what_runs(self):
-        rules = ["allow tcp 151.101.1.50:5432"]
-        with self.agent(rules) as agent, self.contained(harness.PYTHON, "-c", RESIDENT) as (_, process):
-            self.assertRounds(process, SUPERVISED)
-            self.policy.write_text(harness.policy_text(["allow tcp 151.101.1.50:22"]))
-            self.assertEventually(lambda: "policy reloaded (file changed)" in agent.errors(), "the change to be seen")
-            self.assertRounds(process, "EACCES EACCES connected ended", since=time.monotonic())
-            self.policy.write_text(harness.policy_text(rules))
-            agent.process.send_signal(signal.SIGHUP)
-            self.assertEventually(lambda: "policy reloaded (SIGHUP)" in agent.errors(), "the signal to come to it")
-            self.assertRounds(process, "connected EACCES connected ended", since=time.monotonic())
 
     def test_twenty_start_at_once(self):
         with self.agent(["allow GET http://a.test/repos/**"]) as agent:
@@ -351,7 +278,7 @@ class Refused(containers.ContainerTest):
                 # The same namespace again and again, once nothing leads out of it.
                 self.lab.run(["nsenter", f"--net={space}", "ip", "link", "del", "leak"])
                 for _ in range(2):
-                    result = self.contain(harness.PYTHON, "-c", DIAL, "140.82.121.4:22", change=joined)
+                    result = self.contain(harness.PYTHON, "-c", containers.DIAL, "140.82.121.4:22", change=joined)
                     self.assertIn("EACCES", result.out, f"{result}\n{agent.errors()}")
         finally:
             self.lab.run(["sh", "-c", f"umount -l {space}; rm -f {space}"])
@@ -365,7 +292,7 @@ class Refused(containers.ContainerTest):
         with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
             spellings = ("151.101.1.50:5432", "8.8.8.8:853")
             # By its first connect it runs already, and may have put a process where the agent would take that for the container.
-            result = self.contain(harness.PYTHON, "-c", DIAL, *spellings, change=notifying("connect"))
+            result = self.contain(harness.PYTHON, "-c", containers.DIAL, *spellings, change=notifying("connect"))
             self.assertNotIn("connected", result.out, f"{result}\n{agent.errors()}")
             self.assertIn("its program ran before it could be looked at", agent.errors())
             self.assertNotIn("supervised", agent.errors())
@@ -426,7 +353,7 @@ class Peers(containers.ContainerTest):
         home.mkdir()
         os.chown(home, lab_module.UNPRIVILEGED, lab_module.UNPRIVILEGED)
         with self.agent(["allow tcp 151.101.1.50:5432"], "--peer", str(lab_module.UNPRIVILEGED)) as agent:
-            bundle = self.bundle((harness.PYTHON, "-c", DIAL, "151.101.1.50:5432", "8.8.8.8:853"), change=self.own_container)
+            bundle = self.bundle((harness.PYTHON, "-c", containers.DIAL, "151.101.1.50:5432", "8.8.8.8:853"), change=self.own_container)
             done = self.lab.run([self.runtime, "--root", home / "runtime", "run", "-b", bundle, "theirs"], uid=lab_module.UNPRIVILEGED,
                                 env={"XDG_RUNTIME_DIR": str(home)})
             self.assertEqual(done.stdout.split()[1::2], ["connected", "EACCES"], f"{done}\n{agent.errors()}")
@@ -449,140 +376,6 @@ class Peers(containers.ContainerTest):
             finally:
                 forward.kill()
                 forward.communicate()
-
-
-class Failure(ResidentTest):
-    def gone(self, name):
-        pid = self.first_process(name)
-        return pid == 0 or not pathlib.Path(f"/proc/{pid}").exists()
-
-    def test_a_killed_agent_leaves_nothing_open_and_the_next_one_kills_what_it_finds(self):
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(harness.PYTHON, "-c", RESIDENT) as (name, process):
-            self.assertRounds(process, SUPERVISED)
-            self.assertIn("connected", self.enter(name, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
-            supervisors = agent.supervisors()
-            agent.stop(signal.SIGKILL)
-            self.assertEventually(lambda: not set(supervisors) & set(lab_module.descendants()), "its supervisors to end with it")
-            self.assertRounds(process, UNSUPERVISED, since=time.monotonic())
-            self.assertFalse(self.gone(name))
-            # Nobody answers: no agent to enter by, and no program starts in there.
-            self.assertNotIn("connected", self.enter(name, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
-            agent.start()
-            self.assertIn(f"container {name} had lost its supervisor: killed", agent.errors())
-            self.assertEventually(lambda: self.gone(name), "it to be killed")
-            self.assertExit(self.contain("/bin/true"), 0)
-
-    @containers.root_alone("a cgroup of its own")
-    def test_on_restart_freeze_freezes(self):
-        with self.agent(["allow tcp 151.101.1.50:5432"], "--on-restart", "freeze") as agent, self.contained(*WAIT) as (name, process):
-            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
-            agent.stop(signal.SIGKILL)
-            pid = self.first_process(name)
-            cgroup = next(line[3:] for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line.startswith("0::"))
-            agent.start()
-            self.assertIn(f"container {name} has lost its supervisor: frozen", agent.errors())
-            events = self.lab.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.events"]).stdout
-            self.assertIn("frozen 1", events)
-            self.lab.run(["sh", "-c", f"echo 0 > /sys/fs/cgroup{cgroup}/cgroup.freeze"])
-
-    def supervisor_of(self, agent, name):
-        """The agent's child that holds that container's network namespace."""
-        record = next(r for r in map(lambda f: json.loads(f.read_text()), agent.state.glob("*.json")) if r["id"] == name)
-        home = "net:[{}]".format(os.stat("/proc/{pid}/ns/net".format(**record)).st_ino)
-
-        def holds(pid):
-            for link in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/fd/{link}") == home:
-                        return True
-            return False
-
-        return next(pid for pid in agent.supervisors() if holds(pid))
-
-    def test_a_container_whose_supervisor_dies_is_killed_and_no_other(self):
-        resident = (harness.PYTHON, "-c", RESIDENT)
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*resident) as (one, first), self.contained(*resident) as (two, second):
-            for process in (first, second):
-                self.assertRounds(process, SUPERVISED)
-            supervisor = self.supervisor_of(agent, one)
-            os.kill(supervisor, signal.SIGKILL)
-            self.assertEventually(lambda: supervisor not in lab_module.descendants(), "its supervisor to end")
-            killed = time.monotonic()
-            self.assertEventually(lambda: self.gone(one), "the first to be killed")
-            for line in first.stdout:
-                self.assertTrue(float(line.split()[0]) < killed or line.rstrip().endswith(UNSUPERVISED), line)
-            self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
-            self.assertRounds(second, SUPERVISED, since=killed)
-            self.assertIn("connected", self.enter(two, harness.PYTHON, "-c", DIAL, "151.101.1.50:5432").out)
-            self.assertEqual(agent.stop(), 0)
-            self.assertEventually(lambda: self.gone(two), "the second to end with the agent")
-            self.assertFalse(agent.socket.exists())
-
-    def test_a_hook_in_the_container_is_not_taken_for_it(self):
-        def hooked(config):
-            config["hooks"] = {"startContainer": [{"path": "/usr/bin/true"}]}
-
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(*WAIT, change=hooked) as (name, process):
-            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
-            [supervisor] = agent.supervisors()
-            os.kill(supervisor, signal.SIGKILL)
-            self.assertEventually(lambda: self.gone(name), "the container to be killed")
-            self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
-
-    def test_an_agent_killed_at_any_moment_of_a_start_lets_nothing_out(self):
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
-            for step in range(10):
-                with self.contained(harness.PYTHON, "-c", RESIDENT) as (name, process):
-                    time.sleep(0.02 * step * harness.SLOW)
-                    supervisors = agent.supervisors()
-                    agent.stop(signal.SIGKILL)
-                    self.assertEventually(lambda: not set(supervisors) & set(lab_module.descendants()), "its supervisors to end with it")
-                    killed = time.monotonic()
-                    # Its runtime gives up, or the program that runs already is answered by nobody.
-                    hung = threading.Timer(20 * harness.SLOW, process.kill)
-                    hung.start()
-                    seen = []
-                    for line in process.stdout:
-                        seen.append(line.rstrip())
-                        if line.rstrip().endswith(UNSUPERVISED):
-                            break
-                    self.assertTrue(hung.is_alive(), f"it hung, step {step}")
-                    hung.cancel()
-                    late = [line for line in seen if float(line.split()[0]) > killed and ("connected" in line or "echoed" in line)]
-                    self.assertEqual(late, [], step)
-                    agent.start()
-                    self.assertEventually(lambda: process.poll() is not None or self.gone(name), f"its container to end, step {step}", 20)
-            self.assertExit(self.contain("/bin/true"), 0)
-
-    def test_a_full_disk_for_records_refuses_everything(self):
-        self.audit = pathlib.Path("/dev/full")
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent, self.contained(harness.PYTHON, "-c", RESIDENT) as (_, process):
-            for line in process.stdout:
-                if line.split(" ", 1)[1].startswith("EACCES EACCES"):
-                    break
-            self.assertIn("No space left on device; from now on everything is refused", agent.errors())
-            self.assertNotIn("connected EACCES", process.stdout.readline())
-
-    def test_a_full_state_folder_starts_nothing_until_there_is_room(self):
-        state = self.folder / "state"
-        state.mkdir()
-        self.lab.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "state", state])
-        self.addCleanup(self.lab.run, ["umount", "-l", state])
-        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
-            self.lab.run(["sh", "-c", f"cat /dev/zero > {state}/fill"])
-            result = self.contain("/bin/sh", "-c", "echo it ran")
-            self.assertNotEqual(result.code, 0)
-            self.assertNotIn("it ran", result.out)
-            self.assertIn(f"cannot record a container in {state}: No space left on device", agent.errors())
-            self.lab.run(["rm", state / "fill"])
-            self.assertExit(self.contain("/bin/true"), 0)
-
-    def test_a_runtime_without_its_agent_starts_nothing(self):
-        with self.agent(["allow GET a.test"]) as agent:
-            agent.stop()
-            result = self.contain("/bin/sh", "-c", "echo it ran")
-            self.assertNotEqual(result.code, 0)
-            self.assertNotIn("it ran", result.out)
 
 
 containers.main()

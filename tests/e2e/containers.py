@@ -22,6 +22,21 @@ NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 TRUST = [f"{name}={BUNDLE}" for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE")]
 
+DIAL = """
+import errno, socket, sys
+for spelling in sys.argv[1:]:
+    host, port = spelling.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), 10)
+        said = "connected"
+    except socket.gaierror:
+        said = "unknown-name"
+    except OSError as e:
+        said = errno.errorcode.get(e.errno, str(e))
+    print(spelling, said)
+"""
+WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
+
 
 def bind(source, destination, *options):
     return {"destination": destination, "type": "bind", "source": str(source), "options": ["rbind", "ro", *options]}
