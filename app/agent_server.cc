@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/audit.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -25,6 +24,7 @@
 #include "base/stderr_lines.h"
 #include "supervisor/io/kernel.h"
 #include "supervisor/io/listener_handoff.h"
+#include "supervisor/seccomp_rules.h"
 
 namespace sluice::app {
 namespace {
@@ -43,6 +43,10 @@ void Kill(int pidfd) { (void)::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nu
 
 Result<supervisor::SeccompChannel> ChannelOf(UniqueFd fd) {
   return supervisor::SeccompChannel::Open(std::move(fd), supervisor::NotifyWakeUp::kFree);
+}
+
+bool StartsProgram(const seccomp_notif& call) {
+  return call.data.arch == supervisor::rules::kArch && (call.data.nr == SYS_execve || call.data.nr == SYS_execveat);
 }
 
 std::string ExitText(int status) {
@@ -178,7 +182,7 @@ bool AgentServer::Admit(Filter& filter) {
   filter.until = steady_clock::now();
   if (process) filter.process = std::move(process->pidfd);
   // What waits in execve is no program yet: it says why it could not be started, and ends.
-  if (call.data.nr == SYS_execve) filter.until += kRefusedLife;
+  if (StartsProgram(call)) filter.until += kRefusedLife;
   return true;
 }
 
@@ -202,7 +206,7 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
   if (filter.state.status == "running")
     return Fail(Code::kInvalid, "a process was to enter a container that this agent does not supervise");
   // By any other call a program asks that runs already, and may stand in other namespaces than its container.
-  if (call.data.arch != AUDIT_ARCH_X86_64 || (call.data.nr != SYS_execve && call.data.nr != SYS_execveat))
+  if (!StartsProgram(call))
     return Fail(
         Code::kInvalid,
         "its program ran before it could be looked at: its seccomp profile does not notify of execve and execveat, as the one "

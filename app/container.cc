@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "proxy/io/secret_store.h"
 #include "supervisor/container_text.h"
+#include "supervisor/io/carried_files.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/small_file.h"
 
@@ -68,6 +69,12 @@ Result<void> CheckMountedSockets(const supervisor::ContainerProcess& process, co
   return {};
 }
 
+// The call that waits, and so the program that it would start, gets EACCES. Later calls of that filter get ENOSYS.
+void RefuseCall(supervisor::ListenerHandoff handoff) {
+  const auto channel = supervisor::SeccompChannel::Open(std::move(handoff.listener), supervisor::NotifyWakeUp::kFree);
+  if (channel) channel->Reply(handoff.first.id, EACCES);
+}
+
 class Container {
  public:
   explicit Container(ContainerJob job) : job_(std::move(job)), name_(ContainerName(job_.state)) {}
@@ -76,7 +83,6 @@ class Container {
   // Until the container has ended.
   Result<void> Attend();
   void Conclude();
-  // The call that waits, and so the container's program, gets EACCES.
   void Refuse(const Error& why);
   [[nodiscard]] bool recorded() const { return recorded_; }
 
@@ -84,6 +90,9 @@ class Container {
   Result<policy::SnapshotPtr> Load();
   Result<void> Prepare();
   Result<void> StartParts();
+  [[nodiscard]] Result<void> CheckCarried(const supervisor::ListenerHandoff& handoff) const;
+  // A process that is to enter the container.
+  void Enter(supervisor::ListenerHandoff handoff);
   Result<void> Watch(supervisor::ListenerHandoff handoff);
 
   ContainerJob job_;
@@ -185,6 +194,19 @@ Result<void> Container::StartParts() {
   return {};
 }
 
+// In this process and not in the agent's, since the last close of a stranger's socket may wait.
+Result<void> Container::CheckCarried(const supervisor::ListenerHandoff& handoff) const {
+  return supervisor::CheckCarried(static_cast<pid_t>(handoff.first.pid), capture_.netns_cookie);
+}
+
+void Container::Enter(supervisor::ListenerHandoff handoff) {
+  if (auto checked = CheckCarried(handoff); !checked) {
+    LogError("container {}: a process does not enter: {}", name_, checked.error().message);
+    return RefuseCall(std::move(handoff));
+  }
+  if (auto watching = Watch(std::move(handoff)); !watching) LogError("container {}: {}", name_, watching.error().message);
+}
+
 Result<void> Container::Watch(supervisor::ListenerHandoff handoff) {
   UniqueFd copy(::fcntl(handoff.listener.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) return FailErrno("out of descriptors for one more process of the container", errno);
@@ -194,6 +216,9 @@ Result<void> Container::Watch(supervisor::ListenerHandoff handoff) {
 
 Result<void> Container::Begin() {
   if (auto prepared = Prepare(); !prepared) return prepared;
+  if (auto checked = CheckCarried(job_.listener); !checked) return checked;
+  // The caller may be a hook's program, with files of its own.
+  if (auto checked = supervisor::CheckCarried(job_.process.pid, capture_.netns_cookie); !checked) return checked;
   if (auto started = StartParts(); !started) return started;
   if (!job_.options.quiet) {
     const policy::SnapshotPtr snapshot = policy_->Get();
@@ -216,7 +241,7 @@ Result<void> Container::Attend() {
     if (fds[0].revents == 0) continue;
     auto handoff = supervisor::ReceiveListener(job_.control.get());
     if (!handoff) return std::unexpected(handoff.error());
-    if (auto watching = Watch(*std::move(handoff)); !watching) LogError("container {}: {}", name_, watching.error().message);
+    Enter(*std::move(handoff));
   }
 }
 
@@ -237,10 +262,7 @@ void Container::Conclude() {
 void Container::Refuse(const Error& why) {
   LogError("container {}: not started: {}", name_, why.span ? policy::RenderError(why, false) : why.message);
   if (!job_.listener.listener) return;
-  {
-    const auto channel = supervisor::SeccompChannel::Open(std::move(job_.listener.listener), supervisor::NotifyWakeUp::kFree);
-    if (channel) channel->Reply(job_.listener.first.id, EACCES);
-  }
+  RefuseCall(std::move(job_.listener));
   // The runtime's own process ends by itself, and says why; the agent kills what does not.
   pollfd ended{job_.process.pidfd.get(), POLLIN, 0};
   (void)::poll(&ended, 1, kRefusedLifeMs);

@@ -31,6 +31,10 @@ constexpr auto kCodes = std::to_array<CodeInfo>({
      "The wildcard stands directly below a public suffix, where anyone can register a name. Name the hosts."},
     {"cleartext", "Requests in the clear",
      "The rule allows `http://`: what is sent can be read, and answers can be forged, on the way."},
+    {"credential-by", "A credential for a program",
+     "`by` and `under` say who asks and are no wall: another process of the sandbox can trace an allowed program, preload into "
+     "it or run "
+     "code by it, and use the credential. Hold the methods and paths to what any of them may do."},
     {"deny-by-body", "A deny that refuses what it cannot read",
      "A deny that looks at bodies holds for every body that cannot be read that way. Without a path that is nearly every POST."},
     {"does-not-load", "The policy does not load", "The file is no valid policy. Nothing of it is enforced until it is mended."},

@@ -359,6 +359,9 @@ CLI::App* AddOciSeccomp(CLI::App& app, OciSeccompOptions* profile) {
       ->type_name("FORM");
   sub->add_option("--metadata", profile->metadata, "Text that the agent gets with each container: policy=NAME chooses one")
       ->type_name("TEXT");
+  sub->add_flag(
+      "--wait-killable", profile->wait_killable,
+      "No handled signal interrupts a call that the agent has taken; for runtimes that take filter flags (not runc 1.1)");
   sub->add_option("--base", profile->base, "A profile that lists what is allowed: what it refuses stays refused")
       ->type_name("FILE");
   return sub;

@@ -26,7 +26,8 @@ int RunOciSeccomp(const OciSeccompOptions& options) {
     base = *std::move(text);
   }
   const auto form = options.form == "docker" ? supervisor::ProfileForm::kDocker : supervisor::ProfileForm::kConfig;
-  const auto profile = supervisor::MakeOciProfile({form, options.agent, options.metadata}, base);
+  const auto wake = options.wait_killable ? supervisor::ListenerWake::kKillable : supervisor::ListenerWake::kAnySignal;
+  const auto profile = supervisor::MakeOciProfile({form, options.agent, options.metadata, wake}, base);
   if (!profile) return Report(profile.error());
   if (profile->keeps_base_calls)
     LogInfo(

@@ -11,6 +11,7 @@ struct OciSeccompOptions {
   std::string form = "config";  ///< or docker
   std::string metadata;         ///< listenerMetadata
   std::string base;             ///< file of another profile; empty: none
+  bool wait_killable = false;   ///< SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 };
 
 /// The process's exit code.

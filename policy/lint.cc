@@ -78,6 +78,10 @@ class Linter {
     if (!rule.with.empty() && rule.host.kind != HostPattern::Kind::kName && rule.host.kind != HostPattern::Kind::kAddress)
       Add(Severity::kWarning, "broad-credential", index,
           fmt::format("{} sends `{}` to every host that `{}` holds; name the hosts", Text(index), rule.with, rule.host.text));
+    if (!rule.with.empty() && (!rule.by.empty() || !rule.under.empty()))
+      Add(Severity::kWarning, "credential-by", index,
+          fmt::format("{} sends `{}` for programs by name, which keeps no other process of the sandbox from it", Text(index),
+                      rule.with));
     const bool every_port = rule.ports.size() == 1 && rule.ports[0] == PortRange{1, 65535};
     if ((rule.verb == Verb::kTcp || rule.verb == Verb::kUdp) && !every_port && PortsOverlap(rule.ports, {{53, 53}}))
       Add(Severity::kWarning, "port-53", index,

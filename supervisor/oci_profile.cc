@@ -45,7 +45,8 @@ Condition AtLeast(unsigned index, uint64_t value) { return {index, value, "SCMP_
 Condition Exactly(unsigned index, uint64_t value) { return {index, value, "SCMP_CMP_EQ"}; }
 Condition Not(unsigned index, uint64_t value) { return {index, value, "SCMP_CMP_NE"}; }
 
-// Conditions of rules for one call never overlap where their actions differ, so that no order among them matters.
+// Conditions of rules for one call never overlap where one allows and another refuses, so that no order among them matters; but
+// for a number wider than the kernel's int, where either answer is right.
 class Rules {
  public:
   void Add(std::vector<std::string> names, std::string_view action, std::optional<int> error = {},
@@ -90,13 +91,15 @@ void AddRefused(Rules& out) {
   }
 }
 
-// Where all is allowed that is not refused: each family, type and protocol that is not one of ours, one by one, since a rule may
-// look at an argument once.
+// Each family, type and protocol that is not one of ours, one by one, since a rule may look at an argument once.
 void RefuseSockets(Rules& out) {
-  for (uint32_t family = 0; family < kFamilyNetlink; ++family)
-    if (family != kFamilyUnix && family != kFamilyInet && family != kFamilyInet6)
-      out.Refuse("socket", EAFNOSUPPORT, {IntIs(0, family)});
-  out.Refuse("socket", EAFNOSUPPORT, {Above(0, kFamilyNetlink)});
+  constexpr std::array kOurs = {kFamilyUnix, kFamilyInet, kFamilyInet6, kFamilyNetlink};
+  for (uint32_t family = 0; family <= kFamilyVsock; ++family) {
+    if (std::ranges::find(kOurs, family) != kOurs.end()) continue;
+    const bool raw = family == kFamilyPacket || family == kFamilyVsock;
+    out.Refuse("socket", raw ? EPERM : EAFNOSUPPORT, {IntIs(0, family)});
+  }
+  out.Refuse("socket", EAFNOSUPPORT, {Above(0, kFamilyVsock)});
   for (const uint32_t family : {kFamilyInet, kFamilyInet6}) {
     for (uint32_t type = 0; type <= kTypeMask; ++type)
       if (type != kStream && type != kDatagram) out.Refuse("socket", EPERM, {IntIs(0, family), BitsAre(1, kTypeMask, type)});
@@ -153,16 +156,17 @@ void AllowConditionally(Rules& out, const std::set<std::string>& allowed) {
           out.Allow("socket", {IntIs(0, family), BitsAre(1, kTypeMask, type), IntIs(2, protocol)});
     for (const uint32_t type : {kRaw, kDatagram})
       out.Allow("socket", {IntIs(0, kFamilyNetlink), BitsAre(1, kTypeMask, type), IntIs(2, kNetlinkRoute)});
-    // Programs go on without MPTCP on this alone.
-    out.Refuse("socket", EPROTONOSUPPORT, {IntIs(2, 262)});
+    // The errors too: programs go on without MPTCP on its own alone.
+    RefuseSockets(out);
   }
+  if (has("execveat")) out.Add({"execveat"}, kNotify);
   if (has("socketpair")) out.Allow("socketpair", {IntIs(0, kFamilyUnix)});
   if (has("clone")) out.Allow("clone", {BitsAre(0, kCloneNew, 0)});
   if (has("unshare")) out.Allow("unshare", {BitsAre(0, kCloneNew | kCloneNewTime, 0)});
 }
 
-constexpr std::array<std::string_view, 9> kDecidedHere = {"connect", "execve",     "sendto", "sendmsg", "sendmmsg",
-                                                          "socket",  "socketpair", "clone",  "unshare"};
+constexpr std::array<std::string_view, 10> kDecidedHere = {"connect",  "execve", "execveat",   "sendto", "sendmsg",
+                                                           "sendmmsg", "socket", "socketpair", "clone",  "unshare"};
 
 std::unexpected<Error> Wrong(std::string_view what) { return Fail(Code::kInvalid, fmt::format("the base profile: {}", what)); }
 
@@ -252,6 +256,7 @@ Result<OciProfile> MakeOciProfile(const OciProfileOptions& options, const std::o
   } else {
     profile["defaultAction"] = kAllow;
     AddNotified(out);
+    out.Add({"execveat"}, kNotify);
     AddRefused(out);
     RefuseSockets(out);
     RefuseOptions(out);
@@ -263,6 +268,7 @@ Result<OciProfile> MakeOciProfile(const OciProfileOptions& options, const std::o
   } else {
     profile["archMap"] = Json::array({{{"architecture", kArchitecture}, {"subArchitectures", Json::array()}}});
   }
+  if (options.wake == ListenerWake::kKillable) profile["flags"] = Json::array({"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"});
   profile["listenerPath"] = options.agent;
   if (!options.metadata.empty()) profile["listenerMetadata"] = options.metadata;
   profile["syscalls"] = out.Take();

@@ -2,8 +2,8 @@
 
 // The filter of `sluice run` as a profile for container runtimes (OCI runtime specification, config-linux.md, "Seccomp"), which
 // load it themselves and hand the notifications to `sluice agent`. The same tables as seccomp_filter.h, with two differences:
-// execve is notified, so that a container's program waits until it is supervised, and a newer kernel's calls are as the runtime
-// has them. Pure.
+// execve and execveat are notified, so that a container's program waits until it is supervised, and a newer kernel's calls are as
+// the runtime has them. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -21,10 +21,15 @@ enum class ProfileForm : uint8_t {
   kDocker,  ///< Docker's, Podman's and CRI-O's files: archMap, includes and excludes
 };
 
+/// What ends the wait of a call that the agent has taken. kKillable is a flag (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) that not
+/// every runtime takes: handlers then run once the call is answered, so that none is interrupted that would not be natively.
+enum class ListenerWake : uint8_t { kAnySignal, kKillable };
+
 struct OciProfileOptions {
   ProfileForm form = ProfileForm::kConfig;
   std::string agent;     ///< path of the agent's socket
   std::string metadata;  ///< listenerMetadata; empty: none
+  ListenerWake wake = ListenerWake::kAnySignal;
 };
 
 struct OciProfile {

@@ -130,6 +130,11 @@ std::vector<MountLine> ParseMounts(std::string_view mountinfo) {
   return mounts;
 }
 
+std::optional<int> ParseOpenFlags(std::string_view fdinfo) {
+  int flags = 0;
+  return NumberOf(fdinfo, "flags", &flags, 8) ? std::optional(flags) : std::nullopt;
+}
+
 bool IsNamedExecutable(std::string_view link) {
   return link.starts_with('/') && !link.ends_with(" (deleted)") && !link.starts_with("/memfd:");
 }

@@ -41,6 +41,9 @@ struct MountLine {
 /// In its order. Paths are unescaped; a malformed line is skipped.
 [[nodiscard]] std::vector<MountLine> ParseMounts(std::string_view mountinfo);
 
+/// The flags of /proc/PID/fdinfo/N, as of open(2). Nothing where there are none.
+[[nodiscard]] std::optional<int> ParseOpenFlags(std::string_view fdinfo);
+
 /// The kernel's text for an executable that was unlinked, or that never had a name.
 [[nodiscard]] bool IsNamedExecutable(std::string_view link);
 

@@ -1,6 +1,5 @@
 #include "supervisor/seccomp_filter.h"
 
-#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sys/syscall.h>
 
@@ -21,14 +20,6 @@ using namespace rules;
 
 using Label = BpfAssembler::Label;
 using Test = BpfAssembler::Test;
-
-#if defined(__x86_64__)
-constexpr uint32_t kArch = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr uint32_t kArch = AUDIT_ARCH_AARCH64;
-#else
-#error "the filter knows x86_64 and aarch64"
-#endif
 
 // The last call of Linux 6.18. What comes later may open a way that nobody has looked at: ENOSYS, which programs handle.
 constexpr uint32_t kLastKnownCall = 469;

@@ -3,6 +3,7 @@
 // What the workload's filter refuses and of what it notifies, as tables: seccomp_filter.cc makes a program of them for `sluice
 // run`, oci_profile.cc a profile for container runtimes.
 
+#include <linux/audit.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -11,6 +12,15 @@
 #include <utility>
 
 namespace sluice::supervisor::rules {
+
+// seccomp_data::arch of a native program.
+#if defined(__x86_64__)
+inline constexpr uint32_t kArch = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+inline constexpr uint32_t kArch = AUDIT_ARCH_AARCH64;
+#else
+#error "the filter knows x86_64 and aarch64"
+#endif
 
 // Calls later than the headers this is built with; the numbers are the same on both machines.
 inline constexpr uint32_t kOpenTreeAttr = 467;

@@ -79,7 +79,7 @@ _sluice() {
       ;;
     agent) _sluice_words "$serving --listen --policy-dir --on-restart --ca-out --bundle-out --peer --annotation --state-dir" ;;
     doctor) _sluice_words "--mode --format --no-live --help" ;;
-    oci-seccomp) _sluice_words "--agent --form --metadata --base --help" ;;
+    oci-seccomp) _sluice_words "--agent --form --metadata --wait-killable --base --help" ;;
     health) _sluice_words "--path --timeout --help" ;;
     lint) _sluice_words_or_files "--fail-on --format --help" ;;
     prove) _sluice_words_or_files "--base-git --never --always --accept --exe-manifest --at --limit --format --help" ;;

@@ -107,6 +107,7 @@ complete -c sluice -n '__fish_seen_subcommand_from agent' -l state-dir -r -F -d 
 complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l agent -r -F -d "The agent's socket"
 complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l form -x -a 'config docker' -d "Whose form the profile has"
 complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l metadata -x -d "Text that the agent gets"
+complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l wait-killable -d "No handled signal interrupts a taken call"
 complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l base -r -F -d "Profile that lists what is allowed"
 complete -c sluice -n '__fish_seen_subcommand_from health' -l path -x -a '/readyz /healthz' -d 'What is asked'
 complete -c sluice -n '__fish_seen_subcommand_from health' -l timeout -x -d 'For the whole question'

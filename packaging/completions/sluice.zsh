@@ -139,6 +139,7 @@ _sluice() {
             "--agent[the agent's socket]:path:_files" \
             '--form[whose form the profile has]:form:(config docker)' \
             '--metadata[text that the agent gets]:text:' \
+            '--wait-killable[no handled signal interrupts a taken call]' \
             '--base[profile that lists what is allowed]:file:_files' \
             '(- *)--help[show help]'
           ;;

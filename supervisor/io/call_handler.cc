@@ -38,6 +38,7 @@ void CallHandler::Handle(const SeccompChannelPtr& channel, const seccomp_notif& 
     case __NR_sendto:
       return HandleSendto(std::move(caller), notification);
     case __NR_execve:
+    case __NR_execveat:
       // A container's filter notifies of it so that its program waits until it is supervised. Nothing is decided by it.
       return caller.Continue();
     default:

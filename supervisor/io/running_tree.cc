@@ -102,7 +102,9 @@ Result<void> RunningTree::StopEach() {
       // A process whose first thread has ended looks like a zombie while others of it run.
       const char state = StandingOf(pid).state;
       const bool still = state == 'T' || state == 't' || state == 'Z' || state == 'X';
-      if (still && told.contains(pid)) continue;
+      // Whoever waits in the kernel for a vfork child, which is stopped, stops before it runs a line of its own again.
+      const bool about_to = state == 'D';
+      if ((still || about_to) && told.contains(pid)) continue;
       all = false;
       if (!still) stopped_.insert(pid);
       if (SignalChild(pid, family, SIGSTOP)) told.insert(pid);

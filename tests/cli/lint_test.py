@@ -33,6 +33,7 @@ CASES = {
     "broad-credential": (credential("**.a.test", "allow: GET *.a.test/x\nwith: k"), credential("b.a.test", "allow: GET b.a.test/x\nwith: k")),
     "broad-host": (rules("allow: GET *.co.uk/x"), rules("allow: GET *.example.co.uk/x")),
     "cleartext": (rules("allow: GET http://a.test"), rules("allow: GET a.test:80")),
+    "credential-by": (credential("b.a.test", "allow: GET b.a.test/x\nwith: k\nby: [/usr/bin/node]"), credential("b.a.test", "allow: GET b.a.test/x\nwith: k")),
     "deny-by-body": (rules("allow: POST a.test", "deny: graphql mutation a.test"),
                      rules("allow: POST a.test", "deny: graphql mutation a.test/graphql")),
     "does-not-load": ("version: 1\nrules:\n  - allow: gti a\n", rules("allow: git fetch-pack a.test/x")),

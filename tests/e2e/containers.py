@@ -1,5 +1,6 @@
 """Containers of a real runtime (runc, crun) under `sluice agent`, in the lab's host namespace."""
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -7,6 +8,8 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 
 import harness
 import lab as lab_module
@@ -18,6 +21,21 @@ CAPABILITIES = [f"CAP_{name}" for name in ("CHOWN", "DAC_OVERRIDE", "FSETID", "F
 NAMESPACES = ("pid", "network", "ipc", "uts", "mount")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 TRUST = [f"{name}={BUNDLE}" for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE")]
+
+DIAL = """
+import errno, socket, sys
+for spelling in sys.argv[1:]:
+    host, port = spelling.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), 10)
+        said = "connected"
+    except socket.gaierror:
+        said = "unknown-name"
+    except OSError as e:
+        said = errno.errorcode.get(e.errno, str(e))
+    print(spelling, said)
+"""
+WAIT = (harness.PYTHON, "-c", "import time; print('up', flush=True); time.sleep(60)")
 
 
 def bind(source, destination, *options):
@@ -66,10 +84,10 @@ class ContainerTest(harness.SluiceTest):
 
     @classmethod
     def setUpClass(cls):
-        if cls.rootless:
-            return
-        # Some hosts mount both hierarchies, on which crun does not start. In the lab's own mount namespace.
-        done = harness.THE_LAB.run(["sh", "-ec", "umount -R -l /sys/fs/cgroup 2>/dev/null || true; mount -t cgroup2 cgroup2 /sys/fs/cgroup"])
+        # Some hosts mount both hierarchies, on which crun does not start. In the lab's own mount namespace; an ordinary user mounts
+        # what it sees of a cgroup namespace of its own.
+        mount = "umount -R -l /sys/fs/cgroup 2>/dev/null || true; mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+        done = harness.THE_LAB.run([*(["unshare", "--cgroup"] if cls.rootless else []), "sh", "-ec", mount])
         assert done.returncode == 0, done.stderr
 
     def setUp(self):
@@ -86,7 +104,8 @@ class ContainerTest(harness.SluiceTest):
         return []
 
     def tool(self):
-        return [self.runtime, "--root", self.folder / "runtime"]
+        no_cgroup = ["--cgroup-manager", "disabled"] if self.rootless and self.runtime == "crun" else []
+        return [self.runtime, *no_cgroup, "--root", self.folder / "runtime"]
 
     @contextlib.contextmanager
     def agent(self, rules, *flags):
@@ -187,3 +206,51 @@ class ContainerTest(harness.SluiceTest):
     def first_process(self, name):
         done = self.lab.run([*self.tool(), "state", name])
         return json.loads(done.stdout)["pid"] if done.returncode == 0 else 0
+
+
+def as_ordinary_user():
+    """This test again, from a copy that the user may read."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-containers-", dir="/var/tmp"))
+    try:
+        shutil.copytree(pathlib.Path(__file__).parent, folder / "e2e")
+        shutil.copy(lab_module.sluice_binary(), folder / "sluice")
+        subprocess.run(["chown", "-R", f"{lab_module.UNPRIVILEGED}:{lab_module.UNPRIVILEGED}", folder], check=True)
+        user = ["setpriv", "--reuid", str(lab_module.UNPRIVILEGED), "--regid", str(lab_module.UNPRIVILEGED), "--clear-groups"]
+        environment = {**os.environ, "SLUICE_BINARY": str(folder / "sluice"), "HOME": str(folder)}
+        return subprocess.run([*user, harness.PYTHON, folder / "e2e" / pathlib.Path(sys.argv[0]).name, *sys.argv[1:]], env=environment).returncode
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class UnderItsUnit(ContainerTest):
+    """The agent as the unit in packaging/systemd holds it: it lacks nothing there."""
+
+    UNIT = lab_module.ROOT / "packaging/systemd/sluice-agent.service"
+
+    def wrapper(self):
+        return [harness.PYTHON, lab_module.ROOT / "tests/e2e/under_unit.py", self.UNIT, self.folder, "--"]
+
+
+def root_alone(why):
+    """Of a test: what it needs an ordinary user does not have."""
+    def of(test):
+        @functools.wraps(test)
+        def run(self):
+            if self.rootless:
+                self.skipTest(why)
+            test(self)
+        return run
+    return of
+
+
+def main():
+    """The first argument is the runtime: runc or crun, or rootless_runc and rootless_crun as an ordinary user."""
+    # Kept in the environment, since an ordinary user's lab starts the file once more.
+    mode = os.environ.setdefault("CONTAINER_RUNTIME", sys.argv[1])
+    ContainerTest.rootless = mode.startswith("rootless_")
+    ContainerTest.runtime = mode.removeprefix("rootless_")
+    if ContainerTest.rootless and os.geteuid() == 0 and "SLUICE_CONTAINERS_HOME" not in os.environ:
+        os.environ["SLUICE_CONTAINERS_HOME"] = "1"
+        sys.exit(as_ordinary_user())
+    sys.argv[:] = [word for word in sys.argv if word != mode]
+    harness.main()

@@ -61,7 +61,12 @@ class Policy(ControlTest):
             self.assertEqual((code, answer["code"]), (409, "widens"))
             code, answer, _ = self.ask("PUT", "/v1/policy", harness.policy_text(["allow udp a.test:7007"]))
             self.assertEqual((code, answer["code"]), (422, "refused_policy"), "a run carries no UDP")
-            code, answer, _ = self.ask("PATCH", "/v1/policy", {"add": [{"deny": "GET a.test/pub", "id": "no"}]})
+            refuse = {"add": [{"deny": "GET a.test/pub", "id": "no"}]}
+            code, answer, _ = self.ask("PATCH", "/v1/policy", refuse, If_Match='"9"')
+            self.assertEqual((code, answer["code"]), (412, "another_revision"))
+            code, answer, _ = self.ask("POST", "/v1/explain", {"question": "GET https://a.test/pub"})
+            self.assertEqual((code, answer["allowed"]), (200, True))
+            code, answer, _ = self.ask("PATCH", "/v1/policy", refuse, If_Match='"1"')
             self.assertEqual((code, answer["revision"]), (200, 2), answer)
             code, answer, _ = self.ask("POST", "/v1/explain", {"question": "GET https://a.test/pub"})
             self.assertEqual((code, answer["allowed"]), (200, False))
@@ -178,6 +183,35 @@ class Ending(ControlTest):
             hold.drop()
             self.assertEqual(process.wait(10 * harness.SLOW), 128 + signal.SIGKILL)
             self.assertLess(time.monotonic() - begin, 5 * harness.SLOW)
+
+    def freezable(self):
+        return self.controlled(NARROW, "/bin/sh", "-c", harness.TICKING, flags=["--on-disconnect", "freeze"])
+
+    def lose_holder(self, process):
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        hold = control.Lines(self.socket, "/v1/hold")
+        self.assertIsNotNone(hold.until(lambda line: line["state"] == "running"))
+        hold.drop()
+        self.assertEventually(self.ticks_stand, "the ticks to end")
+        self.assertIsNone(process.poll())
+
+    def test_or_freezes_until_somebody_holds_it_again(self):
+        with self.freezable() as process:
+            self.lose_holder(process)
+            before = self.ticks()
+            tried = []
+            # Refused until the other's end is seen.
+            self.assertEventually(lambda: tried.append(control.Lines(self.socket, "/v1/hold")) or tried[-1].answer.status == 200, "to hold it")
+            self.assertEventually(lambda: self.ticks() > before, "ticks again")
+            tried[-1].drop()
+            self.assertEventually(self.ticks_stand, "the ticks to end once more")
+
+    def test_a_run_that_is_frozen_for_its_holder_can_be_ended(self):
+        with self.freezable() as process:
+            self.lose_holder(process)
+            self.assertEqual(self.ask("POST", "/v1/stop?grace_ms=50")[0], 202)
+            process.communicate(timeout=20 * harness.SLOW)
+            self.assertEqual(process.returncode, 128 + signal.SIGKILL)
 
     def test_a_run_that_nobody_held_outlives_its_callers(self):
         with self.controlled(NARROW, *WAIT) as process:

@@ -21,6 +21,8 @@ PYTHON = "/usr/bin/python3"
 MODE = "root"
 THE_LAB = None
 NUMBERS = itertools.count(1)
+# Writes `ticks` in the work folder from a session of its own, for as long as it is neither frozen nor dead.
+TICKING = "echo ready; (setsid sh -c 'while :; do echo x >> ticks; sleep 0.01; done' &) ; while :; do sleep 0.01; done"
 SLOW = 4 if os.environ.get("SLUICE_SANITIZED") else 1  # sanitizers stretch every time bound
 
 
@@ -110,6 +112,15 @@ class SluiceTest(unittest.TestCase):
     def plain_sluice(self, *arguments, **more):
         done = self.lab.run([lab_module.binary_for_anyone(self.lab.folder), *arguments], cwd=self.work, **more)
         return Result(done.returncode, done.stdout, done.stderr, self.audit)
+
+    def ticks(self):
+        """How far TICKING has come."""
+        return (self.work / "ticks").stat().st_size if (self.work / "ticks").exists() else 0
+
+    def ticks_stand(self):
+        before = self.ticks()
+        time.sleep(0.15)
+        return self.ticks() == before
 
     # -- what the internet saw
 

@@ -394,22 +394,11 @@ class Ended(Launch):
         self.assertEqual(self.result["ended_by"], "disconnect")
         self.assertIn("the launcher is gone", err)
 
-    COUNTING = "echo ready; (setsid sh -c 'while :; do echo x >> ticks; sleep 0.01; done' &) ; while :; do sleep 0.01; done"
-
-    def ticks(self):
-        return (self.work / "ticks").stat().st_size if (self.work / "ticks").exists() else 0
-
     def test_or_leaves_it_frozen_until_it_goes_on_or_is_ended(self):
-        process, give = self.started("freeze", "sh", "-c", self.COUNTING)
+        process, give = self.started("freeze", "sh", "-c", harness.TICKING)
         self.assertEventually(lambda: self.ticks() > 4, "ticks")
         os.close(give)
-
-        def still():
-            before = self.ticks()
-            time.sleep(0.15)
-            return self.ticks() == before
-
-        self.assertEventually(still, "the ticks end")
+        self.assertEventually(self.ticks_stand, "the ticks end")
         self.assertIsNone(process.poll())
         before = self.ticks()
         process.send_signal(signal.SIGCONT)
@@ -418,8 +407,30 @@ class Ended(Launch):
         _, err = process.communicate(timeout=20 * harness.SLOW)
         self.assertIn("frozen", err)
 
+    # Stands in vfork until somebody writes to the pipe.
+    FORKING = """
+import os
+os.mkfifo("pipe")
+print("ready", flush=True)
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 3, "pipe", os.O_RDONLY, 0)])
+open("went-on", "w")
+"""
+
+    def test_one_that_waits_for_its_vfork_child_is_frozen_too(self):
+        process, give = self.started("freeze", harness.PYTHON, "-c", self.FORKING)
+        time.sleep(0.3 * harness.SLOW)
+        os.close(give)
+        said = next(line for line in iter(process.stderr.readline, "") if "frozen" in line)
+        self.assertNotIn("could not", said)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGCONT)
+        with open(self.work / "pipe", "w"):
+            self.assertEventually((self.work / "went-on").exists, "it to go on")
+        process.communicate(timeout=20 * harness.SLOW)
+        self.assertEqual(process.returncode, 0)
+
     def test_a_frozen_run_can_be_ended(self):
-        process, give = self.started("freeze", "sh", "-c", self.COUNTING)
+        process, give = self.started("freeze", "sh", "-c", harness.TICKING)
         os.close(give)
         self.assertTrue(any("frozen" in line for line in iter(process.stderr.readline, "")))
         process.send_signal(signal.SIGTERM)

@@ -84,11 +84,24 @@ class Presets(harness.SluiceTest):
 
     # -- pip
 
+    def pip(self, policy):
+        return self.sluice(policy, harness.PYTHON, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--retries", "0",
+                           "--index-url", f"https://{HOST}/simple", "--target", "out", "labthing", timeout=120)
+
+    def test_pip_hides_why_and_the_supervisor_says_it(self):
+        packages.python_index(self.site, "labthing")
+        for policy, denied in ((f"version: 1\nrules:\n  - allow: GET {HOST}/other\n", f"GET https://{HOST}/simple/labthing/"),
+                               ("version: 1\nrules:\n  - allow: GET elsewhere.test\n", HOST)):
+            result = self.pip(policy)
+            self.assertNotEqual(result.code, 0)
+            self.assertIn("No matching distribution", result.err, str(result))
+            self.assertDenialLine(result, denied, "python")
+            self.assertEqual(self.targets("GET"), [])
+
     def test_pip_installs_and_nothing_can_be_uploaded(self):
         packages.python_index(self.site, "labthing")
         policy = using(f"pip@1: {{ host: {HOST}, by: {os.path.realpath(harness.PYTHON)} }}")
-        result = self.sluice(policy, harness.PYTHON, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check",
-                             "--index-url", f"https://{HOST}/simple", "--target", "out", "labthing", timeout=120)
+        result = self.pip(policy)
         self.assertExit(result, 0)
         self.assertIn("from the index", (self.work / "out/labthing.py").read_text())
         self.assertEqual(set(self.targets("GET")), {"/simple/labthing/", "/packages/labthing-1.0-py3-none-any.whl"})

@@ -29,11 +29,11 @@ class Traced(harness.SluiceTest):
         self.assertRegex((self.work / "trace").read_text(), r"htons\(81\).* = -1 EACCES")
 
     def test_gdb_stops_and_goes_on_in_the_middle_of_a_connect(self):
-        script = "import socket; print('said', socket.socket().connect_ex(('151.101.1.20', 81)))"
-        result = self.sluice(NOTHING, "gdb", "-q", "-batch", "-nx", "-ex", "set breakpoint pending on", "-ex", "set debuginfod enabled off", "-ex", "break connect",
-                             "-ex", "run", "-ex", "backtrace 1", "-ex", "continue", "--args", harness.PYTHON, "-c", script)
+        script = "import socket; print('said', *(socket.socket().connect_ex(('151.101.1.20', port)) for port in (81, 80)))"
+        result = self.sluice(["allow tcp 151.101.1.20:80"], "gdb", "-q", "-batch", "-nx", "-ex", "set breakpoint pending on", "-ex", "set debuginfod enabled off", "-ex", "break connect",
+                             "-ex", "run", "-ex", "backtrace 1", "-ex", "continue", "-ex", "continue", "--args", harness.PYTHON, "-c", script)
         self.assertRegex(result.out, r"Breakpoint 1, .*connect", str(result))
-        self.assertIn("said 13", result.out)
+        self.assertIn("said 13 0", result.out)
         self.assertDenialLine(result, "151.101.1.20:81")
 
 
@@ -352,6 +352,21 @@ print(subprocess.run(["./sluice", "run", "--allow", "GET a.test/pub/x", "--", "t
             self.assertEqual(process.stdout.readline(), "second\n")
             self.assertIn("State:\tT", pathlib.Path(f"/proc/{slow}/status").read_text(), "the first is still ending")
             self.assertEventually(lambda: not pathlib.Path(f"/proc/{slow}").exists(), "the first to be killed", 10 * harness.SLOW)
+
+    def test_killing_its_supervisor_ends_it_and_the_outer_run_goes_on(self):
+        ticking = "echo up; while :; do echo x >> ticks; sleep 0.01; done"
+        command = f"./sluice run --allow 'GET a.test/more/**' -- sh -c '{ticking}'; echo code $?; curl -sS -o /dev/null -w '%{{http_code}}\\n' https://a.test/pub/x; sleep 1000"
+        with self.running(self.OUTER, "sh", "-c", command, flags=["--allow-nested"]) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            self.assertEventually(lambda: self.ticks() > 0, "ticks")
+            # Its child that supervises, beside the sandbox's own processes.
+            inner = [pid for pid in lab.descendants() if b"\0run\0--nested\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+            inner = min(inner, key=lambda pid: int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
+            os.kill(inner, signal.SIGKILL)
+            self.assertEqual(process.stdout.readline(), "code 137\n")
+            self.assertEventually(self.ticks_stand, "the inner command to be gone")
+            self.assertEqual(process.stdout.readline(), "200\n")
+            self.assertIsNone(process.poll())
 
     def test_a_reload_that_makes_it_wider_than_the_outer_kills_it(self):
         with self.running(self.OUTER, "sh", "-c", "./sluice run --allow 'GET a.test/more/**' -- sh -c 'echo up; sleep 1000'; echo code $?; sleep 1000", flags=["--allow-nested"]) as process:

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Ports of a sandbox that are led to from outside, and ports of the machine's own loopback that a rule opens."""
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
@@ -76,6 +78,19 @@ class Published(harness.SluiceTest):
             host, port, _ = self.where(process)
             self.assertEqual(host, "[::1]")
             self.assertEqual(self.ask("::1", port), "same")
+
+    def test_when_the_process_that_serves_them_is_killed_callers_are_refused_and_the_run_goes_on(self):
+        with self.running(NOTHING, harness.PYTHON, "-c", ECHO, "127.0.0.1", "8080", flags=["--publish", "127.0.0.1:0:8080"]) as process:
+            host, port, _ = self.where(process)
+            self.assertEqual(self.ask(host, port), "same")
+            serving = [pid for pid in lab_module.descendants() if pathlib.Path(f"/proc/{pid}/comm").read_text() == "sluice-publish\n"]
+            self.assertEqual(len(serving), 1)
+            os.kill(serving[0], signal.SIGKILL)
+            self.assertEventually(lambda: self.ask(host, port) == "ConnectionRefusedError", "callers to be refused")
+            self.assertIn("published ports are served no longer", process.stderr.readline())
+            self.assertIsNone(process.poll())
+            process.terminate()
+            process.communicate(timeout=20 * harness.SLOW)
 
     def test_where_nobody_listens_inside_it_is_reset(self):
         with self.running(NOTHING, harness.PYTHON, "-c", ECHO, "127.0.0.1", "8081", flags=["--publish", "0:8080"]) as process:

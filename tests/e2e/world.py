@@ -397,6 +397,11 @@ class World:
         finally:
             writer.close()
 
+    async def greet(self, reader, writer):
+        names = {address: name for name in zone.GREETING for address in zone.SITES[name]}
+        writer.write(f"{names[writer.get_extra_info('sockname')[0]]}\n".encode())
+        await self.echo(reader, writer)
+
     async def run(self):
         tls = self.contexts["good"]
         listen = dict(host=None, backlog=4096)
@@ -406,6 +411,8 @@ class World:
         for port in (zone.PORT_TCP_ECHO, zone.PORT_OTHER_RESOLVERS):
             await asyncio.start_server(self.echo, port=port, **listen)
         await asyncio.start_server(self.echo, port=zone.PORT_TLS_ECHO, ssl=tls, **listen)
+        for address in (address for name in zone.GREETING for address in zone.SITES[name]):
+            await asyncio.start_server(self.greet, host=address, port=zone.PORT_GREETING, backlog=4096)
         for address in zone.SITES["db.test"]:
             for port in (zone.PORT_UDP_ECHO, zone.PORT_OTHER_RESOLVERS):
                 await asyncio.get_running_loop().create_datagram_endpoint(UdpEcho, local_addr=(address, port))

@@ -14,6 +14,7 @@ SITES = {
     "v6only.test": ["2a04:4e42::30"],
     "telemetry.example": ["151.101.1.40"],
     "db.test": ["151.101.1.50"],
+    "slow.test": ["151.101.1.51"],
     "pinned.test": ["151.101.1.60"],
     "shared.test": ["151.101.1.10"],
     "x.wild.test": ["151.101.1.65"],
@@ -51,6 +52,9 @@ PORT_HTTP, PORT_HTTPS, PORT_HTTPS_ALT = 80, 443, 8443
 PORT_TCP_ECHO, PORT_TLS_ECHO, PORT_UDP_ECHO = 5432, 9443, 7007
 PORT_OTHER_RESOLVERS = 853  # DNS over TLS and QUIC: echoes too
 PORT_NOBODY = 5999
+# Says the name of the place, then echoes: at these alone.
+PORT_GREETING = 5433
+GREETING = ("a.test", "b.test", "slow.test")
 
 ADDRESSES = {}
 for table in (SITES, BAD_CERTIFICATES, TRAPS, HALF, MIXED, SILENT, MANY):

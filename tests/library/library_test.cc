@@ -516,6 +516,21 @@ bool Within(milliseconds longest, const auto& condition) {
   return true;
 }
 
+TEST(LibraryRun, HasItsOwnPolicyInForceAgainWhenToldToReload) {
+  auto options = MakeOptions({"/bin/sleep", "600"});
+  auto run = sluice::Run::Start(options);
+  ASSERT_TRUE(run) << run.error().message;
+  const auto allowed = [&] {
+    const auto answer = run->Request("POST", "/v1/explain", R"({"question": "GET https://a.test/pub/x"})");
+    return answer && json::parse(answer->body)["allowed"] == true;
+  };
+  ASSERT_TRUE(run->SetPolicy("version: 1\n"));
+  EXPECT_FALSE(allowed());
+  const auto told = run->Reload();
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_TRUE(Within(milliseconds(20000), allowed));
+}
+
 TEST(LibraryRun, DiesWithItsHandleAndWithItsProcess) {
   const std::string mark = "600." + std::to_string(getpid());
   auto options = MakeOptions({"/bin/sleep", mark});

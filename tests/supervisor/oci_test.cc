@@ -140,12 +140,25 @@ TEST(OciProfile, RefusesAndNotifiesAsTheFilterDoes) {
     EXPECT_EQ(found[0]["action"], "SCMP_ACT_ERRNO");
     EXPECT_EQ(found[0]["errnoRet"], refusal.error);
   }
-  for (const char* call : {"connect", "execve"}) {
+  for (const char* call : {"connect", "execve", "execveat"}) {
     const auto found = RulesOf(profile, call);
     ASSERT_EQ(found.size(), 1u);
     EXPECT_EQ(found[0]["action"], "SCMP_ACT_NOTIFY");
     EXPECT_FALSE(found[0].contains("args"));
   }
+  const auto error_of = [&](uint32_t family) {
+    for (const Json& rule : RulesOf(profile, "socket"))
+      if (rule["args"].size() == 1 && rule["args"][0].value("valueTwo", Json()) == family) return rule["errnoRet"].get<int>();
+    return 0;
+  };
+  EXPECT_EQ(error_of(rules::kFamilyPacket), EPERM);
+  EXPECT_EQ(error_of(rules::kFamilyVsock), EPERM);
+  EXPECT_EQ(error_of(rules::kFamilyPacket + 1), EAFNOSUPPORT);
+  EXPECT_EQ(error_of(rules::kFamilyUnix), 0);
+  EXPECT_FALSE(profile.contains("flags"));
+  const auto killable = MakeOciProfile({ProfileForm::kConfig, "/run/a.sock", "", ListenerWake::kKillable}, std::nullopt);
+  ASSERT_TRUE(killable);
+  EXPECT_EQ(Json::parse(killable->text)["flags"], Json::array({"SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"}));
   // A rule may look at an argument once: runtimes would make two rules of it otherwise.
   for (const Json& rule : profile["syscalls"]) {
     std::set<int> seen;
@@ -167,6 +180,7 @@ TEST(OciProfile, TakesFromABaseAndAddsNothingToWhatItAllows) {
   EXPECT_EQ(RulesOf(profile, "setns").at(0)["action"], "SCMP_ACT_ERRNO");
   EXPECT_EQ(RulesOf(profile, "personality").size(), 1u);
   for (const Json& rule : RulesOf(profile, "socket")) EXPECT_TRUE(rule.contains("args"));
+  EXPECT_TRUE(RulesOf(profile, "execveat").empty());
   EXPECT_TRUE(RulesOf(profile, "sendmmsg").at(0)["action"] == "SCMP_ACT_ERRNO");  // the base does not list it
   EXPECT_TRUE(RulesOf(profile, "unshare").empty());
   const auto docker = MakeOciProfile({ProfileForm::kDocker, "/run/a.sock", ""}, base);

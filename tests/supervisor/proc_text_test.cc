@@ -74,6 +74,12 @@ TEST(NamedExecutable, IsAPathThatIsStillThere) {
   }
 }
 
+TEST(ProcText, OpenFlagsAreOctal) {
+  EXPECT_EQ(ParseOpenFlags("pos:\t0\nflags:\t02000002\nmnt_id:\t15\n"), 02000002);
+  for (const char* text : {"", "pos:\t0\n", "flags:\t\n", "flags:\t9\n", "flags:\tx\n"})
+    EXPECT_FALSE(ParseOpenFlags(text)) << text;
+}
+
 TEST(ProcText, MountPointsAreUnescaped) {
   EXPECT_EQ(ParseMountPoints(
                 "22 27 0:21 / /proc rw - proc proc rw\n29 1 8:1 /a /opt/two\\040words\\134 rw,x shared:1 - ext4 /dev/x rw\n"),

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,12 +16,12 @@
 
 namespace sluice::supervisor {
 
-extern std::string g_attacker_folder;  ///< holds the attacker, readable by the ordinary user too
+extern std::string g_attacker;  ///< the program, readable by the ordinary user too
 
 inline LaunchSpec Attack(const TemporaryFolder& work, std::vector<std::string> attempt) {
-  attempt.insert(attempt.begin(), g_attacker_folder + "/attacker");
+  attempt.insert(attempt.begin(), g_attacker);
   LaunchSpec spec = SpecFor(std::move(attempt), work.path());
-  spec.read_only = {g_attacker_folder};
+  spec.read_only = {std::filesystem::path(g_attacker).parent_path()};
   return spec;
 }
 

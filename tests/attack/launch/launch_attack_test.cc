@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/ipc.h>
 #include <sys/prctl.h>
@@ -25,10 +24,11 @@
 #include "supervisor/io/launch.h"
 #include "tests/attack/launch/attack.h"
 #include "tests/attack/launch/host_trees.h"
+#include "tests/attack/ordinary_user.h"
 
 namespace sluice::supervisor {
 
-std::string g_attacker_folder;
+std::string g_attacker;
 
 namespace {
 
@@ -242,25 +242,8 @@ TEST(LaunchAttack, AllHoldsWhenTheSupervisorIsNotDumpable) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  std::string folder = "/tmp/sluice-attacker-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
-  std::filesystem::copy_file(SLUICE_ATTACKER, folder + "/attacker");
-  ::chmod(folder.c_str(), 0755);
-  sluice::supervisor::g_attacker_folder = folder;
-  const char* uid_text = std::getenv("SLUICE_TEST_UID");
+  const sluice::testing::ProgramForAnyone attacker(SLUICE_ATTACKER);
+  sluice::supervisor::g_attacker = attacker.path();
   if (!sluice::supervisor::MakeHostTrees()) return 1;
-  const pid_t tests = ::fork();
-  if (tests == 0) {
-    const auto uid = static_cast<uid_t>(uid_text != nullptr ? std::atoi(uid_text) : 0);
-    if (uid != 0 && ::geteuid() == 0 &&
-        (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0))
-      ::_exit(1);
-    ::prctl(PR_SET_DUMPABLE, 1);
-    ::setenv("HOME", "/tmp", 1);
-    ::exit(RUN_ALL_TESTS());
-  }
-  int status = 0;
-  ::waitpid(tests, &status, 0);
-  std::filesystem::remove_all(folder);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  return sluice::testing::RunAsTestUser([] { return RUN_ALL_TESTS(); });
 }

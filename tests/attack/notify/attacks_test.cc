@@ -19,6 +19,7 @@
 #include <set>
 
 #include "tests/attack/notify/sandbox.h"
+#include "tests/attack/ordinary_user.h"
 
 namespace sluice::supervisor::testing {
 namespace {
@@ -274,28 +275,21 @@ TEST(Unreadable, DISABLED_AsAnOrdinaryUser) {
 
 TEST(Unreadable, AProgramThatTheSupervisorMayNotReadConnectsNowhere) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make a file that an ordinary user runs but does not read";
-  char name[] = "/tmp/sluice-unreadable-XXXXXX";
-  const std::filesystem::path folder = mkdtemp(name);
-  std::filesystem::copy_file(SLUICE_WORKLOAD, folder / "unreadable");
-  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
-  ASSERT_EQ(chmod((folder / "unreadable").c_str(), 0711), 0);
-  // Copied too: the build may lie in a folder that an ordinary user cannot enter.
-  const std::string self = folder / "test";
-  std::filesystem::copy_file("/proc/self/exe", self);
-  ASSERT_EQ(chmod(self.c_str(), 0755), 0);
+  const sluice::testing::ProgramForAnyone program(SLUICE_WORKLOAD);
+  const std::string unreadable = program.folder() + "/unreadable";
+  std::filesystem::rename(program.path(), unreadable);
+  ASSERT_EQ(chmod(unreadable.c_str(), 0711), 0);
   const pid_t child = fork();
   if (child == 0) {
-    constexpr unsigned kNobody = 65534;
-    setenv("SLUICE_UNREADABLE", (folder / "unreadable").c_str(), 1);
-    if (setresgid(kNobody, kNobody, kNobody) != 0 || setresuid(kNobody, kNobody, kNobody) != 0) _exit(1);
-    execl(self.c_str(), self.c_str(), "--gtest_brief=1", "--gtest_also_run_disabled_tests",
+    setenv("SLUICE_UNREADABLE", unreadable.c_str(), 1);
+    setenv("SLUICE_TEST_UID", "65534", 1);
+    execl("/proc/self/exe", "notify_attack_test", "--gtest_brief=1", "--gtest_also_run_disabled_tests",
           "--gtest_filter=Unreadable.DISABLED_AsAnOrdinaryUser", nullptr);
     _exit(1);
   }
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Load, WithoutDescriptorsForConnectionsACallIsRefusedForThatReason) {

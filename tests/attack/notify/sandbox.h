@@ -20,6 +20,8 @@
 
 namespace sluice::supervisor::testing {
 
+inline std::string g_workload_program = SLUICE_WORKLOAD;  ///< the workload, readable by the ordinary user too
+
 /// Keeps what was recorded.
 class Records : public policy::EventSink {
  public:
@@ -106,7 +108,7 @@ class Sandbox {
 
  private:
   std::string directory_;
-  std::string program_ = SLUICE_WORKLOAD;
+  std::string program_ = g_workload_program;
   int descriptor_limit_ = NotifierOptions{}.descriptor_limit;
   int descriptor_ceiling_ = NotifierOptions{}.descriptor_ceiling;
   Capture capture_;

@@ -18,9 +18,10 @@ INSTANTIATE_TEST_SUITE_P(Connect, Sequence,
                                            "closed_loopback_port", "upstream_refuses", "alarm_without_restart",
                                            "alarm_with_restart", "terminated_while_waiting", "already_connected",
                                            "epoll_registered_before", "duplicate_sees_the_peer", "fork_shares_the_socket",
-                                           "options_are_kept", "bound_port_is_kept", "own_listener", "dissolved_then_listening",
-                                           "mapped_denied", "mapped_allowed", "ipv6_allowed", "bad_arguments", "send_timeout",
-                                           "nonblocking_while_waiting", "full_backlog_of_its_own"),
+                                           "vfork_child_connects", "options_are_kept", "bound_port_is_kept", "own_listener",
+                                           "dissolved_then_listening", "mapped_denied", "mapped_allowed", "ipv6_allowed",
+                                           "bad_arguments", "send_timeout", "nonblocking_while_waiting",
+                                           "full_backlog_of_its_own"),
                          [](const auto& about) { return std::string(about.param); });
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,15 @@ void Check(bool ok, const std::string& what);
 /// Ends the program with 1 unless both are equal.
 void Same(long got, long wanted, const std::string& what);
 
-// The places that the tests' policy knows.
+// The places that the tests' policy knows. Where they are others, the environment says so: PLACES (main.cc), and PLACES_PORT.
 inline constexpr const char* kAllowed = "198.18.0.1";       ///< a.test, port 80 allowed
 inline constexpr const char* kOtherAllowed = "198.18.0.2";  ///< b.test, port 80 allowed
 inline constexpr const char* kNoUpstream = "198.18.0.3";    ///< down.test: allowed, its upstream refuses
 inline constexpr const char* kSlow = "198.18.0.4";          ///< slow.test: allowed, its upstream takes a second
 inline constexpr const char* kForbidden = "198.18.0.9";     ///< no.test: a name that no rule allows
 inline constexpr const char* kForbiddenLiteral = "8.8.8.8";
-inline constexpr uint16_t kPort = 80;
+inline const uint16_t kPort =
+    std::getenv("PLACES_PORT") != nullptr ? static_cast<uint16_t>(std::atoi(std::getenv("PLACES_PORT"))) : 80;
 
 /// A sockaddr for an address of either family.
 struct Address {

@@ -166,6 +166,24 @@ WORKLOAD_CASE(fork_shares_the_socket) {
   CheckGreeting(fd, "a.test");
 }
 
+// The parent stands still in vfork meanwhile, and both have one memory.
+WORKLOAD_CASE(vfork_child_connects) {
+  const int fd = TcpSocket();
+  const Address to = To(kAllowed);
+  const Address forbidden = To(kForbidden);
+  const pid_t child = vfork();
+  if (child == 0) {
+    const bool connected = connect(fd, to.get(), to.length) == 0;
+    const int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool refused = connect(other, forbidden.get(), forbidden.length) != 0 && errno == EACCES;
+    _exit(connected && refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  Check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child");
+  CheckGreeting(fd, "a.test");
+}
+
 WORKLOAD_CASE(options_are_kept) {
   const int fd = TcpSocket();
   const int on = 1;

@@ -1,0 +1,120 @@
+#include "supervisor/io/carried_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.h"
+#include "supervisor/io/kernel.h"
+#include "supervisor/io/small_file.h"
+#include "supervisor/io/socket_facts.h"
+#include "supervisor/proc_text.h"
+
+namespace sluice::supervisor {
+namespace {
+
+// Documentation/admin-guide/devices.txt: /dev/net/tun, by whatever name.
+constexpr unsigned kTunnelMajor = 10;
+constexpr unsigned kTunnelMinor = 200;
+
+class CarriedFiles {
+ public:
+  CarriedFiles(pid_t process, uint64_t netns_cookie)
+      : folder_(fmt::format("/proc/{}", process)), netns_cookie_(netns_cookie), process_(Open(process)) {}
+
+  Result<void> Check() const {
+    const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir((folder_ + "/fd").c_str()), ::closedir);
+    if (!entries) return Unseen(errno);
+    size_t seen = 0;
+    while (const dirent* entry = ::readdir(entries.get())) {
+      const char* name = entry->d_name;
+      int number = -1;
+      if (std::from_chars(name, name + std::strlen(name), number).ec != std::errc{}) continue;
+      if (++seen > kMaxCarried) return Fail(Code::kExhausted, fmt::format("it has more than {} descriptors", kMaxCarried));
+      const auto way = WayOut(::dirfd(entries.get()), name, number);
+      if (!way) return std::unexpected(way.error());
+      if (!way->empty() && !ClosesAtExecve(name))
+        return Fail(
+            Code::kInvalid,
+            fmt::format("its descriptor {} is {}, which leads past the container's network namespace: leave it open in no "
+                        "container (--preserve-fds, LISTEN_FDS), and redirect a standard stream",
+                        number, *way));
+    }
+    return {};
+  }
+
+ private:
+  static UniqueFd Open(pid_t process) {
+    UniqueFd opened(kernel::PidfdOpen(process, kernel::kPidfdThread));
+    if (!opened) opened.Reset(kernel::PidfdOpen(process, 0));
+    return opened;
+  }
+
+  std::unexpected<Error> Unseen(int error) const { return FailErrno("cannot look at the descriptors of its process", error); }
+
+  // Empty: none.
+  Result<std::string> WayOut(int folder, const char* name, int number) const {
+    std::array<char, 64> text;
+    const ssize_t size = ::readlinkat(folder, name, text.data(), text.size());
+    if (size < 0) return std::string();  // closed meanwhile
+    const std::string_view link(text.data(), static_cast<size_t>(size));
+    if (link.starts_with("socket:")) return SocketWayOut(number);
+    if (link == "anon_inode:[io_uring]") return "an io_uring";
+    struct statx about{};
+    // As the kernel has it: a file system that does not answer holds nobody up.
+    if (::statx(folder, name, AT_STATX_DONT_SYNC, STATX_TYPE, &about) == 0 && S_ISCHR(about.stx_mode) &&
+        about.stx_rdev_major == kTunnelMajor && about.stx_rdev_minor == kTunnelMinor)
+      return "a tunnel device";
+    return std::string();
+  }
+
+  Result<std::string> SocketWayOut(int number) const {
+    const UniqueFd socket(kernel::PidfdGetfd(process_.get(), number));
+    if (!socket && socket.get() == -EBADF) return std::string();
+    if (!socket) return Unseen(-socket.get());
+    const auto facts = ReadSocketFacts(socket.get());
+    if (!facts) return "a socket that tells nothing of itself";
+    const bool inside = facts->netns_cookie == netns_cookie_;
+    switch (facts->domain) {
+      case AF_INET:
+      case AF_INET6:
+      case AF_NETLINK:
+        return inside ? "" : "a network socket from outside";
+      case AF_UNIX:
+        // Connected for good, and to whoever started the container.
+        if (inside || (number <= STDERR_FILENO && facts->type != SOCK_DGRAM && HasPeer(socket.get()))) return "";
+        return "a UNIX socket from outside";
+      default:  // some heed no namespace
+        return fmt::format("a socket of family {}", facts->domain);
+    }
+  }
+
+  [[nodiscard]] bool ClosesAtExecve(const char* name) const {
+    const auto text = ReadSmallFile(fmt::format("{}/fdinfo/{}", folder_, name));
+    const auto flags = text ? ParseOpenFlags(*text) : std::nullopt;
+    return flags && (*flags & O_CLOEXEC) != 0;
+  }
+
+  const std::string folder_;
+  const uint64_t netns_cookie_;
+  const UniqueFd process_;
+};
+
+}  // namespace
+
+Result<void> CheckCarried(pid_t process, uint64_t netns_cookie) { return CarriedFiles(process, netns_cookie).Check(); }
+
+}  // namespace sluice::supervisor
