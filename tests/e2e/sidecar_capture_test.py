@@ -40,6 +40,8 @@ while True:
 WORKLOAD = r"""
 import itertools, socket, struct, sys, time
 V4, V6, PORT, PROXY, WORD = "151.101.1.20", "2a04:4e42::10", 7777, int(sys.argv[2]), b"ESCAPE"
+RESOLVER, ALLOWED, OWN_PORT = sys.argv[3], sys.argv[4], int(sys.argv[5])
+QUESTION = struct.pack(">HHHHHH", 9, 0x100, 1, 0, 0, 0) + b"\x06secret\x01b\x04test\0\0\1\0\1"
 
 def ip4(protocol, payload, offset=0, source=sys.argv[1], destination=V4):
     head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 7, offset, 64, protocol, 0, socket.inet_aton(source), socket.inet_aton(destination))
@@ -78,6 +80,19 @@ def connect(family, address, port):
         except BlockingIOError:
             pass
 
+# To an allowed host that only the proxy may dial.
+def from_own_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind((sys.argv[1], OWN_PORT))
+        s.settimeout(0.05)
+        s.connect((ALLOWED, 443))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+def ask_by_tcp():
+    with socket.create_connection((RESOLVER, 53), 0.05) as s:
+        s.sendall(struct.pack(">H", len(QUESTION)) + QUESTION)
+
 def datagram(family, address, port, mark=0, word=WORD):
     with socket.socket(family, socket.SOCK_DGRAM) as s:
         if mark:
@@ -97,7 +112,16 @@ WAYS = {
     "udp6": lambda: datagram(socket.AF_INET6, V6, PORT),
     "quic": lambda: datagram(socket.AF_INET, V4, 443),
     "mark": lambda: datagram(socket.AF_INET, V4, PORT, 0x51ce),
-    "resolver": lambda: datagram(socket.AF_INET, "8.8.8.8", 853),
+    "dot": lambda: connect(socket.AF_INET, "8.8.8.8", 853),
+    "doq": lambda: datagram(socket.AF_INET, "8.8.8.8", 853),
+    "doq before": lambda: datagram(socket.AF_INET, "8.8.8.8", 784),
+    "doq before it": lambda: datagram(socket.AF_INET, "8.8.8.8", 8853),
+    "llmnr": lambda: datagram(socket.AF_INET, "224.0.0.252", 5355),
+    "netbios": lambda: datagram(socket.AF_INET, "8.8.8.8", 137),
+    "denied lookup": lambda: datagram(socket.AF_INET, RESOLVER, 53, 0, QUESTION),
+    "denied lookup by tcp": ask_by_tcp,
+    "unjudged": from_own_port,
+    "unjudged raw": lambda: tcp(sys.argv[1], OWN_PORT, ALLOWED, 443, 2),
     "mdns": lambda: datagram(socket.AF_INET, "224.0.0.251", 5353),
     "echo": lambda: raw4(1, b"\x08\0\0\0\0\1\0\1" + WORD),
     "echo6": lambda: raw6(58, b"\x80\0\0\0\0\1\0\1" + WORD),
@@ -120,7 +144,9 @@ for way in itertools.cycle(WAYS):
 """
 
 PROXY_PORT = 15001  # known to the workload, which could read it from /proc
-Packet = collections.namedtuple("Packet", "time kind protocol source destination port text")
+OWN_PORT = 20001  # of the workload, below those that the kernel gives
+NAMES = {"a.test", "db.test"}  # that the resolver may ask for
+Packet = collections.namedtuple("Packet", "time kind protocol source destination port text own payload")
 
 
 def packets(path):
@@ -144,9 +170,24 @@ def read(when, frame):
         if protocol == 0:  # hop-by-hop options, which multicast listener reports have (RFC 3810)
             protocol, start = frame[54], 62 + frame[55] * 8
     else:
-        return Packet(when, kind, 0, None, None, 0, frame)
+        return Packet(when, kind, 0, None, None, 0, frame, 0, b"")
     port = struct.unpack_from(">H", frame, start + 2)[0] if protocol in (6, 17) else frame[start] if protocol == 58 else 0
-    return Packet(when, kind, protocol, str(source), str(destination), port, frame)
+    own = struct.unpack_from(">H", frame, start)[0] if protocol in (6, 17) else 0
+    head = (frame[start + 12] >> 4) * 4 if protocol == 6 else 8
+    total = struct.unpack_from(">H", frame, 16)[0] + 14 if kind == 0x0800 else len(frame)  # without what pads a short frame
+    return Packet(when, kind, protocol, str(source), str(destination), port, frame, own, frame[start + head:total])
+
+
+def asks_for(packet):
+    """The name in a question, as the resolver spells it; nothing where there is none, and "?" where it cannot be read."""
+    message = packet.payload[2:] if packet.protocol == 6 else packet.payload
+    if not packet.payload:
+        return None
+    labels, at = [], 12
+    while at < len(message) and message[at]:
+        labels.append(message[at + 1:at + 1 + message[at]].decode("latin-1"))
+        at += 1 + message[at]
+    return ".".join(labels).lower() if labels and at < len(message) else "?"
 
 
 def is_allowed(packet):
@@ -159,6 +200,11 @@ def is_allowed(packet):
         return packet.port in (131, 132, 133, 135, 136, 143)
     places = {(6, address, 443) for address in zone.SITES["a.test"]} | {(6, zone.SITES["db.test"][0], 5432)}
     places |= {(17, zone.RESOLVER, 53), (6, zone.RESOLVER, 53)}
+    if packet.port == 53 and asks_for(packet) not in {None} | NAMES:
+        return False
+    # The proxy alone dials where it must look inside.
+    if packet.port == 443 and packet.own == OWN_PORT:
+        return False
     return (packet.protocol, packet.destination, packet.port) in places
 
 
@@ -184,7 +230,8 @@ class Outside(sidecar_test.SidecarTest):
 
     @contextlib.contextmanager
     def attacking(self):
-        process = self.lab.popen([*sidecar_test.WITHOUT_NET_ADMIN, harness.PYTHON, "-c", WORKLOAD, zone.HOST_V4, str(PROXY_PORT)], cwd=self.work,
+        process = self.lab.popen([*sidecar_test.WITHOUT_NET_ADMIN, harness.PYTHON, "-c", WORKLOAD, zone.HOST_V4, str(PROXY_PORT), zone.RESOLVER,
+                                  zone.SITES["a.test"][0], str(OWN_PORT)], cwd=self.work,
                                  stdout=subprocess.PIPE, text=True)
         try:
             self.assertEqual(process.stdout.readline(), "up\n")
@@ -227,7 +274,10 @@ class Outside(sidecar_test.SidecarTest):
         seen = [read(when, frame) for when, frame in packets(taken)]
         before = [packet for packet in seen if packet.time < begins[0] and not is_allowed(packet)]
         kinds = {(packet.kind, packet.protocol, packet.port if packet.protocol == 17 else 0) for packet in before}
-        self.assertGreaterEqual(len(kinds), 12, f"without a fence they get out: {sorted(kinds)}")
+        self.assertGreaterEqual(len(kinds), 18, f"without a fence they get out: {sorted(kinds)}")
+        self.assertIn("secret.b.test", {asks_for(packet) for packet in before if packet.port == 53 and packet.protocol == 17})
+        self.assertIn("secret.b.test", {asks_for(packet) for packet in before if packet.port == 53 and packet.protocol == 6})
+        self.assertIn((6, OWN_PORT), {(packet.protocol, packet.own) for packet in before})
         escaped = [packet for packet in seen if packet.time > begins[0] and not is_allowed(packet)]
         self.assertEqual(escaped[:5], [], f"{len(escaped)} of {len(seen)} frames")
         self.assertTrue([packet for packet in seen if packet.time > begins[0] and packet.protocol == 6], "what is allowed was seen")
