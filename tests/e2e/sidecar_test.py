@@ -265,61 +265,6 @@ class TrueAddresses(SidecarTest):
             if harness.SLOW == 1:
                 self.assertLess(before + (resident - before) * 100_000 / held, 40)
 
-    def test_a_lease_that_ran_out_goes_through_the_proxy(self):
-        with self.sidecar(harness.policy_text(RULES, REAL)):
-            address = self.workload("getent", "ahostsv4", "db.test").out.split()[0]
-            self.assertIn("151.101.1.50 . tcp . 5432", self.sets())
-            self.assertEqual(self.echo(address, 5432, "first").out, "first\n")
-
-
-class Families(SidecarTest):
-    """Pods with one family or both, asked by glibc, musl and dig."""
-
-    def tearDown(self):
-        self.lab.run(["sh", "-c", f"sysctl -qw net.ipv6.conf.all.disable_ipv6=0; ip addr replace {zone.HOST_V4}/24 dev eth0; ip route replace default via {zone.GATEWAY_V4}; "
-                      f"ip -6 addr replace {zone.HOST_V6}/64 dev eth0 nodad; ip -6 route replace default via {zone.GATEWAY_V6}"])
-        super().tearDown()
-
-    def programs(self, works, absent):
-        """Each program comes where it may go, and finds the family that is absent nowhere."""
-        for host, address in works.items():
-            self.assertIn(address, self.workload("getent", "ahosts", host).out)
-            self.assertEqual(json.loads(self.curl(f"https://{host}/echo/x").out)["target"], "/echo/x")
-            self.assertIn("200 OK", self.workload(self.musl, host, "/echo/x").out)
-            record = "AAAA" if ":" in address else "A"
-            self.assertIn(address, self.workload("dig", "+short", host, record).out)
-        for host, record in absent:
-            answer = self.workload("dig", host, record).out
-            self.assertIn("NOERROR", answer)
-            self.assertIn("ANSWER: 0", answer)
-        self.assertIn("NXDOMAIN", self.workload("dig", "b.test", "AAAA").out)
-        self.assertNotEqual(self.workload("getent", "ahosts", "b.test").code, 0)
-        self.assertIn("lookup:", self.workload(self.musl, "b.test", "/").out)
-
-    def setUp(self):
-        super().setUp()
-        self.musl = self.work / "static_fetch"
-        subprocess.run(["musl-gcc", "-static", "-O1", "-o", self.musl, harness.CLIENTS / "static_fetch.c"], check=True)
-        rules = [f"allow GET {scheme}{host}/echo/**" for host in ("a.test", "v6only.test") for scheme in ("", "http://")]
-        self.rules = harness.policy_text(rules, REAL)
-
-    def test_both(self):
-        with self.sidecar(self.rules):
-            self.programs({"a.test": "2a04:4e42::10", "v6only.test": "2a04:4e42::30"}, [("v6only.test", "A")])
-
-    def test_ipv4_alone(self):
-        self.lab.run(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"])
-        with self.sidecar(self.rules):
-            self.programs({"a.test": "151.101.1.10"}, [("a.test", "AAAA"), ("v6only.test", "AAAA")])
-
-    def test_ipv6_alone(self):
-        self.lab.run(["sh", "-ec", f"ip -4 addr flush dev eth0; echo 'nameserver {zone.RESOLVER_V6}' >/etc/resolv.conf"])
-        try:
-            with self.sidecar(self.rules):
-                self.programs({"a.test": "2a04:4e42::10", "v6only.test": "2a04:4e42::30"}, [("v6only.test", "A")])
-        finally:
-            self.lab.run(["sh", "-c", f"echo 'nameserver {zone.RESOLVER}' >/etc/resolv.conf"])
-
 
 class NetAdminOnly(SidecarTest):
     def test_is_enough_for_all_of_it(self):
