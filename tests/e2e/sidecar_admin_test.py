@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import time
 
@@ -110,8 +111,8 @@ WS_PORT = 9301
 
 
 class Cuts(AdminTest):
-    """What is no longer allowed ends within 100 ms of what ends it. A busy machine may be late once; of a few tries the best counts."""
-    TRIES = 10
+    """What is no longer allowed ends within 100 ms of what ends it. A busy machine may be late now and then: of the tries the median counts."""
+    TRIES, MOST_TRIES = 5, 15
     ALLOWED = 0.1 * harness.SLOW
     KEPT = ["allow tcp a.test:5432"]
     FLOWS = {"drip": ("allow GET a.test/drip", "drip:a.test:443"), "ws": (f"allow ws a.test:{WS_PORT}/echo", f"ws:a.test:{WS_PORT}"),
@@ -163,15 +164,13 @@ class Cuts(AdminTest):
         self.assertEqual({one["name"] for one in told}, set(names))
         return told
 
-    def best_of_tries(self, names, one_try):
-        best = dict.fromkeys(names, 1e9)
-        for _ in range(self.TRIES):
-            for name, after in one_try().items():
-                best[name] = min(best[name], after)
-            if max(best.values()) < self.ALLOWED:
-                break
-        print("  cut after " + ", ".join(f"{name} {after * 1000:.0f} ms" for name, after in best.items()), flush=True)
-        for name, after in best.items():
+    def median_of_tries(self, names, one_try):
+        tries, medians = [], {}
+        while len(tries) < self.TRIES or (max(medians.values()) >= self.ALLOWED and len(tries) < self.MOST_TRIES):
+            tries.append(one_try())
+            medians = {name: statistics.median(taken[name] for taken in tries) for name in names}
+        print("  cut after, medians: " + ", ".join(f"{name} {after * 1000:.0f} ms" for name, after in medians.items()), flush=True)
+        for name, after in medians.items():
             self.assertLess(after, self.ALLOWED, name)
 
     def by_a_policy(self, names, settings, kept):
@@ -188,7 +187,7 @@ class Cuts(AdminTest):
                 return taken
 
         with self.sidecar(before, *self.flags()):
-            self.best_of_tries(names, one_try)
+            self.median_of_tries(names, one_try)
 
     def test_what_the_proxy_carries(self):
         self.by_a_policy(["drip", "ws", "tcp"], "settings: { dns: synthetic }", ["kept=tcp:a.test:5432"])
@@ -212,7 +211,7 @@ class Cuts(AdminTest):
                 return taken
 
         with self.sidecar(harness.policy_text(self.KEPT, sidecar_test.REAL), *self.flags()):
-            self.best_of_tries(names, one_try)
+            self.median_of_tries(names, one_try)
 
 
 class Watching(AdminTest):
