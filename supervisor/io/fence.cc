@@ -340,6 +340,11 @@ class KernelFence final : public Fence {
     return all;
   }
 
+  bool OpenToNetRaw() const override {
+    const std::lock_guard change(changes_);
+    return !xdp_.Weaknesses().empty();
+  }
+
   void Release() override {
     if (watcher_.joinable()) {
       const uint64_t one = 1;
@@ -524,7 +529,7 @@ class KernelFence final : public Fence {
     return {};
   }
 
-  // What a former process published goes on for as long as it had left.
+  // What a former process published goes on for as long as it had left, and what it passed goes on until it is judged.
   Result<void> Adopt() {
     const auto found = ReadHeld(*reader_);
     if (!found) return std::unexpected(found.error());
@@ -533,7 +538,20 @@ class KernelFence final : public Fence {
       const auto now = SteadyClock::now();
       for (const Held& held : *found) held_[held.element] = {now + held.left, 0};
     }
+    if (auto bridged = BridgeFormer(); !bridged) LogWarn("fence: flows of before may end: {}", bridged.error().message);
     return ApplyAll();
+  }
+
+  // Flows that outlived their elements have the mark of a generation that nobody knows any more.
+  Result<void> BridgeFormer() {
+    if (plan_.layout != FenceLayout::kShared) return {};
+    const auto former = ReadTable(tables_.front());
+    if (!former) return std::unexpected(former.error());
+    if (!former->exists || !SameKind(tables_.front(), *former)) return {};
+    auto flows = purger_->Flows(plan_.mark_mask);
+    if (!flows) return std::unexpected(flows.error());
+    std::erase_if(*flows, [&](const Flow& flow) { return !flow.to || Denied(*flow.to); });
+    return Bridge(*flows);
   }
 
   Result<void> Compare() {

@@ -86,6 +86,8 @@ class Fence {
   [[nodiscard]] virtual FenceHold hold() const = 0;
   /// What this kernel or this pod cannot give, a sentence each, for readiness and `doctor`.
   [[nodiscard]] virtual std::vector<std::string> Weaknesses() const = 0;
+  /// Whether one of them lets out whoever holds CAP_NET_RAW (xdp_guard.h).
+  [[nodiscard]] virtual bool OpenToNetRaw() const = 0;
 
   /// Ends the watching and closes the sockets; the rules stay in force.
   virtual void Release() = 0;

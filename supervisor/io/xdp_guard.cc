@@ -12,12 +12,19 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "supervisor/io/small_file.h"
 
 namespace sluice::supervisor {
 namespace {
 
 constexpr size_t kFrame = 4096;
 constexpr int kRing = 1;
+
+// Whoever refuses the family to this process may say that there is none (systemd does). Unread, the kernel is taken to have it.
+bool KernelHasXdp() {
+  const auto protocols = ReadSmallFile("/proc/net/protocols");
+  return !protocols || protocols->find("\nXDP ") != std::string::npos;
+}
 
 // A socket that holds one queue. Its one frame is never used: the kernel keeps the page for as long as the socket is open.
 Result<UniqueFd> Hold(unsigned device, unsigned queue) {
@@ -74,7 +81,14 @@ std::string XdpGuard::GuardDevice(const std::string& device, unsigned index) {
       continue;
     }
     const int error = held.error().sys_errno;
-    if (error == EAFNOSUPPORT) return "";  // this kernel has none
+    if (error == EAFNOSUPPORT && !KernelHasXdp()) return "";
+    if (error == EAFNOSUPPORT)
+      return fmt::format(
+          "a workload with CAP_NET_RAW could send through {} by AF_XDP, past the fence: this kernel has such sockets, and Sluice "
+          "may "
+          "open none (RestrictAddressFamilies= of its service, a seccomp filter); allow it AF_XDP and CAP_NET_RAW, or take "
+          "CAP_NET_RAW from the workload",
+          device);
     // Past the last queue.
     if (error == EINVAL && queue > 0) {
       guarded_[device] = std::move(guarded);

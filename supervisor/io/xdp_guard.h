@@ -19,7 +19,8 @@ class XdpGuard {
  public:
   /// Guards `lo` and these: what is new is taken, what is gone given up. Blocks briefly.
   void Guard(std::vector<std::string> devices);
-  /// What it could not guard, a sentence each; empty also where this kernel has no AF_XDP.
+  /// What it could not guard, a sentence each: there a workload with CAP_NET_RAW gets out. Empty also where this kernel has no
+  /// AF_XDP.
   [[nodiscard]] std::vector<std::string> Weaknesses() const { return weaknesses_; }
 
  private:

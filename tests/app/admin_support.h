@@ -18,7 +18,8 @@ namespace sluice::app {
 class ListFence final : public supervisor::Fence {
  public:
   Result<void> Replace(const supervisor::FencePlan&, const StillAllowed&) override { return {}; }
-  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement>, std::chrono::milliseconds) override {
+  Result<std::chrono::steady_clock::duration> Publish(std::span<const supervisor::FenceElement>,
+                                                      std::chrono::milliseconds) override {
     return {};
   }
   Result<void> Withdraw(const std::function<bool(const supervisor::FenceElement&)>&) override { return {}; }
@@ -28,6 +29,7 @@ class ListFence final : public supervisor::Fence {
   Result<std::vector<Held>> Elements() override { return elements; }
   [[nodiscard]] supervisor::FenceHold hold() const override { return supervisor::FenceHold::kPlain; }
   [[nodiscard]] std::vector<std::string> Weaknesses() const override { return {"the kernel is older than 6.9"}; }
+  [[nodiscard]] bool OpenToNetRaw() const override { return false; }
   void Release() override {}
 
   std::vector<supervisor::FenceCounter> counters{{"dropped", 7, 420}};

@@ -47,6 +47,7 @@ class UnwillingFence final : public supervisor::Fence {
   Result<std::vector<Held>> Elements() override { return fence_->Elements(); }
   [[nodiscard]] supervisor::FenceHold hold() const override { return fence_->hold(); }
   [[nodiscard]] std::vector<std::string> Weaknesses() const override { return fence_->Weaknesses(); }
+  [[nodiscard]] bool OpenToNetRaw() const override { return fence_->OpenToNetRaw(); }
   void Release() override { fence_->Release(); }
 
   void RefuseNext(int times) { refusals_ = times; }

@@ -212,7 +212,7 @@ TEST_F(FenceLife, ANarrowerPlanCutsWhatItNoLongerAllowsAndKeepsTheRest) {
   EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8082, plan_.seal)) << "Sluice's own traffic included";
 }
 
-// A busy machine may be late once: of some tries the best counts.
+// A busy machine may be late now and then: of the tries the median counts.
 TEST_F(FenceLife, WhatIsNoLongerAllowedEndsWithin100Milliseconds) {
   const Echo first(pod_.world(), 8081);
   const Echo second(pod_.world(), 8082);
@@ -229,11 +229,18 @@ TEST_F(FenceLife, WhatIsNoLongerAllowedEndsWithin100Milliseconds) {
   std::vector<FenceElement> many;
   for (uint32_t i = 0; i < 20'000; ++i) many.push_back({IpAddress::FromV4(0x0c000000 + i), nft::Protocol::kTcp, 443});
   ASSERT_TRUE(fence_->Publish(many, 600s).has_value());
-  int by_element = 10'000;
-  int by_element_udp = 10'000;
-  int by_rule = 10'000;
+  constexpr size_t kTries = 5;
+  constexpr size_t kMostTries = 15;
+  const auto median = [](std::vector<int> all) {
+    std::ranges::sort(all);
+    return all[all.size() / 2];
+  };
+  std::vector<int> by_element;
+  std::vector<int> by_element_udp;
+  std::vector<int> by_rule;
   uint32_t generation = 10;
-  for (int attempt = 0; attempt < 8 && std::max({by_element, by_element_udp, by_rule}) >= 100; ++attempt) {
+  const auto late = [&] { return std::max({median(by_element), median(by_element_udp), median(by_rule)}) >= 100; };
+  while (by_rule.size() < kTries || (late() && by_rule.size() < kMostTries)) {
     plan_ = open;
     plan_.generation = ++generation;
     ASSERT_TRUE(fence_->Replace(plan_).has_value());
@@ -243,9 +250,9 @@ TEST_F(FenceLife, WhatIsNoLongerAllowedEndsWithin100Milliseconds) {
     const UniqueFd ruled = Connected(pod_.inner(), kWorldV4, 8082);
     for (const UniqueFd* one : {&leased, &ruled}) ASSERT_TRUE(Lives(*one));
     ASSERT_TRUE(leased_udp);
-    const auto keep = [](int* best, int after) {
+    const auto keep = [](std::vector<int>* all, int after) {
       EXPECT_GE(after, 0);
-      if (after >= 0) *best = std::min(*best, after);
+      all->push_back(after);
     };
     Watch withdrawn({&leased, &leased_udp});
     ASSERT_TRUE(fence_->Withdraw([](const FenceElement& element) { return element.port != 443; }).has_value());
@@ -259,10 +266,11 @@ TEST_F(FenceLife, WhatIsNoLongerAllowedEndsWithin100Milliseconds) {
     ASSERT_TRUE(fence_->Replace(plan_, [](const FenceElement&) { return false; }).has_value());
     keep(&by_rule, replaced.Ended()[0]);
   }
-  std::printf("cut after: an element %d ms, of UDP %d ms, a rule %d ms\n", by_element, by_element_udp, by_rule);
-  EXPECT_LT(by_element, 100);
-  EXPECT_LT(by_element_udp, 100);
-  EXPECT_LT(by_rule, 100);
+  std::printf("cut after, medians: an element %d ms, of UDP %d ms, a rule %d ms\n", median(by_element), median(by_element_udp),
+              median(by_rule));
+  EXPECT_LT(median(by_element), 100);
+  EXPECT_LT(median(by_element_udp), 100);
+  EXPECT_LT(median(by_rule), 100);
   EXPECT_EQ(fence_->Elements()->size(), many.size());
 }
 
@@ -366,6 +374,27 @@ TEST_F(FenceLife, ADeviceOfTooManyQueuesIsAWeaknessAndItsFirstOnesAreGuardedAllT
   EXPECT_THAT(weaknesses[0], testing::HasSubstr("many has more than 256 queues"));
 }
 
+// As systemd does for a service whose RestrictAddressFamilies= lacks AF_XDP.
+TEST_F(FenceLife, AFamilyThatIsKeptFromSluiceIsNotTakenForOneThatTheKernelLacks) {
+  std::vector<std::string> weaknesses;
+  bool open = false;
+  RunIn(pod_.inner(), [&] {
+    std::array<sock_filter, 6> code = {
+        {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_XDP, 0, 1),
+         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+    const sock_fprog program{.len = code.size(), .filter = code.data()};
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    ASSERT_EQ(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0);
+    auto fence = Fence::Install(plan_);
+    ASSERT_TRUE(fence.has_value()) << fence.error().message;
+    weaknesses = (*fence)->Weaknesses();
+    open = (*fence)->OpenToNetRaw();
+  });
+  EXPECT_TRUE(open);
+  EXPECT_THAT(weaknesses, testing::Contains(testing::HasSubstr("RestrictAddressFamilies")));
+}
+
 TEST_F(FenceLife, WhatIsPublishedWhileOthersAreWithdrawnStays) {
   Install();
   ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 1), At(kWorldV4, 2)}, 60s).has_value());
@@ -448,14 +477,15 @@ TEST_F(FenceLife, ManyThreadsPublishAtOnce) {
 }
 
 // A process that installs the fence and waits to be killed.
-pid_t Owner(const Pod& pod, const FencePlan& plan, const std::vector<FenceElement>& elements) {
+pid_t Owner(const Pod& pod, const FencePlan& plan, const std::vector<FenceElement>& elements,
+            std::chrono::milliseconds lifetime = 300s) {
   std::array<int, 2> ready{};
   if (::pipe(ready.data()) != 0) return -1;
   const pid_t child = ::fork();
   if (child == 0) {
     if (::setns(pod.inner().get(), CLONE_NEWNET) != 0) ::_exit(1);
     const auto fence = Fence::Install(plan);
-    if (!fence || !(*fence)->Publish(elements, 300s) || ::write(ready[1], "x", 1) != 1) ::_exit(2);
+    if (!fence || !(*fence)->Publish(elements, lifetime) || ::write(ready[1], "x", 1) != 1) ::_exit(2);
     while (true) ::pause();
   }
   ::close(ready[1]);
@@ -489,6 +519,36 @@ TEST_F(FenceLife, AKilledOwnerLeavesItClosedAndTheNextAdoptsIt) {
   EXPECT_TRUE(Lives(Connected(pod_.inner(), kWorldV4, 8081)));
   EXPECT_THAT(CommandIn(pod_.inner(), "nft flush ruleset; nft list tables"), testing::HasSubstr("table inet sluice\n"));
   EXPECT_THAT(Successes(), testing::IsEmpty());
+}
+
+// The kernel goes on passing it while nobody owns the tables; the next process has its rules judge it, not the lack of an
+// element.
+TEST_F(FenceLife, AFlowThatOutlivedItsElementOutlivesItsOwnerToo) {
+  const Echo first(pod_.world(), 8081);
+  const Echo second(pod_.world(), 8082);
+  const pid_t owner = Owner(pod_, plan_, {At(kWorldV4, 8081), At(kWorldV4, 8082)}, 4s);
+  ASSERT_GT(owner, 0);
+  const UniqueFd kept = Connected(pod_.inner(), kWorldV4, 8081);
+  const UniqueFd cut = Connected(pod_.inner(), kWorldV4, 8082);
+  std::this_thread::sleep_for(4500ms);
+  ASSERT_EQ(::kill(owner, SIGKILL), 0);
+  ::waitpid(owner, nullptr, 0);
+  for (const UniqueFd* one : {&kept, &cut}) EXPECT_TRUE(Lives(*one));
+  plan_.seal = DrawSeal();
+  plan_.passage = DrawSeal();
+  const FencePlan next = plan_;
+  plan_ = ClosedPlan(plan_);
+  Install();
+  for (const UniqueFd* one : {&kept, &cut}) EXPECT_TRUE(Lives(*one)) << "until it is judged";
+  plan_ = next;
+  ++plan_.generation;
+  const auto still = [](const FenceElement& element) { return element.port == 8081; };
+  const auto since = Clock::now();
+  ASSERT_TRUE(fence_->Withdraw([&](const FenceElement& element) { return !still(element); }).has_value());
+  ASSERT_TRUE(fence_->Replace(plan_, still).has_value());
+  EXPECT_GE(EndedAfter(cut, since), 0);
+  EXPECT_TRUE(Lives(kept));
+  EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8082));
 }
 
 TEST_F(FenceLife, AnOrphanThatWasFlushedIsPutBack) {
