@@ -328,9 +328,7 @@ TEST_F(FenceAttack, GuessesByConnectsAlarmToo) {
   EXPECT_EQ(Pod::Escaped(pod_.Taken()), "");
 }
 
-TEST_F(FenceAttack, ForeignTablesThatAcceptOrRewriteChangeNothing) {
-  Install();
-  const std::string tables = CommandIn(pod_.inner(), R"(nft -f - <<'END'
+constexpr const char* kForeignTables = R"(nft -f - <<'END'
 table ip kube-proxy {
   chain services { type nat hook output priority -100; policy accept;
     ip daddr 10.96.0.1 tcp dport 443 dnat to 203.0.113.10:7777
@@ -353,8 +351,11 @@ table inet generous {
   chain late { type filter hook output priority 300; policy accept; accept
   }
 }
-END)");
-  EXPECT_EQ(tables, "");
+END)";
+
+TEST_F(FenceAttack, ForeignTablesThatAcceptOrRewriteChangeNothing) {
+  Install();
+  EXPECT_EQ(CommandIn(pod_.inner(), kForeignTables), "");
   EXPECT_THAT(Successes(), testing::IsEmpty());
   EXPECT_EQ(pod_.Workload([&] {
     const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
@@ -365,6 +366,122 @@ END)");
   }),
             0);
   EXPECT_EQ(Pod::Escaped(pod_.Taken()), "");
+}
+
+// Of everybody else's, byte for byte.
+std::string ForeignTables(const UniqueFd& network) {
+  return CommandIn(network, "for t in 'ip kube-proxy' 'ip istio' 'inet generous'; do nft list table $t; done 2>&1");
+}
+
+TEST_F(FenceAttack, ForeignTablesStayAsTheyAreWhateverTheFenceDoes) {
+  ASSERT_EQ(CommandIn(pod_.inner(), kForeignTables), "");
+  const std::string before = ForeignTables(pod_.inner());
+  ASSERT_THAT(before, testing::AllOf(testing::HasSubstr("kube-proxy"), testing::HasSubstr("istio"), testing::HasSubstr("late")));
+  Install();
+  EXPECT_EQ(ForeignTables(pod_.inner()), before) << "installed";
+  ++plan_.generation;
+  plan_.allow = {{Cidr::Parse("203.0.113.0/24").value(), nft::Protocol::kTcp, 8081, 8081}};
+  ASSERT_TRUE(fence_->Replace(plan_).has_value());
+  EXPECT_EQ(ForeignTables(pod_.inner()), before) << "replaced";
+  ASSERT_TRUE(fence_->Replace(ClosedPlan(plan_)).has_value());
+  fence_->Release();
+  fence_.reset();
+  EXPECT_EQ(ForeignTables(pod_.inner()), before) << "ended";
+  plan_.seal = DrawSeal();
+  plan_.passage = DrawSeal();
+  Install();
+  EXPECT_EQ(ForeignTables(pod_.inner()), before) << "adopted";
+  EXPECT_TRUE(fence_->Check().has_value());
+}
+
+TEST_F(FenceAttack, WhatIsAllowedWorksBesideForeignTables) {
+  const Echo far(pod_.world(), 8081);
+  const Echo service(pod_.world(), 7000);
+  // As kube-proxy and CNI plugins leave them in a network that is fenced; a mesh is another test.
+  ASSERT_EQ(CommandIn(pod_.inner(), R"(nft -f - <<'END'
+table ip kube-proxy {
+  chain services { type nat hook output priority -100; policy accept;
+    ip daddr 10.96.0.1 tcp dport 443 dnat to 203.0.113.10:7000
+  }
+  chain leaving { type nat hook postrouting priority 100; policy accept;
+    meta mark & 0x4000 == 0x4000 masquerade
+  }
+}
+table inet cni {
+  chain out { type filter hook output priority 0; policy accept;
+    ct state established,related accept
+  }
+}
+END)"),
+            "");
+  Install();
+  const Echo proxy(pod_.inner(), plan_.proxy_port);
+  const FenceElement leased{IpAddress::Parse(kWorldV4).value(), nft::Protocol::kTcp, 8081};
+  ASSERT_TRUE(fence_->Publish({&leased, 1}, std::chrono::seconds(60)).has_value());
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 8081, {}, "BY-THE-SETS"), 0);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 443, {}, "TO-THE-PROXY"), 0);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 8081, plan_.seal, "OF-SLUICE"), 0);
+  EXPECT_EQ(AskIn(pod_.inner(), "10.96.0.1", 443, plan_.seal, "TO-A-SERVICE"), 0) << "Sluice's own dials are led there";
+  const std::vector<Frame> frames = pod_.Taken();
+  for (const char* text : {"BY-THE-SETS", "OF-SLUICE", "TO-A-SERVICE"}) EXPECT_TRUE(Pod::Carries(frames, text)) << text;
+  EXPECT_FALSE(Pod::Carries(frames, "TO-THE-PROXY"));
+}
+
+// docs/kubernetes.md: a mesh's proxy is a workload to the fence. Its redirect takes Sluice's own dials, too, unless it leaves
+// them out.
+TEST_F(FenceAttack, AMeshThatRedirectsSluicesDialsShutsThemInAndOneThatLeavesThemOutDoesNot) {
+  const Echo far(pod_.world(), 80);
+  const Echo mesh(pod_.inner(), 15099);
+  ASSERT_EQ(CommandIn(pod_.inner(), R"(nft -f - <<'END'
+table ip istio {
+  chain output { type nat hook output priority -100; policy accept;
+    oif != "lo" meta l4proto tcp redirect to :15099
+  }
+}
+END)"),
+            "");
+  Install();
+  const Echo proxy(pod_.inner(), plan_.proxy_port);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, {}, "WORKLOAD"), 0) << "captured before the mesh's chain";
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, plan_.seal, "SLUICE"), 0) << "answered by the mesh";
+  std::vector<Frame> frames = pod_.Taken();
+  for (const char* text : {"WORKLOAD", "SLUICE"}) EXPECT_FALSE(Pod::Carries(frames, text)) << text;
+  ASSERT_EQ(CommandIn(pod_.inner(), "nft insert rule ip istio output ip daddr 0.0.0.0/0 return"), "");
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, plan_.seal, "SLUICE"), 0);
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 80, {}, "WORKLOAD"), 0);
+  frames = pod_.Taken();
+  EXPECT_TRUE(Pod::Carries(frames, "SLUICE"));
+  EXPECT_FALSE(Pod::Carries(frames, "WORKLOAD"));
+}
+
+// DNS over TLS and QUIC, multicast DNS, LLMNR, NetBIOS: neither an element nor a prefix lets them out.
+TEST_F(FenceAttack, OtherResolversAreRefusedWhateverTheSetsHold) {
+  const Echo over_tls(pod_.world(), 853);
+  plan_.allow = {{Cidr::Parse("203.0.113.0/24").value(), nft::Protocol::kTcp, 1, 65535},
+                 {Cidr::Parse("203.0.113.0/24").value(), nft::Protocol::kUdp, 1, 65535}};
+  const std::vector<uint16_t> ports = {853, 784, 8853, 5353, 5355, 137};
+  const auto attempt = [&] {
+    EXPECT_EQ(pod_.Workload([&] {
+      for (const uint16_t port : ports) {
+        const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM, 0));
+        const sockaddr_in to{AF_INET, htons(port), {htonl(0xcb00710a)}, {}};
+        (void)::sendto(socket.get(), kForbidden, 6, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+      }
+      return 0;
+    }),
+              0);
+  };
+  attempt();
+  EXPECT_NE(Pod::Escaped(pod_.Taken()), "") << "it must be able to fail";
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 853, {}, kForbidden), 0) << "it must be able to fail";
+  Install();
+  std::vector<FenceElement> elements = {{IpAddress::Parse(kWorldV4).value(), nft::Protocol::kTcp, 853}};
+  for (const uint16_t port : ports) elements.push_back({IpAddress::Parse(kWorldV4).value(), nft::Protocol::kUdp, port});
+  ASSERT_TRUE(fence_->Publish(elements, std::chrono::seconds(60)).has_value());
+  attempt();
+  EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 853, {}, kForbidden), ECONNREFUSED);
+  EXPECT_EQ(Pod::Escaped(pod_.Taken()), "");
+  EXPECT_GE(Count("other-resolvers"), ports.size() + 1);
 }
 
 TEST_F(FenceAttack, InboundConnectionsAreAnsweredOrNotAsPlanned) {
