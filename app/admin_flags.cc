@@ -28,7 +28,10 @@ void AddAdmin(CLI::App* sidecar, AdminOptions* options) {
   sidecar->add_flag("--admin-open", options->admin_open,
                     "Let --admin listen beyond loopback, where the token crosses in the clear");
   sidecar->add_option("--health", options->health, "Serve /healthz, /readyz and /metrics here")->type_name("ADDRESS:PORT");
-  sidecar->add_option("--state", options->state, "Keep the last policy of the API or of a bundle here, over restarts")
+  sidecar
+      ->add_option(
+          "--state", options->state,
+          "Keep the last policy of the API or of a bundle, and the names that addresses were told for, here over restarts")
       ->type_name("DIR");
   CLI::Option* url =
       sidecar->add_option("--policy-url", options->policy_url, "Fetch the policy here, and its Ed25519 signature at URL.sig")

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -25,7 +26,7 @@ namespace {
 constexpr int kTcpPatienceMs = 2000;
 constexpr int kUdpPatienceMs = 500;
 constexpr int kLookupPatienceMs = 2000;
-constexpr int kRoundPatienceMs = 2 * (2 * kTcpPatienceMs) + 2 * kUdpPatienceMs + kLookupPatienceMs + 1000;
+constexpr int kRoundPatienceMs = 4 * (2 * kTcpPatienceMs) + 2 * kUdpPatienceMs + kLookupPatienceMs + 1000;
 constexpr uint16_t kDnsPort = 53;
 constexpr std::string_view kDomain = "internal";
 
@@ -74,19 +75,41 @@ Connected Connect(const Endpoint& to, int type) {
   return connected;
 }
 
-Sight TryTcp(const Endpoint& to) {
-  Connected made = Connect(to, SOCK_STREAM);
+// Connected, or what hinders it.
+Sight AwaitConnected(const Connected& made) {
   if (IsNoRoute(made.error)) return Sight::kNoRoute;
   if (made.error != 0 && made.error != EINPROGRESS) return Sight::kRefused;
   if (!Await(made.socket.get(), POLLOUT, kTcpPatienceMs)) return Sight::kUnanswered;
   const int error = PendingError(made.socket.get());
+  if (error == 0) return Sight::kAnswered;
   if (IsNoRoute(error)) return Sight::kNoRoute;
   if (error == ETIMEDOUT) return Sight::kUnanswered;
   // Reset so early that the connection was never seen whole: our listener's doing, or a reject.
-  if (error != 0) return error == ECONNRESET ? Sight::kCaptured : Sight::kRefused;
+  return error == ECONNRESET ? Sight::kCaptured : Sight::kRefused;
+}
+
+Sight TryTcp(const Endpoint& to) {
+  const Connected made = Connect(to, SOCK_STREAM);
+  if (const Sight sight = AwaitConnected(made); sight != Sight::kAnswered) return sight;
   if (!Await(made.socket.get(), POLLIN, kTcpPatienceMs)) return Sight::kLeft;
   char byte = 0;
   return recv(made.socket.get(), &byte, 1, 0) < 0 && errno == ECONNRESET ? Sight::kCaptured : Sight::kLeft;
+}
+
+// Where the proxy answers with the canary's name.
+Sight TryAnswered(const Endpoint& to, std::string_view name) {
+  const Connected made = Connect(to, SOCK_STREAM);
+  if (const Sight sight = AwaitConnected(made); sight != Sight::kAnswered) return sight;
+  std::array<char, 64> got{};
+  size_t length = 0;
+  while (length < name.size()) {
+    if (!Await(made.socket.get(), POLLIN, kTcpPatienceMs)) return Sight::kUnanswered;
+    const ssize_t n = recv(made.socket.get(), got.data() + length, std::min(got.size(), name.size()) - length, 0);
+    if (n < 0) return errno == ECONNRESET ? Sight::kCaptured : Sight::kRefused;
+    if (n == 0) break;
+    length += static_cast<size_t>(n);
+  }
+  return std::string_view(got.data(), length) == name ? Sight::kAnswered : Sight::kLeft;
 }
 
 Sight TryUdp(const Endpoint& to) {
@@ -114,7 +137,7 @@ Sight TryLookup(const Endpoint& server, const std::vector<uint8_t>& query) {
   return ours ? Sight::kAnswered : Sight::kLeft;
 }
 
-CanaryReport Round(const std::vector<uint8_t>& query) {
+CanaryReport Round(const std::vector<uint8_t>& query, std::string_view name) {
   using supervisor::kCanary;
   using supervisor::kCanary6;
   CanaryReport report;
@@ -127,17 +150,19 @@ CanaryReport Round(const std::vector<uint8_t>& query) {
   if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({kCanary6.address, kDnsPort}, query);
   // Without a route to anywhere the resolver is still asked for by whoever names the loopback.
   if (report.lookup == Sight::kNoRoute) report.lookup = TryLookup({IpAddress::FromV4(0x7f000001), kDnsPort}, query);
+  report.connect = TryAnswered({kCanary.address, supervisor::kAnsweredPort}, name);
+  if (report.connect == Sight::kNoRoute) report.connect = TryAnswered({kCanary6.address, supervisor::kAnsweredPort}, name);
   return report;
 }
 
 // The child: no more than this, for as long as the parent lives.
-[[noreturn]] void Serve(int channel, const std::vector<uint8_t>& query) {
+[[noreturn]] void Serve(int channel, const std::vector<uint8_t>& query, std::string_view name) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NAME, "sluice-canary");
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !supervisor::DropCapabilities()) _exit(1);
   char request = 0;
   while (recv(channel, &request, 1, 0) == 1) {
-    const CanaryReport report = Round(query);
+    const CanaryReport report = Round(query, name);
     if (send(channel, &report, sizeof report, MSG_NOSIGNAL) != sizeof report) break;
   }
   _exit(0);
@@ -169,9 +194,9 @@ bool CanaryReport::Refused() const {
 }
 
 std::string CanaryReport::Text() const {
-  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}{}", SightText(tcp4), SightText(tcp6),
+  return fmt::format("TCP {} and {}, UDP {} and {} (IPv4 and IPv6), lookup {}{}, a connect {}", SightText(tcp4), SightText(tcp6),
                      SightText(udp4), SightText(udp6), SightText(lookup),
-                     lookup_error != 0 ? fmt::format(" ({})", std::strerror(lookup_error)) : "");
+                     lookup_error != 0 ? fmt::format(" ({})", std::strerror(lookup_error)) : "", SightText(connect));
 }
 
 Result<CanaryProbe> CanaryProbe::Begin() {
@@ -181,15 +206,16 @@ Result<CanaryProbe> CanaryProbe::Begin() {
   uint64_t drawn = 0;
   if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) return FailErrno("cannot draw the canary's name", errno);
   const std::string label = fmt::format("canary-{:016x}", drawn);
+  const std::string name = fmt::format("{}.{}", label, kDomain);
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
   const pid_t pid = fork();
   if (pid < 0) return FailErrno("cannot start the canary's process", errno);
   if (pid == 0) {
     ours.Reset();
-    Serve(theirs.get(), QueryFor(label));
+    Serve(theirs.get(), QueryFor(label), name);
   }
-  return CanaryProbe(fmt::format("{}.{}", label, kDomain), std::move(ours), pid);
+  return CanaryProbe(name, std::move(ours), pid);
 }
 
 CanaryProbe::CanaryProbe(CanaryProbe&& other) noexcept

@@ -19,7 +19,7 @@ enum class Sight : uint8_t {
   kNoRoute,     ///< the namespace has no way there: nothing to be refused
   kRefused,     ///< an error at once
   kCaptured,    ///< TCP: accepted here and reset
-  kAnswered,    ///< a lookup of the canary's own name, which our resolver alone knows
+  kAnswered,    ///< a lookup of the canary's own name or a connection, by whoever alone knows that name
   kUnanswered,  ///< nothing came back in time: it may have left
   kLeft,        ///< somebody else answered
 };
@@ -31,12 +31,15 @@ struct CanaryReport {
   Sight udp4 = Sight::kUnanswered;
   Sight udp6 = Sight::kUnanswered;
   Sight lookup = Sight::kUnanswered;
-  int lookup_error = 0;  ///< the errno of a lookup that was refused
+  Sight connect = Sight::kUnanswered;  ///< to where the proxy itself answers
+  int lookup_error = 0;                ///< the errno of a lookup that was refused
 
   /// What must be refused was, over every family that has a route.
   [[nodiscard]] bool Refused() const;
-  /// The resolver answers whoever asks any server.
-  [[nodiscard]] bool Answered() const { return lookup == Sight::kAnswered; }
+  /// The resolver answers whoever asks any server, and the proxy whoever dials an address that there is a route to.
+  [[nodiscard]] bool Answered() const {
+    return lookup == Sight::kAnswered && (connect == Sight::kAnswered || connect == Sight::kNoRoute);
+  }
   /// "tcp4 captured, udp6 no route, ...".
   [[nodiscard]] std::string Text() const;
 };

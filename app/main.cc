@@ -311,6 +311,8 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
   sub->add_flag("--no-inbound", sidecar->no_inbound, "Drop new connections from outside (probes, too)");
   sub->add_flag("--host-network", sidecar->host_network,
                 "Fence a machine's own network, every process of it, which is refused otherwise");
+  sub->add_flag("--unsafe-workload-rights", sidecar->unsafe_workload_rights,
+                "Be ready though a workload is seen that holds a capability which leads past the fence");
   sub->add_option("--proxy-port", sidecar->proxy_port, "Port of lo that TCP is redirected to (default: the kernel's choice)")
       ->type_name("PORT");
   sub->add_option("--dns-port", sidecar->dns_port, "Port of lo that lookups are redirected to (default: the kernel's choice)")

@@ -24,16 +24,6 @@ std::unexpected<Error> Damaged(std::string_view why) {
   return Fail(Code::kInvalid, fmt::format("the stored policy is damaged: {}", why));
 }
 
-Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return FailErrno(fmt::format("cannot write {}", path), errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
-}
-
 Result<void> SyncFolder(const std::string& folder) {
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || ::fsync(fd.get()) != 0) return FailErrno(fmt::format("cannot write {}", folder), errno);
@@ -82,7 +72,17 @@ Result<StoredPolicy> ParseStored(std::string_view text) {
   return policy;
 }
 
-Result<PolicyState> PolicyState::Open(const std::string& folder) {
+Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return FailErrno(fmt::format("cannot write {}", path), errno);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Result<void> PrepareStateFolder(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno(fmt::format("cannot make {}", folder), errno);
   struct stat about{};
   if (::stat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode))
@@ -91,6 +91,11 @@ Result<PolicyState> PolicyState::Open(const std::string& folder) {
     return Fail(Code::kPermission, fmt::format("--state {}: it is another user's", folder));
   if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return Fail(Code::kPermission, fmt::format("--state {}: others may write it (chmod go-w)", folder));
+  return {};
+}
+
+Result<PolicyState> PolicyState::Open(const std::string& folder) {
+  if (auto prepared = PrepareStateFolder(folder); !prepared) return std::unexpected(prepared.error());
   return PolicyState(folder);
 }
 

@@ -21,9 +21,15 @@ struct StoredPolicy {
   bool operator==(const StoredPolicy&) const = default;
 };
 
+/// All of them, from where the file stands; `path` is for the error.
+[[nodiscard]] Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path);
+
+/// The folder of --state: made where it is missing (0700). kPermission: others may write it, or it is another's.
+[[nodiscard]] Result<void> PrepareStateFolder(const std::string& folder);
+
 class PolicyState {
  public:
-  /// The folder is made where it is missing (0700). kPermission: others may write it, or it is another's.
+  /// As PrepareStateFolder.
   static Result<PolicyState> Open(const std::string& folder);
 
   /// Nothing where there is none. A file that is damaged (its digest does not fit) is kInvalid.

@@ -198,6 +198,7 @@ Result<Start> MakeStart(const SidecarOptions& options) {
   start.plan.fence.seal = DrawSeal();
   start.plan.fence.passage = DrawSeal();
   start.plan.fence.inbound = options.no_inbound ? supervisor::FenceInbound::kDrop : supervisor::FenceInbound::kAccept;
+  if (options.unsafe_workload_rights) start.plan.workload_rights = WorkloadRights::kUnsafeAccepted;
   start.plan.engine.lookups.seal = start.plan.fence.seal;
   start.plan.ipv6 = HasRoute("2000::1") ? dns::Ipv6Egress::kPresent : dns::Ipv6Egress::kAbsent;
   return start;
@@ -217,10 +218,16 @@ int PrintRules(const Start& start, const SidecarOptions& options) {
   return kExitOk;
 }
 
-void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, const supervisor::Fence& fence) {
+void Announce(const SidecarOptions& options, const policy::Snapshot& snapshot, SidecarServer& server) {
+  const supervisor::Fence& fence = *server.fence();
   for (const std::string& weakness : fence.Weaknesses()) LogWarn("{}", weakness);
   if (!fence.Weaknesses().empty()) LogInfo("`sluice doctor --mode sidecar` tells what this machine would need");
-  if (options.quiet) return;
+  bool ready = true;
+  for (const ReadinessCheck& check : server.Readiness()) {
+    if (!check.ok) LogError("not ready: {}: {}", check.name, check.detail);
+    ready = ready && check.ok;
+  }
+  if (options.quiet || !ready) return;
   LogInfo("ready  policy {}  {} rule{}  fence {}  dns {}{}", snapshot.digest().substr(0, 12), snapshot.rules().size(),
           snapshot.rules().size() == 1 ? "" : "s",
           fence.hold() == supervisor::FenceHold::kOwnedPersistent ? "owned and persistent" : "watched",
@@ -260,7 +267,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
         },
         ReloadNotice::kService);
   if (!watcher) return std::unexpected(watcher.error());
-  Announce(options, *start.snapshot, *(*server)->fence());
+  Announce(options, *start.snapshot, **server);
   NotifyService("READY=1");
   (void)WaitForEnd(std::nullopt);
   NotifyService("STOPPING=1");
@@ -303,6 +310,11 @@ int RunSidecar(const SidecarOptions& given) {
   const auto room = RaiseDescriptorLimit();
   if (!room) return Report(room.error());
   start->plan.engine.descriptors = {room->limit, room->ceiling};
+  if (!options.admin.state.empty()) {
+    auto names = NameStore::Open(options.admin.state);
+    if (!names) return Report(names.error());
+    start->plan.names = *std::move(names);
+  }
   // Shut before anything listens: what a former process left is adopted.
   supervisor::FencePlan& plan = start->plan.fence;
   auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(plan));

@@ -20,9 +20,10 @@ struct SidecarOptions : ServedOptions {
   std::string processes = "auto";  ///< auto, seen or unseen: whether other processes can be told apart
   uint16_t proxy_port = 0;         ///< 0: the kernel's choice
   uint16_t dns_port = 0;
-  bool no_inbound = false;    ///< new connections from outside are dropped
-  bool host_network = false;  ///< a machine's own network is meant
-  bool dry_run = false;       ///< print the rules and end
+  bool no_inbound = false;              ///< new connections from outside are dropped
+  bool host_network = false;            ///< a machine's own network is meant
+  bool unsafe_workload_rights = false;  ///< a workload that holds CAP_NET_ADMIN or CAP_NET_RAW is no reason not to be ready
+  bool dry_run = false;                 ///< print the rules and end
 };
 
 /// The process's exit code. Blocks until SIGTERM or SIGINT.

@@ -103,6 +103,7 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
   std::unique_ptr<SidecarServer> server(
       new SidecarServer(std::move(plan), std::move(fence), std::move(canary), policy, std::move(source), writer));
   SidecarServer& self = *server;
+  if (self.plan_.names) self.plan_.names->Restore(self.pool_, *self.history_);
   auto engine = proxy::Engine::Start(self.plan_.engine, policy, writer);
   if (!engine) return std::unexpected(engine.error());
   self.engine_ = *std::move(engine);
@@ -116,8 +117,8 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
   }
   std::vector<UniqueFd> listeners;
   for (supervisor::RedirectFamily& family : self.plan_.sockets.families) listeners.push_back(std::move(family.listener));
-  auto listener = TransparentListener::Start({self.pool_, *self.history_, *self.engine_, policy, writer}, std::move(listeners),
-                                             std::move(processes), self.plan_.engine.host_addresses);
+  auto listener = TransparentListener::Start({self.pool_, *self.history_, *self.engine_, policy, writer, self.canary_.name()},
+                                             std::move(listeners), std::move(processes), self.plan_.engine.host_addresses);
   if (!listener) return std::unexpected(listener.error());
   self.listener_ = *std::move(listener);
   {
@@ -320,7 +321,9 @@ void SidecarServer::LookAgain() {
   const uint64_t before = listener_->canaries();
   auto report = canary_.Look();
   const bool captured = listener_->canaries() > before;
+  auto neighbours = plan_.processes == ProcessSight::kSeen ? supervisor::FindNeighbourRights() : supervisor::NeighbourRights();
   const std::lock_guard lock(acts_);
+  neighbours_ = std::move(neighbours);
   seen_ = report ? std::optional(*report) : std::nullopt;
   canary_fault_.clear();
   if (!report) {
@@ -333,7 +336,10 @@ void SidecarServer::LookAgain() {
   } else if (tcp && !captured) {
     canary_fault_ = "the connection that must be refused was reset by somebody else: " + report->Text();
   } else if (!report->Answered()) {
-    canary_fault_ = "a lookup did not reach the resolver: " + report->Text();
+    canary_fault_ =
+        (report->lookup == Sight::kAnswered ? "a connection did not reach the proxy, or its answer did not come back: "
+                                            : "a lookup did not reach the resolver: ") +
+        report->Text();
   }
 }
 
@@ -401,7 +407,32 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
   add("canary", canary_fault_.empty() ? "" : fmt::format("{}{}", canary_fault_, kTry));
   add("audit", writer_.healthy() ? "" : "records can no longer be written, so everything is refused");
   add("serving", draining_ ? "ending" : "");
+  checks.push_back(WorkloadCheck());
+  for (std::string& weakness : fence_->Weaknesses()) checks.push_back({"weakness", true, std::move(weakness)});
   return checks;
+}
+
+// Under acts_.
+ReadinessCheck SidecarServer::WorkloadCheck() const {
+  constexpr const char* kName = "workload";
+  if (plan_.processes == ProcessSight::kUnseen)
+    return {kName, true,
+            "which capabilities it holds cannot be seen from here; it must have neither CAP_NET_ADMIN nor, where a "
+            "weakness says so, CAP_NET_RAW"};
+  std::string fault;
+  if (!neighbours_.net_admin.empty()) {
+    fault = fmt::format(
+        "{} holds CAP_NET_ADMIN over this network and could go around the fence: take it away, or give the workload a network of "
+        "its own",
+        neighbours_.net_admin);
+  } else if (!neighbours_.net_raw.empty() && fence_->OpenToNetRaw()) {
+    fault = fmt::format(
+        "{} holds CAP_NET_RAW and could send past the fence by AF_XDP: take it away, or give Sluice CAP_NET_RAW to guard against "
+        "that",
+        neighbours_.net_raw);
+  }
+  if (fault.empty() || plan_.workload_rights == WorkloadRights::kRefused) return {kName, fault.empty(), std::move(fault)};
+  return {kName, true, fault + " (accepted: --unsafe-workload-rights)"};
 }
 
 std::vector<std::string> SidecarServer::NamesOf(const IpAddress& address) const {

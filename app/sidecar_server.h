@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app/canary_probe.h"
+#include "app/kept_names.h"
 #include "app/served_control.h"
 #include "app/transparent_listener.h"
 #include "audit/audit.h"
@@ -24,6 +25,7 @@
 #include "policy/event.h"
 #include "proxy/io/engine.h"
 #include "supervisor/io/fence.h"
+#include "supervisor/io/neighbour_rights.h"
 #include "supervisor/io/redirect_sockets.h"
 
 namespace sluice::app {
@@ -31,12 +33,17 @@ namespace sluice::app {
 /// Whether the processes of the namespace can be told apart from here.
 enum class ProcessSight : uint8_t { kSeen, kUnseen };
 
+/// What becomes of readiness where a container beside this one holds a capability that leads past the fence.
+enum class WorkloadRights : uint8_t { kRefused, kUnsafeAccepted };
+
 struct SidecarPlan {
   proxy::EngineOptions engine;
   supervisor::FencePlan fence;  ///< seals, ports and inbound; the rules come from the policy
   supervisor::RedirectSockets sockets;
   ProcessSight processes = ProcessSight::kUnseen;
   dns::Ipv6Egress ipv6 = dns::Ipv6Egress::kPresent;
+  WorkloadRights workload_rights = WorkloadRights::kRefused;
+  std::unique_ptr<NameStore> names{};  ///< null: a restart knows nothing of the names that were told
 };
 
 /// Rules that could not be judged here are errors that name them: of processes where none can be seen, of UDP that the kernel
@@ -81,7 +88,8 @@ class SidecarServer final : public ServedControl {
   [[nodiscard]] dns::ServerOptions ResolverOptions(supervisor::RedirectFamily& family);
   [[nodiscard]] policy::ProcessPtr WhoseLookup(policy::Transport transport, const Endpoint& client);
   void OnResolverThread(const std::function<void()>& work);
-  Result<std::chrono::steady_clock::duration> PublishLeases(std::span<const dns::Lease> leases, std::chrono::milliseconds lifetime);
+  Result<std::chrono::steady_clock::duration> PublishLeases(std::span<const dns::Lease> leases,
+                                                            std::chrono::milliseconds lifetime);
   /// The rules of the policy in force, in a new generation; what it no longer lets out is cut. With `acts_` held.
   Result<void> Refence();
   /// Sets the policy and its rules in one act, which begins by looking at what is in force.
@@ -94,13 +102,14 @@ class SidecarServer final : public ServedControl {
   void Tend();
   void Look();
   void LookAgain();
+  [[nodiscard]] ReadinessCheck WorkloadCheck() const;
 
   SidecarPlan plan_;
   std::unique_ptr<supervisor::Fence> fence_;
   policy::CurrentPolicy& policy_;
   audit::Writer& writer_;
   const std::chrono::steady_clock::time_point started_;
-  dns::SyntheticPool pool_;
+  dns::SyntheticPool pool_{0, plan_.names ? plan_.names->place() : dns::SyntheticPlace::DrawAnywhere()};
   std::shared_ptr<dns::NameHistory> history_ = std::make_shared<dns::NameHistory>();
   std::unique_ptr<proxy::Engine> engine_;
   std::unique_ptr<TransparentListener> listener_;
@@ -117,6 +126,7 @@ class SidecarServer final : public ServedControl {
   CanaryProbe canary_;
   std::optional<CanaryReport> seen_;
   std::string canary_fault_ = "not looked yet";
+  supervisor::NeighbourRights neighbours_;  ///< where processes are seen
   std::condition_variable wake_;
   bool ending_ = false;
   std::thread tender_;  ///< ends what rules allow no longer

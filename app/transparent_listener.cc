@@ -72,6 +72,7 @@ void TransparentListener::Take(UniqueFd socket, const sockaddr_storage& from, so
     canaries_.fetch_add(1, std::memory_order_release);
     return;
   }
+  if (AnswersCanary(socket.get(), arrival.destination)) return;
   if (processes_ != nullptr)
     arrival.process =
         processes_->OfTcpPeer(*source, arrival.destination,
@@ -84,6 +85,14 @@ void TransparentListener::Take(UniqueFd socket, const sockaddr_storage& from, so
   flow.target = {arrival.host(), arrival.destination, std::move(arrival.process), !arrival.synthetic && !arrival.names.empty()};
   if (arrival.names.size() > 1) flow.names = std::move(arrival.names);
   setup_.engine.Accept(std::move(flow));
+}
+
+// An ordinary connection's way there and back, without an upstream.
+bool TransparentListener::AnswersCanary(int socket, const Endpoint& destination) const {
+  const bool reserved = destination.address == supervisor::kCanary.address || destination.address == supervisor::kCanary6.address;
+  if (!reserved || destination.port != supervisor::kAnsweredPort || setup_.canary.empty()) return false;
+  (void)::send(socket, setup_.canary.data(), setup_.canary.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return true;
 }
 
 std::optional<std::vector<std::string>> TransparentListener::NamesOf(const IpAddress& address) const {

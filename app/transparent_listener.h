@@ -29,6 +29,7 @@ struct TransparentSetup {
   proxy::Engine& engine;
   const policy::CurrentPolicy& policy;
   policy::EventSink& sink;
+  std::string canary{};  ///< the name that is said to who dials the canary's answered port; empty: nothing is
 };
 
 class TransparentListener {
@@ -49,6 +50,7 @@ class TransparentListener {
                       std::vector<IpAddress> host_addresses)
       : setup_(setup), processes_(std::move(processes)), host_addresses_(std::move(host_addresses)), journal_(setup.sink) {}
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size);
+  [[nodiscard]] bool AnswersCanary(int socket, const Endpoint& destination) const;
   struct Arrival;
   [[nodiscard]] static policy::EventTarget TargetOf(const Arrival& arrival);
   /// The names that the address stands for, if any; nothing where it is a synthetic one that was never given.

@@ -13,20 +13,32 @@ namespace {
 
 constexpr uint32_t kV4Base = 0xc6120000;  // 198.18.0.0/15 (RFC 2544)
 constexpr uint32_t kV4Count = 1u << 17;
-constexpr size_t kMaxNames = kV4Count - 2;
-
-std::array<uint8_t, 16> RandomPrefix() {
-  std::array<uint8_t, 16> bytes{};
-  FillRandom(std::span(bytes).first(8));
-  bytes[0] = 0xfd;
-  return bytes;
-}
 
 }  // namespace
 
+SyntheticPlace SyntheticPlace::Draw() {
+  SyntheticPlace place;
+  FillRandom(place.prefix);
+  place.prefix[0] = 0xfd;
+  return place;
+}
+
+SyntheticPlace SyntheticPlace::DrawAnywhere() {
+  SyntheticPlace place = Draw();
+  place.first = static_cast<uint32_t>(RandomU64() % kMaxSyntheticNames);
+  return place;
+}
+
 // A name's slot, from 1, is the host part of both its addresses.
 struct SyntheticPool::State {
-  explicit State(size_t names) : capacity(names) {}
+  State(size_t names_at_most, const SyntheticPlace& place) : capacity(names_at_most), first(place.first % kMaxSyntheticNames) {
+    std::ranges::copy(place.prefix, prefix.begin());
+  }
+
+  [[nodiscard]] size_t SlotOf(size_t nth) const { return (first + nth) % kMaxSyntheticNames + 1; }
+  [[nodiscard]] size_t NthOf(uint64_t slot) const {
+    return static_cast<size_t>((slot - 1 + kMaxSyntheticNames - first) % kMaxSyntheticNames);
+  }
 
   [[nodiscard]] IpAddress Address(size_t slot, Family family) const {
     if (family == Family::kV4) return IpAddress::FromV4(kV4Base + static_cast<uint32_t>(slot));
@@ -50,15 +62,26 @@ struct SyntheticPool::State {
   }
 
   const size_t capacity;
-  const std::array<uint8_t, 16> prefix = RandomPrefix();
+  const size_t first;
+  std::array<uint8_t, 16> prefix{};
   mutable std::shared_mutex mutex;
-  std::deque<std::string> names;               // names[slot - 1]; elements never move
+  std::deque<std::string> names;               // as they came, empty where it is not known; elements never move
   KeyedMap<std::string_view, uint32_t> slots;  // views into names
+  OnGiven on_given;
 };
 
-SyntheticPool::SyntheticPool(size_t capacity)
-    : state_(std::make_unique<State>(capacity == 0 ? kMaxNames : std::min(capacity, kMaxNames))) {}
+SyntheticPool::SyntheticPool(size_t capacity, const SyntheticPlace& place)
+    : state_(std::make_unique<State>(capacity == 0 ? kMaxSyntheticNames : std::min(capacity, kMaxSyntheticNames), place)) {}
 SyntheticPool::~SyntheticPool() = default;
+
+void SyntheticPool::Adopt(std::span<const std::string> names, OnGiven on_given) {
+  const std::unique_lock lock(state_->mutex);
+  for (const std::string& name : names) {
+    const std::string& kept = state_->names.emplace_back(name);
+    if (!kept.empty()) state_->slots.emplace(kept, static_cast<uint32_t>(state_->SlotOf(state_->names.size() - 1)));
+  }
+  state_->on_given = std::move(on_given);
+}
 
 Result<IpAddress> SyntheticPool::AddressFor(std::string_view canonical_name, Family family) {
   if (canonical_name.empty()) return Fail(Code::kInvalid, "an empty name has no synthetic address");
@@ -72,18 +95,21 @@ Result<IpAddress> SyntheticPool::AddressFor(std::string_view canonical_name, Fam
   if (found != state_->slots.end()) return state_->Address(found->second, family);
   if (state_->names.size() >= state_->capacity)
     return Fail(Code::kExhausted, "every synthetic address stands for a name already");
+  const size_t nth = state_->names.size();
+  if (state_->on_given) state_->on_given(static_cast<uint32_t>(nth), canonical_name);
   const std::string& kept = state_->names.emplace_back(canonical_name);
-  const auto slot = static_cast<uint32_t>(state_->names.size());
+  const auto slot = static_cast<uint32_t>(state_->SlotOf(nth));
   state_->slots.emplace(kept, slot);
   return state_->Address(slot, family);
 }
 
 std::optional<std::string> SyntheticPool::NameOf(const IpAddress& address) const {
   const uint64_t slot = state_->Slot(address);
-  if (slot == 0) return std::nullopt;
+  if (slot == 0 || slot > kMaxSyntheticNames) return std::nullopt;
+  const size_t nth = state_->NthOf(slot);
   const std::shared_lock lock(state_->mutex);
-  if (slot > state_->names.size()) return std::nullopt;
-  return state_->names[slot - 1];
+  if (nth >= state_->names.size() || state_->names[nth].empty()) return std::nullopt;
+  return state_->names[nth];
 }
 
 bool SyntheticPool::InRange(const IpAddress& address) const { return state_->InV4(address) || state_->InV6(address); }

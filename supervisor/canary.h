@@ -14,4 +14,7 @@ inline constexpr Endpoint kCanary{IpAddress::FromV4(0xf0000001), 9};
 /// The same in the discard-only prefix of IPv6 (RFC 6666), for a namespace that is shared (the sidecar's canary).
 inline constexpr Endpoint kCanary6{IpAddress::FromV6({0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}), 9};
 
+/// Beside them what is answered: the sidecar's proxy says the canary's own name there, which nobody else knows.
+inline constexpr uint16_t kAnsweredPort = 10;
+
 }  // namespace sluice::supervisor

@@ -74,7 +74,7 @@ _sluice() {
         --proxy-protocol --proxy-protocol-from --allow-open --drain"
       ;;
     sidecar)
-      _sluice_words "$serving --ca-out --bundle-out --processes --no-inbound --host-network --proxy-port --dns-port --dry-run --drain --admin \
+      _sluice_words "$serving --ca-out --bundle-out --processes --no-inbound --host-network --unsafe-workload-rights --proxy-port --dns-port --dry-run --drain --admin \
         --admin-token --admin-open --health --state --policy-url --policy-key --policy-poll --compat"
       ;;
     agent) _sluice_words "$serving --listen --policy-dir --on-restart --ca-out --bundle-out --peer --annotation --state-dir" ;;

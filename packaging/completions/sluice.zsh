@@ -103,6 +103,7 @@ _sluice() {
             '--processes[whether other processes can be told apart]:how:(auto seen unseen)' \
             '--no-inbound[drop new connections from outside]' \
             '--host-network[fence the own network of a machine]' \
+            '--unsafe-workload-rights[be ready beside a workload that could go around the fence]' \
             '--proxy-port[port that TCP is redirected to]:port:' \
             '--dns-port[port that lookups are redirected to]:port:' \
             "--dry-run[print the fence's rules and end]" \
@@ -111,7 +112,7 @@ _sluice() {
             '--admin-token[bearer token of the admin API]:file:_files' \
             '--admin-open[let it listen beyond loopback]' \
             '--health[serve health and metrics here]:address:' \
-            '--state[keep the last policy here]:dir:_files -/' \
+            '--state[keep the last policy and names here]:dir:_files -/' \
             '--policy-url[fetch the policy here]:url:' \
             '--policy-key[keys that sign it]:file:_files' \
             '--policy-poll[how often it is asked for]:duration:' \

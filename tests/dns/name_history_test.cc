@@ -52,6 +52,26 @@ TEST(NameHistoryTest, ItIsBoundedBothWays) {
   EXPECT_EQ(names.front(), "m" + std::to_string(kMaxNamesOfAddress + 4) + ".test");
 }
 
+TEST(NameHistoryTest, WhoKeepsItIsToldOfWhatIsNewAndOncePerHour) {
+  NameHistory history(2);
+  std::vector<std::string> told;
+  history.Tell([&](std::string_view name, const IpAddress& address, SteadyTime) {
+    told.push_back(std::string(name) + " " + address.ToString());
+  });
+  const SteadyTime whole{std::chrono::hours(5)};
+  history.Note("a.test", At(1), whole);
+  for (int i = 1; i < 60; ++i) history.Note("a.test", At(1), whole + std::chrono::minutes(i));
+  EXPECT_EQ(told.size(), 1u);
+  history.Note("a.test", At(1), whole + std::chrono::minutes(60));
+  EXPECT_EQ(told.size(), 2u);
+  history.Note("b.test", At(1), whole);
+  history.Note("a.test", At(2), whole);
+  history.Note("a.test", At(3), whole);  // in the place of the first
+  EXPECT_THAT(told,
+              testing::ElementsAre(testing::StartsWith("a.test"), testing::StartsWith("a.test"), testing::StartsWith("b.test"),
+                                   "a.test " + At(2).ToString(), "a.test " + At(3).ToString()));
+}
+
 TEST(NameHistoryTest, ManyThreadsMayUseIt) {
   NameHistory history(64);
   std::vector<std::thread> threads;

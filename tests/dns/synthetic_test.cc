@@ -61,6 +61,42 @@ TEST(SyntheticTest, TheWholeRangeLessItsEndsIsGiven) {
   EXPECT_FALSE(pool.AddressFor("more", Family::kV4));
 }
 
+TEST(SyntheticTest, TheNextPoolOfAPlaceGoesOnWhereTheFormerEnded) {
+  SyntheticPlace place = SyntheticPlace::Draw();
+  place.first = static_cast<uint32_t>(kMaxSyntheticNames) - 1;
+  std::vector<std::string> given;
+  SyntheticPool former(0, place);
+  former.Adopt({}, [&](uint32_t nth, std::string_view name) {
+    EXPECT_EQ(nth, given.size());
+    given.emplace_back(name);
+  });
+  const IpAddress a = *former.AddressFor("a.test", Family::kV4);
+  const IpAddress b = *former.AddressFor("b.test", Family::kV6);
+  const IpAddress lost = *former.AddressFor("lost.test", Family::kV4);
+  EXPECT_EQ(a.ToString(), "198.19.255.254");
+  EXPECT_EQ(lost.ToString(), "198.18.0.2") << "from the start again";
+  ASSERT_EQ(given.size(), 3u);
+  given[2].clear();
+  SyntheticPool next(0, place);
+  next.Adopt(given, {});
+  EXPECT_EQ(next.NameOf(a), "a.test");
+  EXPECT_EQ(next.NameOf(b), "b.test");
+  EXPECT_FALSE(next.NameOf(lost));
+  for (const char* name : {"c.test", "lost.test"}) {
+    const IpAddress fresh = *next.AddressFor(name, Family::kV4);
+    EXPECT_NE(fresh, a);
+    EXPECT_NE(fresh, lost) << "an address is never given twice, not to its own name either";
+  }
+  EXPECT_EQ(*next.AddressFor("a.test", Family::kV4), a);
+}
+
+TEST(SyntheticTest, PoolsThatKnowNothingOfEachOtherBeginApart) {
+  std::set<uint32_t> firsts;
+  for (int i = 0; i < 8; ++i) firsts.insert(SyntheticPlace::DrawAnywhere().first);
+  EXPECT_GT(firsts.size(), 6u);
+  EXPECT_EQ(SyntheticPlace::Draw().first, 0u);
+}
+
 TEST(SyntheticTest, ThreadsAgree) {
   SyntheticPool pool;
   std::vector<std::vector<IpAddress>> seen(4);

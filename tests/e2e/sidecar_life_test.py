@@ -1,10 +1,13 @@
 #!/usr/bin/python3
-"""The ends of a sidecar: what may end by itself, and what is cut."""
+"""The ends of a sidecar, and the next one beside the same workload: what it holds then, what may end by itself, what is not ready."""
+import contextlib
+import json
 import signal
 import time
 
 import harness
-from sidecar_test import REAL, RULES, SidecarTest
+import lab as lab_module
+from sidecar_test import REAL, RULES, WITHOUT_NET_ADMIN, SidecarTest
 
 
 class LifeTest(SidecarTest):
@@ -12,6 +15,50 @@ class LifeTest(SidecarTest):
         self.assertIsNone(flow.poll(), "it was cut")
         flow.stdin.write("\n")
         self.assertEqual(flow.stdout.readline(), "alive\n")
+
+
+class Restart(LifeTest):
+    def state(self):
+        return ("--state", self.folder / "state")
+
+    def test_what_the_kernel_carries_outlives_a_crash_where_it_is_still_allowed(self):
+        rules = ["allow tcp db.test:5432", "allow tcp a.test:5432", "allow GET a.test/echo/**"]
+        with contextlib.ExitStack() as stack:
+            with self.sidecar(harness.policy_text(rules, REAL), *self.state()) as sidecar:
+                db, a = (stack.enter_context(self.held(host, 5432)) for host in ("db.test", "a.test"))
+                sidecar.stop(signal.SIGKILL)
+                self.alive(db)
+            with self.sidecar(None, *self.state()) as sidecar:
+                for flow in (db, a):
+                    self.alive(flow)
+                # Addresses that the workload holds still mean their names, without another lookup.
+                self.assertEqual(self.echo("151.101.1.50", 5432).out, "hello\n")
+                self.assertExit(self.curl("--resolve", "a.test:443:151.101.1.10", "https://a.test/echo/x"), 0)
+                sidecar.stop(signal.SIGKILL)
+            with self.sidecar(harness.policy_text(rules[1:], REAL), *self.state()):
+                self.assertEqual(db.stdout.readline(), "cut\n")
+                self.alive(a)
+                self.assertNotEqual(self.echo("151.101.1.50", 5432).code, 0)
+
+    def test_a_synthetic_address_that_is_held_never_means_another_name(self):
+        rules = ["allow tcp a.test:5432", "allow tcp db.test:5432"]
+        for state in (self.state(), ()):
+            with self.sidecar(rules, *state) as sidecar:
+                held = self.workload("getent", "ahostsv4", "a.test").out.split()[0]
+                sidecar.stop(signal.SIGKILL)
+            # The first name that anybody asks for now is another.
+            with self.sidecar(rules[1:], *state):
+                other = self.workload("getent", "ahostsv4", "db.test").out.split()[0]
+                self.assertNotEqual(other, held)
+                refused = self.echo(held, 5432)
+                self.assertNotEqual(refused.code, 0)
+                self.assertEqual(self.echo(other, 5432).out, "hello\n")
+                if state:
+                    self.assertEventually(lambda: refused.denials(host="a.test"), "a record that knows whose the address is")
+            with self.sidecar(rules, *state):
+                if state:
+                    self.assertEqual(self.echo(held, 5432).out, "hello\n")
+                    self.assertEqual(self.workload("getent", "ahostsv4", "a.test").out.split()[0], held)
 
 
 class Drain(LifeTest):
@@ -44,6 +91,36 @@ class Drain(LifeTest):
             self.assertEqual(flow.stdout.readline(), "cut\n")
             self.assertNotIn("151.101.1.50 . tcp . 5432", self.sets())
             self.assertNotEqual(self.echo("151.101.1.50", 5432).code, 0)
+
+
+class Readiness(LifeTest):
+    def test_readiness_tells_of_weaknesses_and_of_a_workload_that_could_use_one(self):
+        binary = lab_module.binary_for_anyone(self.lab.folder)
+
+        def ready():
+            done = self.lab.run(["curl", "-sS", "http://127.0.0.1:19090/readyz"])
+            answer = json.loads(done.stdout)
+            return answer["ready"], {check["name"]: check.get("detail", "") for check in answer["checks"]}
+
+        own = self.sidecar_command
+        # As in a pod: no CAP_NET_RAW, so that no queue of AF_XDP is guarded.
+        self.sidecar_command = lambda rules, flags: ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-all", *own(rules, flags)]
+        with self.sidecar(RULES, "--health", "127.0.0.1:19090"):
+            is_ready, checks = ready()
+            self.assertTrue(is_ready, checks)
+            self.assertIn("AF_XDP", checks["weakness"])
+            # Another container, root in it and with what containers have.
+            other = self.lab.popen(["unshare", "--mount", *WITHOUT_NET_ADMIN, "sleep", "60"], cwd=self.work)
+            try:
+                self.assertEventually(lambda: not ready()[0], "readiness to end", 30)
+                self.assertIn("CAP_NET_RAW", ready()[1]["workload"])
+                told = self.lab.run([binary, "health", "127.0.0.1:19090"])
+                self.assertEqual(told.returncode, 1)
+                self.assertIn(f"process {other.pid} (sleep) holds CAP_NET_RAW", told.stdout)
+            finally:
+                other.kill()
+                other.wait()
+            self.assertEventually(lambda: ready()[0], "readiness to come back", 30)
 
 
 if __name__ == "__main__":

@@ -474,15 +474,15 @@ TEST_F(FenceAttack, OtherResolversAreRefusedUnlessARuleNamesThem) {
   EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 853, {}, kForbidden), 0) << "it must be able to fail";
   plan_.allow = {{Cidr::Parse("203.0.113.0/24").value(), nft::Protocol::kUdp, 443, 443}};
   Install();
-  ASSERT_TRUE(
-      fence_->Publish({{IpAddress::Parse(kWorldV4).value(), nft::Protocol::kTcp, 443}}, std::chrono::seconds(60)).has_value());
+  FenceElement named{IpAddress::Parse(kWorldV4).value(), nft::Protocol::kTcp, 443};
+  ASSERT_TRUE(fence_->Publish({&named, 1}, std::chrono::seconds(60)).has_value());
   (void)pod_.Taken();
   attempt();
   (void)AskIn(pod_.inner(), kWorldV4, 853, {}, kForbidden);  // by whoever is at the proxy's port
   EXPECT_EQ(Pod::Escaped(pod_.Taken()), "");
   EXPECT_GE(Count("other-resolvers"), ports.size());
-  ASSERT_TRUE(
-      fence_->Publish({{IpAddress::Parse(kWorldV4).value(), nft::Protocol::kTcp, 853}}, std::chrono::seconds(60)).has_value());
+  named.port = 853;
+  ASSERT_TRUE(fence_->Publish({&named, 1}, std::chrono::seconds(60)).has_value());
   EXPECT_EQ(AskIn(pod_.inner(), kWorldV4, 853, {}, "NAMED"), 0);
   EXPECT_TRUE(Pod::Carries(pod_.Taken(), "NAMED"));
 }
