@@ -60,13 +60,16 @@ constexpr std::string_view kCommand = "sluice run";
 // The first address of the synthetic range is given to no name, and every address reaches the resolver.
 constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 timeout:2 attempts:2\n";
 
-Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::string>& paths) {
+// What may be named: a file can be shown, but nothing made beside it.
+enum class Shown : uint8_t { kFolders, kAnything };
+
+Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::string>& paths, Shown shown) {
   std::vector<std::string> trees;
   for (const std::string& path : paths) {
     std::error_code error;
     const std::string real = std::filesystem::canonical(path, error).string();
     if (error) return Fail(Code::kInvalid, fmt::format("{} {}: {}", flag, path, error.message()));
-    if (!std::filesystem::is_directory(real, error))
+    if (shown == Shown::kFolders && !std::filesystem::is_directory(real, error))
       return Fail(Code::kInvalid, fmt::format("{} {}: it is no folder", flag, path));
     trees.push_back(real);
   }
@@ -143,15 +146,16 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.argv = options.command;
   spec.probe = supervisor::StartProbe::kCanary;
   std::error_code error;
-  auto workspace = Trees("--workspace", options.workspace.empty() ? std::vector<std::string>() : std::vector{options.workspace});
+  auto workspace = Trees("--workspace", options.workspace.empty() ? std::vector<std::string>() : std::vector{options.workspace},
+                         Shown::kFolders);
   if (!workspace) return std::unexpected(workspace.error());
   const std::string start = !options.cwd.empty() ? options.cwd : !workspace->empty() ? workspace->front() : ".";
-  auto work_directory = Trees("--cwd", {start});
+  auto work_directory = Trees("--cwd", {start}, Shown::kFolders);
   if (!work_directory) return std::unexpected(work_directory.error());
   spec.work_directory = std::move(work_directory->front());
-  auto writable = Trees("--rw", options.read_write);
+  auto writable = Trees("--rw", options.read_write, Shown::kFolders);
   if (!writable) return std::unexpected(writable.error());
-  auto readable = Trees("--ro", options.read_only);
+  auto readable = Trees("--ro", options.read_only, Shown::kAnything);
   if (!readable) return std::unexpected(readable.error());
   spec.read_write = *std::move(writable);
   // One that is not the work directory itself; in it, the work directory is granted already.
