@@ -115,8 +115,8 @@ TEST_F(PolicyWatching, AFileIsWrittenOrReplacedByAnother) {
 }
 
 TEST_F(PolicyWatching, AnIncludedLinkLeadsElsewhere) {
-  Write("one.yaml", "rules:\n  - allow: GET one.test\n");
-  Write("two.yaml", "rules:\n  - allow: GET two.test\n");
+  Write("one.yaml", Policy("one.test"));
+  Write("two.yaml", Policy("two.test"));
   fs::create_symlink("one.yaml", folder_ + "/common.yaml");
   Start(Write("policy.yaml", "version: 1\ninclude: [common.yaml]\nrules:\n  - allow: GET a.test\n"));
   fs::create_symlink("two.yaml", folder_ + "/common.new");

@@ -21,11 +21,17 @@ class Restart(LifeTest):
     def state(self):
         return ("--state", self.folder / "state")
 
+    def assertKept(self, *names):
+        """A crash loses what was told in the last moment before it."""
+        kept = self.folder / "state/names"
+        self.assertEventually(lambda: kept.exists() and all(f" {name}\n" in kept.read_text() for name in names), f"{names} to be kept")
+
     def test_what_the_kernel_carries_outlives_a_crash_where_it_is_still_allowed(self):
         rules = ["allow tcp db.test:5432", "allow tcp a.test:5432", "allow GET a.test/echo/**"]
         with contextlib.ExitStack() as stack:
             with self.sidecar(harness.policy_text(rules, REAL), *self.state()) as sidecar:
                 db, a = (stack.enter_context(self.held(host, 5432)) for host in ("db.test", "a.test"))
+                self.assertKept("db.test", "a.test")
                 sidecar.stop(signal.SIGKILL)
                 self.alive(db)
             with self.sidecar(None, *self.state()) as sidecar:
@@ -45,6 +51,8 @@ class Restart(LifeTest):
         for state in (self.state(), ()):
             with self.sidecar(rules, *state) as sidecar:
                 held = self.workload("getent", "ahostsv4", "a.test").out.split()[0]
+                if state:
+                    self.assertKept("a.test")
                 sidecar.stop(signal.SIGKILL)
             # The first name that anybody asks for now is another.
             with self.sidecar(rules[1:], *state):

@@ -169,7 +169,7 @@ TEST(Launch, WhatProvidingFindsGoneIsSaidByWhoeverWasToReadIt) {
   auto capture = CreateCapture();
   ASSERT_TRUE(capture.has_value());
   LaunchSpec spec = SpecWithProvided(folder.path());
-  spec.overlays.insert(spec.overlays.begin(), {"/usr/no/such/folder", "there is no making it\n"});
+  spec.overlays.insert(spec.overlays.begin(), {"/usr/bin/env/file", "a file is no folder\n"});
   auto workload = BeginFilteredLaunch(spec, *capture, kSmallFilter);
   ASSERT_TRUE(workload.has_value()) << workload.error().message;
   Result<void> given;
@@ -180,7 +180,7 @@ TEST(Launch, WhatProvidingFindsGoneIsSaidByWhoeverWasToReadIt) {
   }
   ASSERT_FALSE(given.has_value());
   EXPECT_EQ(given.error().code, Code::kInvalid) << "not the command is missing";
-  EXPECT_THAT(given.error().message, AllOf(HasSubstr("/usr/no/such"), Not(HasSubstr("add --ro"))));
+  EXPECT_THAT(given.error().message, AllOf(HasSubstr("/usr/bin/env/file"), Not(HasSubstr("add --ro"))));
 }
 
 bool HasChildren() { return ::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) == 0; }

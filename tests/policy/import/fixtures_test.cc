@@ -137,7 +137,10 @@ TEST(ImportFixtures, ATopFileIsWhatMayBeAnotherTools) {
   const auto native = LoadText("version: 1\nname: services\nrules:\n  - allow: GET a.test\n", "p.yaml");
   ASSERT_TRUE(native);
   EXPECT_TRUE((*native)->compiled().origin.empty());
-  const auto unknown = ReadForeign("version: 1\nrules: []\n", "p.yaml", {});
+  const auto own = ReadForeign("version: 1\nrules: []\n", "p.yaml", {});
+  ASSERT_FALSE(own);
+  EXPECT_THAT(own.error().message, HasSubstr("native policy"));
+  const auto unknown = ReadForeign("words: []\n", "p.yaml", {});
   ASSERT_FALSE(unknown);
   EXPECT_THAT(unknown.error().message, HasSubstr("--from"));
 }
