@@ -17,9 +17,9 @@
 namespace sluice::audit {
 
 struct Options {
-  std::string file;     ///< JSON Lines, appended; empty: none
-  bool console = true;  ///< one stderr line per denial, repeats collapsed
-  std::string sandbox;  ///< --name
+  std::string file;            ///< JSON Lines, appended; empty: none
+  bool console = true;         ///< one stderr line per denial, repeats collapsed
+  std::string sandbox;         ///< --name
   std::string console_name{};  ///< whose denials the stderr lines tell, where one log has several sandboxes'; empty: not told
   std::map<std::string, std::string> labels{};
   size_t queue = 16384;  ///< records; without room Record is false

@@ -26,8 +26,8 @@ struct Flow {
   UniqueFd downstream;  ///< connected, non-blocking
   Endpoint source;      ///< the workload's end
   FlowTarget target;
-  /// All names that the workload was told this address for, where there are several: `target.host` among them, the newest first. What
-  /// the client says first (SNI, Host) tells which it means.
+  /// All names that the workload was told this address for, where there are several: `target.host` among them, the newest first.
+  /// What the client says first (SNI, Host) tells which it means.
   std::vector<std::string> names{};
 };
 

@@ -1,10 +1,12 @@
 // A load of GETs through any of the proxies that are compared: straight at a port or through a CONNECT tunnel, in the clear or in
-// TLS, many requests for each connection or one, as fast as answers come or at a fixed rate. For explicit.py; not part of the product.
+// TLS, many requests for each connection or one, as fast as answers come or at a fixed rate. For explicit.py; not part of the
+// product.
 //
-//   proxy_load PORT ORIGIN_PORT [--connect|--absolute] [--tls CA_FILE|any] [--one] [--connections N] [--seconds N] [--rate N] [--hold]
+//   proxy_load PORT ORIGIN_PORT [--connect|--absolute] [--tls CA_FILE|any] [--one] [--connections N] [--seconds N] [--rate N]
+//   [--hold]
 //
-// prints: requests requests/s p50_us p99_us. At a fixed rate a time counts from when its request was due. --hold instead opens the
-// connections, asks once on each, prints "held" and keeps them until standard input ends.
+// prints: requests requests/s p50_us p99_us. At a fixed rate a time counts from when its request was due. --hold instead opens
+// the connections, asks once on each, prints "held" and keeps them until standard input ends.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -40,7 +42,7 @@ struct Load {
   SSL_CTX* tls = nullptr;  // null: in the clear
   size_t connections = 1;
   std::chrono::seconds seconds{8};
-  double rate = 0;  // requests/s over all connections; 0: as fast as answers come
+  double rate = 0;   // requests/s over all connections; 0: as fast as answers come
   bool one = false;  // one request for each connection
   bool hold = false;
 };
@@ -85,7 +87,8 @@ class Connection {
           socklen_t peer_size = sizeof peer;
           if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return Step::kFailed;
           if (getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) return Step::kGoesOn;
-          if (!load.ask.empty() && send(fd_.get(), load.ask.data(), load.ask.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(load.ask.size()))
+          if (!load.ask.empty() &&
+              send(fd_.get(), load.ask.data(), load.ask.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(load.ask.size()))
             return Step::kFailed;
           state_ = load.ask.empty() ? State::kHandshake : State::kTunnel;
           break;
@@ -196,7 +199,9 @@ int Run(const Load& load) {
   while (load.hold ? took.size() < load.connections : Clock::now() - begun < load.seconds) {
     timespec wait{1, 0};
     if (load.rate > 0) {
-      const auto due = [&] { return begun + std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(sent) / load.rate)); };
+      const auto due = [&] {
+        return begun + std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(sent) / load.rate));
+      };
       while (!idle.empty() && due() <= Clock::now()) {
         Connection* next = idle.front();
         idle.pop_front();
@@ -244,9 +249,10 @@ int Run(const Load& load) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: proxy_load PORT ORIGIN_PORT [--connect|--absolute] [--tls CA_FILE|any] [--one] [--connections N] "
-                         "[--seconds N] [--rate N] "
-                         "[--hold]\n");
+    std::fprintf(stderr,
+                 "usage: proxy_load PORT ORIGIN_PORT [--connect|--absolute] [--tls CA_FILE|any] [--one] [--connections N] "
+                 "[--seconds N] [--rate N] "
+                 "[--hold]\n");
     return 2;
   }
   Load load;
@@ -266,7 +272,8 @@ int main(int argc, char** argv) {
       load.tls = SSL_CTX_new(TLS_client_method());
       const std::string_view authority = value();
       if (authority == "any") continue;
-      if (SSL_CTX_load_verify_locations(load.tls, authority.data(), nullptr) != 1) return Failed("the authority could not be read");
+      if (SSL_CTX_load_verify_locations(load.tls, authority.data(), nullptr) != 1)
+        return Failed("the authority could not be read");
       SSL_CTX_set_verify(load.tls, SSL_VERIFY_PEER, nullptr);
     } else if (flag == "--one") {
       load.one = true;

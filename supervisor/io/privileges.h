@@ -16,7 +16,8 @@ namespace sluice::supervisor {
 [[nodiscard]] Result<void> DropCapabilities();
 
 /// For a service that runs no workload: no_new_privs, and of its capabilities only those to read what belongs to others, in files
-/// and in /proc, with CAP_NET_ADMIN and CAP_NET_RAW where it fences a network. Before any thread exists. An ordinary user has none to begin with.
+/// and in /proc, with CAP_NET_ADMIN and CAP_NET_RAW where it fences a network. Before any thread exists. An ordinary user has
+/// none to begin with.
 enum class NetworkRights : uint8_t { kNone, kAdministration };
 [[nodiscard]] Result<void> KeepReadingOnly(NetworkRights network = NetworkRights::kNone);
 

@@ -12,7 +12,8 @@
 
 namespace sluice::supervisor {
 
-/// Of one family. Bound to an address of `lo`, which nobody outside this network namespace can reach, whatever rules are in force.
+/// Of one family. Bound to an address of `lo`, which nobody outside this network namespace can reach, whatever rules are in
+/// force.
 struct RedirectFamily {
   UniqueFd listener;
   UniqueFd dns_udp;  ///< with IP_PKTINFO and IPV6_RECVPKTINFO

@@ -164,11 +164,11 @@ TEST(OpenSandbox, TakesNoSecrets) {
     const char* path;
     int status;
   };
-  for (const Case& c : {Case{"GET", "/credential-vault", 404}, Case{"POST", "/credential-vault", 412},
-                        Case{"PATCH", "/credential-vault", 404}, Case{"DELETE", "/credential-vault", 404},
-                        Case{"PUT", "/credential-vault", 405}, Case{"GET", "/credential-vault/credentials", 404},
-                        Case{"GET", "/credential-vault/bindings/gh", 404}, Case{"POST", "/credential-vault/credentials", 405},
-                        Case{"GET", "/credential-vaults", 404}}) {
+  for (const Case& c :
+       {Case{"GET", "/credential-vault", 404}, Case{"POST", "/credential-vault", 412}, Case{"PATCH", "/credential-vault", 404},
+        Case{"DELETE", "/credential-vault", 404}, Case{"PUT", "/credential-vault", 405},
+        Case{"GET", "/credential-vault/credentials", 404}, Case{"GET", "/credential-vault/bindings/gh", 404},
+        Case{"POST", "/credential-vault/credentials", 405}, Case{"GET", "/credential-vaults", 404}}) {
     const AdminResponse answer = bed.Ask(c.method, R"({"credentials":[],"bindings":[]})", options.token, false, c.path);
     EXPECT_EQ(answer.status, c.status) << c.method << " " << c.path;
     EXPECT_EQ(answer.content_type, "text/plain; charset=utf-8");

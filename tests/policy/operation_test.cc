@@ -201,11 +201,11 @@ TEST(PushRules, CheckEveryCommand) {
     std::vector<RefUpdate> commands;
     const char* said;
   };
-  for (const Case& c : {Case{{{"refs/heads/agent/x", kRefCreate}}, "allow"},
-                        Case{{{"refs/heads/agent/x", kRefUpdate}, {"refs/heads/agent/y", kRefCreate}}, "allow"},
-                        Case{{{"refs/heads/agent/x", kRefDelete}}, "deny operation"},
-                        Case{{{"refs/heads/agent/x", kRefUpdate}, {"refs/heads/main", kRefUpdate}}, "deny operation"},
-                        Case{{}, "allow"}}) {
+  for (const Case& c :
+       {Case{{{"refs/heads/agent/x", kRefCreate}}, "allow"},
+        Case{{{"refs/heads/agent/x", kRefUpdate}, {"refs/heads/agent/y", kRefCreate}}, "allow"},
+        Case{{{"refs/heads/agent/x", kRefDelete}}, "deny operation"},
+        Case{{{"refs/heads/agent/x", kRefUpdate}, {"refs/heads/main", kRefUpdate}}, "deny operation"}, Case{{}, "allow"}}) {
     const RequestBody body = Push(c.commands);
     EXPECT_EQ(Said(policy, push(), &body), c.said);
   }

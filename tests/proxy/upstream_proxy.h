@@ -12,8 +12,8 @@
 
 namespace sluice::proxy::testing {
 
-/// Forwards to 127.0.0.1 at the port that is asked for, whatever the name; what it is to forward by absolute form it answers itself,
-/// and shows its own login in the head and trailers of "/back".
+/// Forwards to 127.0.0.1 at the port that is asked for, whatever the name; what it is to forward by absolute form it answers
+/// itself, and shows its own login in the head and trailers of "/back".
 class UpstreamProxyServer {
  public:
   enum class Kind : uint8_t { kHttp, kHttps, kSocks5 };
