@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import threading
 import time

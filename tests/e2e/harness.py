@@ -130,6 +130,18 @@ class SluiceTest(unittest.TestCase):
     def served(self):
         return self.lab.http_log()[self.http_before:]
 
+    @contextlib.contextmanager
+    def serving(self, *command):
+        """A server in the lab's internet, which says when it is ready."""
+        process = subprocess.Popen(["nsenter", f"--net=/proc/{self.lab.world.pid}/ns/net", *map(str, command)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            self.assertEqual(process.stdout.readline().strip(), "ready")
+            yield
+        finally:
+            process.kill()
+            process.communicate()
+
     # -- assertions
 
     def assertExit(self, result, code):

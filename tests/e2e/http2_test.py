@@ -1,12 +1,9 @@
 #!/usr/bin/python3
 """HTTP/2 and gRPC with real programs at both ends: Node's and grpcio's servers, curl, nghttp, h2load, Node, OpenJDK, grpcio."""
-import contextlib
 import gzip
 import json
 import os
-import re
 import signal
-import subprocess
 
 import harness
 
@@ -17,18 +14,6 @@ RULES = [f"allow GET,PUT a.test:{PORT}/pub/**"]
 
 
 class Http2(harness.SluiceTest):
-    @contextlib.contextmanager
-    def serving(self, *command):
-        """A server in the lab's internet."""
-        process = subprocess.Popen(["nsenter", f"--net=/proc/{self.lab.world.pid}/ns/net", *command], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-        try:
-            self.assertEqual(process.stdout.readline().strip(), "ready")
-            yield
-        finally:
-            process.kill()
-            process.communicate()
-
     def node(self):
         return self.serving("node", str(harness.CLIENTS / "h2_server.js"), ADDRESS, str(PORT), str(self.lab.folder / "good.pem"),
                             str(self.lab.folder / "good.key"), str(self.lab.folder / "repos"))

@@ -2,7 +2,6 @@
 """Real HTTP clients, no proxy variable set: each shows what is allowed, and says why when it is not."""
 import glob
 import json
-import re
 
 import harness
 

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """A thousand connections at once from a hundred processes: every one decided, none lost, descriptors bounded."""
 import os
-import pathlib
 import time
 
 import harness

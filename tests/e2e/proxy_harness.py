@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 import signal
-import socket
 import subprocess
 
 import harness

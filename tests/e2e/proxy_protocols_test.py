@@ -1,9 +1,6 @@
 #!/usr/bin/python3
 """`sluice proxy` with what is not plain HTTP/1.1: HTTP/2, gRPC, WebSocket, judged bodies and pushes, each allowed and denied as for `sluice run`."""
-import contextlib
 import json
-import os
-import subprocess
 
 import harness
 import proxy_harness
@@ -12,17 +9,6 @@ ADDRESS, H2, GRPC, WS_TLS, WS_CLEAR = "151.101.1.10", 8444, 8445, 8446, 8447
 
 
 class Protocols(proxy_harness.ProxyTest):
-    @contextlib.contextmanager
-    def serving(self, *command):
-        process = subprocess.Popen(["nsenter", f"--net=/proc/{self.lab.world.pid}/ns/net", *map(str, command)], stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-        try:
-            self.assertEqual(process.stdout.readline().strip(), "ready")
-            yield
-        finally:
-            process.kill()
-            process.communicate()
-
     @property
     def certificate(self):
         return self.lab.folder / "good.pem", self.lab.folder / "good.key"

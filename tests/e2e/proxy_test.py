@@ -298,7 +298,7 @@ class BehindABalancer(proxy_harness.ProxyTest):
 
     def test_curl_says_where_a_client_is_and_others_are_not_believed(self):
         with self.proxy(READ, *self.FROM) as proxy:
-            result = self.curl(proxy, "--haproxy-protocol", "https://a.test/pub/x", via=proxy.url)
+            self.curl(proxy, "--haproxy-protocol", "https://a.test/pub/x", via=proxy.url)
             self.assertNotEqual(self.curl(proxy, "https://a.test/pub/x").code, 0)
             header = b"PROXY TCP4 203.0.113.7 203.0.113.8 5000 3128\r\n"
             answer = self.raw(proxy, header + b"CONNECT b.test:443 HTTP/1.1\r\nHost: b.test:443\r\n\r\n")

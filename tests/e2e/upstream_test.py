@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import time
 
 import authority
 import harness
