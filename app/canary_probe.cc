@@ -82,8 +82,8 @@ Sight AwaitConnected(const Connected& made) {
   if (!Await(made.socket.get(), POLLOUT, kTcpPatienceMs)) return Sight::kUnanswered;
   const int error = PendingError(made.socket.get());
   if (error == 0) return Sight::kAnswered;
-  if (IsNoRoute(error)) return Sight::kNoRoute;
-  if (error == ETIMEDOUT) return Sight::kUnanswered;
+  // Told by a router, so the packet had left; that there is no way at all connect(2) says by itself.
+  if (IsNoRoute(error) || error == ETIMEDOUT) return Sight::kUnanswered;
   // Reset so early that the connection was never seen whole: our listener's doing, or a reject.
   return error == ECONNRESET ? Sight::kCaptured : Sight::kRefused;
 }

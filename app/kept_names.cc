@@ -106,7 +106,7 @@ KeptNames ParseKeptNames(std::string_view text, uint32_t given, WallTime now) {
     } else if (kind == "R") {
       const auto until = NumberOf<int64_t>(number);
       const auto address = IpAddress::Parse(Field(&rest));
-      if (!until || !address || !Fits(rest)) continue;
+      if (!until || *until <= 0 || !address || !Fits(rest)) continue;
       // The clock may have been set since.
       const WallTime most = now + dns::kHistoryLifetime;
       const WallTime end_of_it =
@@ -174,6 +174,10 @@ Result<std::unique_ptr<NameStore>> NameStore::Open(const std::string& folder) {
   const std::string names_path = fmt::format("{}/{}", folder, kNamesFile);
   auto names = OpenOwn(names_path, O_RDONLY);
   auto text = names ? ReadFile(names_path, 2 * kMaxKeptNameBytes) : Result<std::string>(std::unexpected(names.error()));
+  if (!text && text.error().code == Code::kExhausted) {
+    LogError("{} is larger than it is ever written; begun anew", names_path);
+    text = std::string();
+  }
   if (!text) {
     ::munmap(mapped, kSharedBytes);
     return std::unexpected(text.error());
@@ -255,6 +259,8 @@ void NameStore::Write() {
 
 Result<void> NameStore::Append(const std::string& lines) {
   const std::string path = fmt::format("{}/{}", folder_, kNamesFile);
+  // Where it could not be written anew for a while: the next start must be able to read it.
+  if (size_ + lines.size() > 2 * kMaxKeptNameBytes) return Fail(Code::kExhausted, fmt::format("{} is full", path));
   if (auto written = WriteAll(file_.get(), lines, path); !written) return written;
   size_ += lines.size();
   return {};

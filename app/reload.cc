@@ -25,6 +25,12 @@ constexpr int kSettleMs = 20;
 // A file's time of change is that of a tick, and of another clock where the file is elsewhere.
 constexpr std::chrono::seconds kClockSlack{1};
 
+// Symbolic, or another name of a file that was there.
+bool IsLink(const std::string& path) {
+  struct stat status{};
+  return ::lstat(path.c_str(), &status) == 0 && (S_ISLNK(status.st_mode) || status.st_nlink > 1);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice) {
@@ -65,7 +71,7 @@ bool PolicyWatcher::WatchFolders() {
       if (folder < 0)
         LogWarn("cannot watch {}: {}; send SIGHUP after a change", watched.folder, std::strerror(errno));
       else
-        names_.emplace(folder, watched.name);
+        names_.emplace(std::pair(folder, watched.name), watched.folder);
     }
   return !std::ranges::includes(before, names_);
 }
@@ -79,7 +85,10 @@ bool PolicyWatcher::DrainInotify() {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
       at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
       if ((event->mask & IN_Q_OVERFLOW) != 0) ours = true;
-      ours = ours || (event->len != 0 && names_.contains({event->wd, event->name}));
+      if (event->len == 0) continue;
+      const auto watched = names_.find({event->wd, event->name});
+      // A file that was only begun is whole once it is closed; a link is whole at once.
+      if (watched != names_.end()) ours = ours || (event->mask & IN_CREATE) == 0 || IsLink(watched->second + "/" + event->name);
     }
   }
   return ours;
@@ -136,7 +145,10 @@ void PolicyWatcher::Reload(const char* cause) {
 
 Result<uint64_t> PolicyWatcher::PutAnew() {
   auto next = load_();
-  if (!next) return std::unexpected(next.error());
+  if (!next) {
+    WatchFolders();  // where the names lead now, what is wrong may be put right
+    return std::unexpected(next.error());
+  }
   own_ = *std::move(next);
   if (WatchFolders() && MissedAChange()) {  // once: whoever changes it all the time is served by the next event
     next = load_();

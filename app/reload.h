@@ -3,8 +3,8 @@
 // Watches the policy file, its includes and SIGHUP, and has what they say put in force. An invalid file is reported and ignored.
 
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -47,7 +47,8 @@ class PolicyWatcher {
   UniqueFd inotify_;
   UniqueFd signal_;
   UniqueFd stop_;
-  std::set<std::pair<int, std::string>> names_;  // in a watched folder; the watcher's thread, once started
+  // A watched folder's number and a name in it, and the folder; the watcher's thread, once started.
+  std::map<std::pair<int, std::string>, std::string> names_;
   std::thread thread_;
 };
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "app/reload.h"
@@ -130,6 +131,17 @@ TEST_F(PolicyWatching, WhatChangedBeforeTheFoldersWereWatchedIsSeen) {
   ASSERT_TRUE(own) << own.error().message;
   Write("policy.yaml", Policy("two.test"));
   Watch(*std::move(own), path);
+  EXPECT_TRUE(Comes("two.test"));
+}
+
+TEST_F(PolicyWatching, WhatIsPutRightBehindALinkThatLedToAFaultIsSeen) {
+  Version("release1", "policy.yaml", Policy("one.test"));
+  Version("release2", "policy.yaml", "version: 1\nrules:\n  - allow: gti a.test\n");
+  Swap("release1", "current");
+  Start(folder_ + "/current/policy.yaml");
+  Swap("release2", "current");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // read, and found wrong
+  Write("release2/policy.yaml", Policy("two.test"));
   EXPECT_TRUE(Comes("two.test"));
 }
 
