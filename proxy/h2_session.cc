@@ -53,6 +53,8 @@ struct H2Callbacks {
   static int BeginFrame(nghttp2_session* /*session*/, const nghttp2_frame_hd* frame, void* user) {
     H2Session& self = Of(user);
     const bool last = (frame->flags & NGHTTP2_FLAG_END_HEADERS) != 0;
+    self.section_stream_ = frame->stream_id;
+    self.section_flags_ = frame->flags;
     if (frame->type == NGHTTP2_CONTINUATION) {
       if (!self.section_told_) self.PassOverSection(frame->flags);
     } else {
@@ -144,6 +146,7 @@ struct H2Callbacks {
   static int StreamClosed(nghttp2_session* /*session*/, int32_t stream, uint32_t code, void* user) {
     H2Session& self = Of(user);
     self.past_.Note(stream, code == NGHTTP2_NO_ERROR ? H2PastStreams::How::kEnded : H2PastStreams::How::kResetByPeer);
+    self.LeaveSection(stream);
     self.listener_.OnClosed(stream, code);
     return 0;
   }
@@ -377,7 +380,12 @@ void H2Session::Resume(int32_t stream) { Check(nghttp2_session_resume_data(sessi
 
 void H2Session::Consume(int32_t stream, size_t n) { Check(nghttp2_session_consume(session_, stream, n)); }
 
+void H2Session::LeaveSection(int32_t stream) {
+  if (section_since_ && section_stream_ == stream) PassOverSection(section_flags_);
+}
+
 void H2Session::Reset(int32_t stream, uint32_t code) {
+  LeaveSection(stream);
   Check(nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream, code));
 }
 

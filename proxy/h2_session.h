@@ -170,6 +170,8 @@ class H2Session {
   void Count(uint8_t type, uint8_t flags, size_t length);
   void Fail(uint32_t code, std::string_view why);
   void PassOverSection(uint8_t flags);
+  /// A stream is gone, and with it what nghttp2 would say of a section on it.
+  void LeaveSection(int32_t stream);
   /// A section that begins on a stream, held to what that stream has become.
   void CheckStream(int32_t stream);
 
@@ -181,6 +183,8 @@ class H2Session {
   SteadyTime fed_at_{};
   std::optional<SteadyTime> section_since_;
   bool section_told_ = false;  ///< nghttp2 tells of its end
+  int32_t section_stream_ = 0;
+  uint8_t section_flags_ = 0;  ///< of its latest frame
   int32_t last_opened_ = 0;    ///< by the peer
   H2PastStreams past_;
   H2Budget control_{kH2ControlBurst, kH2ControlPerSecond};

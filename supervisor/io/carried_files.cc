@@ -36,6 +36,7 @@ class CarriedFiles {
       : folder_(fmt::format("/proc/{}", process)), netns_cookie_(netns_cookie), process_(Open(process)) {}
 
   Result<void> Check() const {
+    if (!process_) return Unseen(-process_.get());
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir((folder_ + "/fd").c_str()), ::closedir);
     if (!entries) return Unseen(errno);
     size_t seen = 0;
@@ -69,7 +70,8 @@ class CarriedFiles {
   Result<std::string> WayOut(int folder, const char* name, int number) const {
     std::array<char, 64> text;
     const ssize_t size = ::readlinkat(folder, name, text.data(), text.size());
-    if (size < 0) return std::string();  // closed meanwhile
+    if (size < 0 && errno == ENOENT) return std::string();  // closed meanwhile
+    if (size < 0) return Unseen(errno);
     const std::string_view link(text.data(), static_cast<size_t>(size));
     if (link.starts_with("socket:")) return SocketWayOut(number);
     if (link == "anon_inode:[io_uring]") return "an io_uring";

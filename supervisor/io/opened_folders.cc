@@ -104,7 +104,10 @@ class Opener {
       if (reader_ == Reader::kOthers && BehindClosedFolder(tree, point)) continue;
       struct stat about{};
       HostEntry entry = Look(point);
-      if (::lstat(point.c_str(), &about) != 0) continue;  // covered by another mount
+      if (::lstat(point.c_str(), &about) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR) return false;  // a file system that does not answer: entry by entry, then
+        continue;                                               // covered by another mount
+      }
       if (entry.kind == EntryKind::kDirectory && !copy(point)) return false;
       mounted.push_back({std::move(entry), S_ISDIR(about.st_mode) || (S_ISREG(about.st_mode) && MayRead(reader_, about))});
     }

@@ -47,6 +47,20 @@ Standing StandingOf(pid_t pid) {
   return standing;
 }
 
+bool Stands(char state) { return state == 'T' || state == 't' || state == 'Z' || state == 'X'; }
+
+// All threads but the first.
+bool OthersStand(pid_t process) {
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", process), error)) {
+    pid_t thread = 0;
+    const std::string name = task.path().filename().string();
+    std::from_chars(name.data(), name.data() + name.size(), thread);
+    if (thread != process && !Stands(StandingOf(thread).state)) return false;
+  }
+  return true;
+}
+
 // By a descriptor, and only while it is a child of one of `family`: the number alone may be another's by now.
 bool SignalChild(pid_t pid, const std::set<pid_t>& family, int signal) {
   const UniqueFd pinned(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -101,9 +115,10 @@ Result<void> RunningTree::StopEach() {
     for (const pid_t pid : found) {
       // A process whose first thread has ended looks like a zombie while others of it run.
       const char state = StandingOf(pid).state;
-      const bool still = state == 'T' || state == 't' || state == 'Z' || state == 'X';
+      const bool still = Stands(state);
       // Whoever waits in the kernel for a vfork child, which is stopped, stops before it runs a line of its own again.
-      const bool about_to = state == 'D';
+      // Its other threads are told of the stop only if one of them takes it.
+      const bool about_to = state == 'D' && OthersStand(pid);
       if ((still || about_to) && told.contains(pid)) continue;
       all = false;
       if (!still) stopped_.insert(pid);
