@@ -683,5 +683,26 @@ TEST(H2Abuse, EndsACompressionBombOfEitherEnd) {
   ExpectCalm(client);
 }
 
+// A section is under way as long as its frames are, whatever became of its stream meanwhile.
+TEST(H2Sections, EndWithTheirLastFrameWhereTheStreamWasGivenUpBefore) {
+  const std::string whole = Frame(kHeaders, kEndHeaders, 1, Hpack({{":status", "200"}, {"x-words", std::string(200, 'w')}}));
+  Client cut;  // one frame in two reads
+  cut.Ask();
+  cut.Hear(whole.substr(0, 60));
+  EXPECT_TRUE(cut.session.section_since());
+  cut.session.Reset(1, kH2Cancel);
+  cut.Hear(whole.substr(60));
+  EXPECT_FALSE(cut.session.section_since());
+  Client continued;  // two frames
+  continued.Ask();
+  continued.Hear(Frame(kHeaders, 0, 1, Hpack({{":status", "200"}})));
+  continued.session.Reset(1, kH2Cancel);
+  continued.Hear("");
+  EXPECT_TRUE(continued.session.section_since());
+  continued.Hear(Frame(kContinuation, kEndHeaders, 1, Hpack({{"x", "y"}})));
+  EXPECT_FALSE(continued.session.section_since());
+  EXPECT_TRUE(continued.session.failure().empty()) << continued.session.failure();
+}
+
 }  // namespace
 }  // namespace sluice::proxy::testing
