@@ -225,7 +225,7 @@ void NameStore::Restore(dns::SyntheticPool& pool, dns::NameHistory& history) {
   writer_ = std::thread([this] { Write(); });
 }
 
-void NameStore::Keep(std::string line) {
+void NameStore::Keep(const std::string& line) {
   const std::lock_guard lock(mutex_);
   if (unwritten_.size() + line.size() > kMaxUnwrittenNameBytes) {
     lost_ = true;

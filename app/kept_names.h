@@ -71,7 +71,7 @@ class NameStore {
  private:
   struct Shared;
   NameStore(std::string folder, UniqueFd shared_file, Shared* shared, KeptNames kept);
-  void Keep(std::string line);
+  void Keep(const std::string& line);
   void Write();
   [[nodiscard]] Result<void> Append(const std::string& lines);
   [[nodiscard]] Result<void> Shorten();
