@@ -95,10 +95,10 @@ SidecarOptions WithUsualSource(SidecarOptions options) {
 
 Result<void> CheckPolicyNamedOnce(const SidecarOptions& options) {
   if (!IsGivenElsewhere(options)) {
-    if (CheckPolicyNamed(options)) return {};
-    return Fail(Code::kInvalid, fmt::format("no policy; give --policy FILE, or at least one --allow RULE or --preset NAME, or "
-                                            "write the policy to {}, which is read where nothing else is said",
-                                            kUsualPolicy));
+    auto named = CheckPolicyNamed(options);
+    if (!named)
+      named.error().message += fmt::format(", or write the policy to {}, which is read where nothing else is said", kUsualPolicy);
+    return named;
   }
   if (CheckPolicyNamed(options))
     return Fail(Code::kInvalid,
