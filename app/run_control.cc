@@ -139,7 +139,11 @@ void RunControl::HoldChanged(RunHold::Change change) {
 }
 
 Result<void> RunControl::AwaitHold() {
-  if (!await_hold_ || hold_.AwaitHeld(kFirstHoldDeadline)) return {};
+  if (!await_hold_) return {};
+  const bool held = hold_.AwaitHeld(kFirstHoldDeadline);
+  const std::lock_guard lock(mutex_);
+  if (kill_at_) return Fail(Code::kTimeout, "the command was not started: it was stopped before");
+  if (held) return {};
   return Fail(Code::kTimeout, "the command was not started: nobody came to hold the run (GET /v1/hold)");
 }
 
@@ -268,12 +272,13 @@ RunStatus RunControl::Status() const {
   return status;
 }
 
-// Before the command runs there is nobody to ask: then it never will.
+// Nobody is waited for any more, and a command that is about to start is asked as soon as it runs.
 void RunControl::Stop(std::chrono::milliseconds grace) {
   const std::lock_guard lock(mutex_);
   if (sandbox_ == nullptr) return;
   const auto at = std::chrono::steady_clock::now() + grace;
   if (!kill_at_ || at < *kill_at_) kill_at_ = at;
+  hold_.GiveUp();
   // Here, not by the other thread alone: a command that is about to start must not run until that comes to it.
   sandbox_->Signal(grace.count() > 0 ? SIGTERM : SIGKILL);
   if (!killer_.joinable()) killer_ = std::thread([this] { KillLater(); });

@@ -1,5 +1,6 @@
 #include "app/sandbox.h"
 
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -75,6 +76,7 @@ Result<void> Sandbox::Release() {
   if (auto released = workload_->Release(); !released) return released;
   const std::lock_guard lock(command_mutex_);
   command_ = std::move(command);
+  if (asked_ != 0) SendToCommand(asked_);
   return {};
 }
 
@@ -85,7 +87,12 @@ int Sandbox::pid() const {
 
 void Sandbox::Signal(int signal) {
   const std::lock_guard lock(command_mutex_);
-  if (command_) ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0);
+  if (command_) return SendToCommand(signal);
+  if (asked_ != SIGKILL) asked_ = signal;
+}
+
+void Sandbox::SendToCommand(int signal) {
+  ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0);
 }
 
 }  // namespace sluice::app

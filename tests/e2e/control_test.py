@@ -168,6 +168,12 @@ class Ending(ControlTest):
                 answer = self.ask("POST", f"/v1/stop?grace_ms={20000 if code == 3 else 50}")
                 self.assertEqual(answer[0], 202, answer)
                 self.assertEqual(process.wait(10 * harness.SLOW), code)
+        with self.controlled(NARROW, *WAIT, flags=["--await-hold"]) as process:
+            self.opened()
+            self.assertEqual(self.ask("POST", "/v1/stop")[0], 202)
+            said = process.communicate(timeout=10 * harness.SLOW)
+            self.assertIn("the command was not started: it was stopped before", said[1])
+            self.assertEqual((said[0], process.returncode), ("", 5))
         with self.controlled(NARROW, *WAIT) as process:
             process.stdout.readline()
             self.assertEqual(self.ask("POST", "/v1/stop?grace_ms=soon")[0], 400)
