@@ -121,7 +121,10 @@ H2Upstream::Pump H2Upstream::WriteSome() {
   write_needs_ = 0;
   for (int round = 0; round < kRoundsPerTurn; ++round) {
     const bool well = session_.Write(&out_);
-    if (out_.empty()) return well ? Pump::kBlocked : Pump::kEnded;
+    if (out_.empty()) {
+      if (ping_open_ && !ping_sent_at_) ping_sent_at_ = worker_.reactor().now();
+      return well ? Pump::kBlocked : Pump::kEnded;
+    }
     const Io io = upstream_->stream.Write(out_.view());
     if (io.status == IoStatus::kWouldBlock) {
       write_needs_ = upstream_->stream.write_needs;
@@ -141,7 +144,8 @@ std::optional<SteadyTime> H2Upstream::HeadBy() const {
 
 std::optional<SteadyTime> H2Upstream::PingBy() const {
   const Deadlines& deadlines = worker_.shared().options().deadlines;
-  if (ping_open_) return *pinged_at_ + deadlines.ping;
+  // Behind bytes that the upstream does not take it cannot be answered: how long it may take none has a bound of its own.
+  if (ping_open_) return ping_sent_at_ ? std::optional<SteadyTime>(*ping_sent_at_ + deadlines.ping) : std::nullopt;
   if (legs_.empty()) return std::nullopt;
   const SteadyTime due = heard_at_ + deadlines.ping_after;
   return pinged_at_ && !spoken_ ? std::max<SteadyTime>(due, *pinged_at_ + deadlines.ping_again) : due;
@@ -168,6 +172,7 @@ bool H2Upstream::OnDeadline() {
     session_.Ping();
     pinged_at_ = now;
     ping_open_ = true;
+    ping_sent_at_.reset();
     spoken_ = false;
     return true;
   }

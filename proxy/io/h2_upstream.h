@@ -76,10 +76,11 @@ class H2Upstream final : public H2Listener, public std::enable_shared_from_this<
   std::unordered_map<int32_t, H2Leg*> legs_;
   SteadyTime idle_since_;
   SteadyTime written_at_;
-  SteadyTime heard_at_;                  ///< or streams began to wait
-  std::optional<SteadyTime> pinged_at_;  ///< last
-  bool ping_open_ = false;               ///< nothing has come since
-  bool spoken_ = false;                  ///< a head or data have
+  SteadyTime heard_at_;                     ///< or streams began to wait
+  std::optional<SteadyTime> pinged_at_;     ///< last
+  bool ping_open_ = false;                  ///< nothing has come since
+  std::optional<SteadyTime> ping_sent_at_;  ///< when the socket had taken it
+  bool spoken_ = false;                     ///< a head or data have
   uint8_t read_needs_ = 0;
   uint8_t write_needs_ = 0;
   bool retired_ = false;

@@ -327,6 +327,23 @@ TEST(H2Ping, OnOneThatHasAnsweredOthersWhatMayBeRepeatedIsSentAgain) {
   }
 }
 
+TEST(H2Ping, IsNotMissedBeforeTheUpstreamHasTakenWhatIsAheadOfIt) {
+  const auto serve = [](Peer peer) {
+    H2ByHand origin(std::move(peer), {{kInitialWindow, kLarge}});
+    origin.Write(Frame(kWindowUpdate, 0, 0, U32(kLarge)));
+    if (!origin.Until(kHeaders)) return;
+    std::this_thread::sleep_for(5 * kStuck);
+    if (origin.Until(kPing)) origin.Write(HeadersFrame(1, kOk));
+    origin.ToEnd();
+  };
+  StallBed b("h2", serve, Pinging(milliseconds(60'000)));
+  H2Client client(b.Connect());
+  const int32_t id = client.Start(b.Fields("PUT", "/upload"), H2Client::Body::kOpen);
+  client.Say(id, std::string(kLarge, 'x'), true);
+  ASSERT_TRUE(client.Until([&] { return client.messages[id].ended; }));
+  EXPECT_EQ(client.messages[id].status(), "200");
+}
+
 // As a long poll is; and as servers of gRPC count the PINGs that they are sent.
 TEST(H2Ping, AnUpstreamThatAnswersIsWaitedForAndAskedSeldom) {
   const auto serve = [](Peer peer) {
