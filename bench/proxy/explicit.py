@@ -188,12 +188,13 @@ shutdown_lifetime 0 seconds
     peers["squid"] = Process(0, ["squid", "-N", "-f", f"{folder}/squid.conf"], stderr=subprocess.DEVNULL)
     running.append(peers["squid"])
     if shutil.which("mitmdump"):
-        peers["mitmproxy"] = Process(0, ["mitmdump", "-q", "--listen-host", "127.0.0.1", "--listen-port", str(ports["mitmproxy"]), "--set",
-                                         f"confdir={folder}/mitmproxy", "--set", f"ssl_verify_upstream_trusted_ca={folder}/ca.pem"])
-        running.append(peers["mitmproxy"])
-        wait_port(ports["mitmproxy"])
+        for name, flags in (("mitmproxy", []), ("mitmproxy tunnel", ["--ignore-hosts", "."])):
+            peers[name] = Process(0, ["mitmdump", "-q", "--listen-host", "127.0.0.1", "--listen-port", str(ports[name]), "--set",
+                                      f"confdir={folder}/mitmproxy", "--set", f"ssl_verify_upstream_trusted_ca={folder}/ca.pem", *flags])
+            running.append(peers[name])
+            wait_port(ports[name])
     for name, port in ports.items():
-        if name not in ("mitmproxy", "sluice"):
+        if name not in ("mitmproxy", "mitmproxy tunnel", "sluice"):
             wait_port(port)
     return peers
 
@@ -204,8 +205,11 @@ def in_the_clear(load, peers, ports, ours):
         load.row("direct", None, ports["plain"], "--connections", connections)
         rows = {name: load.row(name, peers[name], ports[name], "--connections", connections) for name in ("nginx", "haproxy")}
         squid = load.row("squid", peers["squid"], ports["squid"], "--absolute", "--connections", connections)
+        slow = [("squid", squid)]
+        if "mitmproxy" in peers:
+            slow.append(("mitmproxy", load.row("mitmproxy", peers["mitmproxy"], ports["mitmproxy"], "--absolute", "--connections", connections)))
         own = load.row("sluice proxy", ours, ports["sluice"], "--absolute", "--connections", connections)
-        load.verdict(own, [*rows.values(), squid], [("squid", squid)])
+        load.verdict(own, [*rows.values(), squid], slow)
 
 
 def tunnels(load, peers, ports, ours):
@@ -215,15 +219,19 @@ def tunnels(load, peers, ports, ours):
         load.row("direct", None, ports["plain"], *flags)
         relays = [load.row("nginx stream", peers["nginx"], ports["nginx stream"], *flags),
                   load.row("haproxy tcp", peers["haproxy"], ports["haproxy tcp"], *flags)]
-        squid = load.row("squid CONNECT", peers["squid"], ports["squid"], "--connect", *flags)
+        slow = [("squid", load.row("squid CONNECT", peers["squid"], ports["squid"], "--connect", *flags))]
+        if "mitmproxy" in peers:
+            slow.append(("mitmproxy", load.row("mitmproxy CONNECT", peers["mitmproxy tunnel"], ports["mitmproxy tunnel"], "--connect", *flags)))
         own = load.row("sluice proxy CONNECT", ours, ports["sluice"], "--connect", *flags)
-        load.verdict(own, relays, [("squid", squid)])
+        load.verdict(own, relays, slow)
     print("-- (c) 1 GiB through a tunnel")
     url = f"http://127.0.0.1:{ports['plain']}/1g"
     direct = bulk("direct", None, url, [])
     bulk("nginx stream", peers["nginx"], f"http://127.0.0.1:{ports['nginx stream']}/1g", [])
     bulk("haproxy tcp", peers["haproxy"], f"http://127.0.0.1:{ports['haproxy tcp']}/1g", [])
     bulk("squid CONNECT", peers["squid"], url, ["-p", "-x", f"http://127.0.0.1:{ports['squid']}"])
+    if "mitmproxy" in peers:
+        bulk("mitmproxy CONNECT", peers["mitmproxy tunnel"], url, ["-p", "-x", f"http://127.0.0.1:{ports['mitmproxy tunnel']}"])
     own = bulk("sluice proxy CONNECT", ours, url, ["-p", "-x", f"http://127.0.0.1:{ports['sluice']}"])
     if own and direct:
         print(f"   sluice/direct: {own / direct:.2f} x")
@@ -296,8 +304,7 @@ def main():
     os.chmod(folder, 0o777)
     running = []
     names = ("plain", "tls", "nginx", "nginx tls", "nginx stream", "haproxy", "haproxy tls", "haproxy tcp", "squid", "squid bump",
-             "mitmproxy",
-             "sluice")
+             "mitmproxy", "mitmproxy tunnel", "sluice")
     ports = {name: free_port() for name in names}
     try:
         peers = start_peers(folder, running, ports)
