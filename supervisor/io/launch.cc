@@ -134,6 +134,7 @@ class Sandbox final : public Workload {
 
   Result<void> Release() override {
     if (auto sealed = AwaitSeal(); !sealed) return sealed;
+    if (auto heard = relay_->Hear(); !heard) return heard;
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();

@@ -95,6 +95,14 @@ void LaunchRelay::CloseWorkloadEnds() {
   for (UniqueFd& end : streams_.replacement) end.Reset();
 }
 
+Result<void> LaunchRelay::Hear() {
+  if (signals_.fd() >= 0) return {};
+  if (auto opened = signals_.Open(kForwarded); !opened) return opened;
+  // A size that changed before was told to nobody.
+  if (terminal_) terminal_->CopySizeTo(master_.get());
+  return {};
+}
+
 void LaunchRelay::AddTerminalInput() {
   if (!terminal_) return;
   terminal_->Enter();
@@ -105,7 +113,7 @@ void LaunchRelay::AddTerminalInput() {
 CommandEnd LaunchRelay::Run(RunningCommand command) {
   const PipeSignalIgnored no_pipe_signal;
   CommandEnd end;
-  if (!signals_.Open(kForwarded)) return end;
+  if (!Hear()) return end;
   AddTerminalInput();
   deadline_ = command.deadline;
   while (true) {

@@ -48,6 +48,8 @@ class LaunchRelay {
 
   /// The supervisor's ends of what the workload was given are the workload's alone from now on.
   void CloseWorkloadEnds();
+  /// Signals are kept for the command from here on: before it runs, since it may say so before Run is called.
+  [[nodiscard]] Result<void> Hear();
   [[nodiscard]] CommandEnd Run(RunningCommand command);
   /// Once everything of the sandbox has ended: what it wrote last.
   void Drain();
