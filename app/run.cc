@@ -529,14 +529,14 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
   }
   result->limits = sandbox.workload().limits();
   auto released = onlookers.control != nullptr ? onlookers.control->AwaitHold() : Result<void>();
-  if (released) released = sandbox.Release();
+  if (released) released = sandbox.Prepare();
+  if (released) released = onlookers.control != nullptr ? onlookers.control->Release() : sandbox.Release();
   if (!released) {
     result->error = released.error().message;
     const int code = LaunchExitCode(released.error());
     if (onlookers.control != nullptr) onlookers.control->Failed(result->error, code);
     return std::unexpected(code);
   }
-  if (onlookers.control != nullptr) onlookers.control->Running();
   Announce(options, plan.spec, *policy.Get());
   AnnounceLimits(options, plan.spec, result->limits, result->published);
   return sandbox.Wait();

@@ -174,13 +174,16 @@ void RunControl::Tell() {
   hold_.Tell(line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-void RunControl::Running() {
+// Whoever hears from the command, or loses it, finds a run that is running.
+Result<void> RunControl::Release() {
   {
     const std::lock_guard lock(mutex_);
+    if (auto released = sandbox_->Release(); !released) return released;
     status_.state = RunStatus::State::kRunning;
     status_.pid = sandbox_->pid();
   }
   Tell();
+  return {};
 }
 
 void RunControl::Failed(const std::string& error, int exit_code) {

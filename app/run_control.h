@@ -5,7 +5,7 @@
 //
 //   auto plan = PlanControl(options.control, options.await_hold, spec);   // before anything starts
 //   auto control = RunControl::Start(*std::move(plan), parts, policy, sandbox, writer, stream);
-//   (*control)->AwaitHold();  …  Running(pid);  …  CommandEnded();  …  Finish(status, totals, code);
+//   (*control)->AwaitHold();  …  Release();  …  CommandEnded();  …  Finish(status, totals, code);
 
 #include <condition_variable>
 #include <functional>
@@ -65,7 +65,8 @@ class RunControl final : public ServedControl, public RunSteering {
   [[nodiscard]] Result<void> AwaitHold();
   /// Puts the operator's own policy in force, loaded anew, and gives its revision. kInvalid: the command has ended.
   [[nodiscard]] Result<uint64_t> SetOwnPolicy(policy::SnapshotPtr own);
-  void Running();
+  /// Lets the prepared command run.
+  [[nodiscard]] Result<void> Release();
   /// It never ran.
   void Failed(const std::string& error, int exit_code);
   /// Before the sandbox and the writer go. From here on the policy stays as it is.

@@ -56,7 +56,7 @@ Sandbox::~Sandbox() {
   engine_.reset();
 }
 
-Result<void> Sandbox::Release() {
+Result<void> Sandbox::Prepare() {
   if (auto waiting = workload_->AwaitGate(); !waiting) return waiting;
   supervisor::NotifierOptions notifier_options = NotifierOptionsFor(options_.engine);
   notifier_options.workload_pid = workload_->pid();
@@ -70,7 +70,10 @@ Result<void> Sandbox::Release() {
   if (!resolver) return std::unexpected(resolver.error());
   resolver_ = *std::move(resolver);
   // It holds the authority's key and, when an ordinary user runs it, is that user's as the workload is.
-  if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return forbidden;
+  return supervisor::ForbidDumps();
+}
+
+Result<void> Sandbox::Release() {
   // While it waits, so that the number is its own.
   UniqueFd command(static_cast<int>(::syscall(SYS_pidfd_open, workload_->pid(), 0)));
   if (auto released = workload_->Release(); !released) return released;

@@ -59,7 +59,9 @@ class Sandbox {
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
 
-  /// Once the command stands at its gate: supervises it, and lets it run.
+  /// Once the command stands at its gate: supervises it.
+  [[nodiscard]] Result<void> Prepare();
+  /// After that, lets it run.
   [[nodiscard]] Result<void> Release();
   /// Blocks until the command has ended and everything it started is gone.
   [[nodiscard]] supervisor::ExitStatus Wait() { return workload_->Wait(); }
