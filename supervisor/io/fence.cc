@@ -672,6 +672,7 @@ class KernelFence final : public Fence {
   // The watcher's thread.
   void Look() {
     const std::vector<std::string> names = {kFenceTable, kFenceEgressTable};
+    PutRight();  // what changed before anybody was told of changes: a device that came meanwhile has no rules
     while (true) {
       std::array<pollfd, 3> ready{{{stop_.get(), POLLIN, 0}, {notices_->fd(), POLLIN, 0}, {links_.get(), POLLIN, 0}}};
       if (::poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return;
