@@ -145,10 +145,9 @@ void PolicyWatcher::Reload(const char* cause) {
 
 Result<uint64_t> PolicyWatcher::PutAnew() {
   auto next = load_();
-  if (!next) {
-    WatchFolders();  // where the names lead now, what is wrong may be put right
-    return std::unexpected(next.error());
-  }
+  // Where the names lead now, what is wrong may be put right: from here on that is seen, and it may have been just before.
+  if (!next && WatchFolders()) next = load_();
+  if (!next) return std::unexpected(next.error());
   own_ = *std::move(next);
   if (WatchFolders() && MissedAChange()) {  // once: whoever changes it all the time is served by the next event
     next = load_();
