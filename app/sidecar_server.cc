@@ -393,9 +393,11 @@ void SidecarServer::Look() {
 }
 
 void SidecarServer::BeginDrain() {
+  {
+    const std::lock_guard lock(acts_);
+    draining_ = true;
+  }
   if (listener_) listener_->Stop();
-  const std::lock_guard lock(acts_);
-  draining_ = true;
 }
 
 std::vector<ReadinessCheck> SidecarServer::Readiness() const {
