@@ -110,7 +110,7 @@ class Carried(containers.ContainerTest):
                 self.assertRefused(agent, "--preserve-fds", "descriptor 3 is a network socket from outside", files=[near],
                                    flags=["--preserve-fds", "1"], entering=name)
                 self.assertEqual(select.select([far], [], [], 0)[0], [])
-            self.assertIn(f"container {name}: a process does not enter", agent.errors())
+            self.assertSaid(agent, f"container {name}: a process does not enter")
             self.assertExit(self.enter(name, "/bin/true"), 0)
             self.assertIsNone(process.poll())
 

@@ -89,7 +89,7 @@ class Failure(ResidentTest):
             # Nobody answers: no agent to enter by, and no program starts in there.
             self.assertNotIn("connected", self.enter(name, harness.PYTHON, "-c", containers.DIAL, "151.101.1.50:5432").out)
             agent.start()
-            self.assertIn(f"container {name} had lost its supervisor: killed", agent.errors())
+            self.assertSaid(agent, f"container {name} had lost its supervisor: killed")
             self.assertEventually(lambda: self.gone(name), "it to be killed")
             self.assertExit(self.contain("/bin/true"), 0)
 
@@ -101,7 +101,7 @@ class Failure(ResidentTest):
             pid = self.first_process(name)
             cgroup = next(line[3:] for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line.startswith("0::"))
             agent.start()
-            self.assertIn(f"container {name} has lost its supervisor: frozen", agent.errors())
+            self.assertSaid(agent, f"container {name} has lost its supervisor: frozen")
             events = self.lab.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.events"]).stdout
             self.assertIn("frozen 1", events)
             self.lab.run(["sh", "-c", f"echo 0 > /sys/fs/cgroup{cgroup}/cgroup.freeze"])
@@ -132,7 +132,7 @@ class Failure(ResidentTest):
             self.assertEventually(lambda: self.gone(one), "the first to be killed")
             for line in first.stdout:
                 self.assertTrue(float(line.split()[0]) < killed or line.rstrip().endswith(UNSUPERVISED), line)
-            self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
+            self.assertSaid(agent, "its supervisor was ended by signal 9: killed")
             self.assertRounds(second, SUPERVISED, since=killed)
             self.assertIn("connected", self.enter(two, harness.PYTHON, "-c", containers.DIAL, "151.101.1.50:5432").out)
             self.assertEqual(agent.stop(), 0)
@@ -148,7 +148,7 @@ class Failure(ResidentTest):
             [supervisor] = agent.supervisors()
             os.kill(supervisor, signal.SIGKILL)
             self.assertEventually(lambda: self.gone(name), "the container to be killed")
-            self.assertIn("its supervisor was ended by signal 9: killed", agent.errors())
+            self.assertSaid(agent, "its supervisor was ended by signal 9: killed")
 
     def test_an_agent_killed_at_any_moment_of_a_start_lets_nothing_out(self):
         with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
@@ -181,7 +181,7 @@ class Failure(ResidentTest):
             for line in process.stdout:
                 if line.split(" ", 1)[1].startswith("EACCES EACCES"):
                     break
-            self.assertIn("No space left on device; from now on everything is refused", agent.errors())
+            self.assertSaid(agent, "No space left on device; from now on everything is refused")
             self.assertNotIn("connected EACCES", process.stdout.readline())
 
     def test_a_full_state_folder_starts_nothing_until_there_is_room(self):
@@ -194,7 +194,7 @@ class Failure(ResidentTest):
             result = self.contain("/bin/sh", "-c", "echo it ran")
             self.assertNotEqual(result.code, 0)
             self.assertNotIn("it ran", result.out)
-            self.assertIn(f"cannot record a container in {state}: No space left on device", agent.errors())
+            self.assertSaid(agent, f"cannot record a container in {state}: No space left on device")
             self.lab.run(["rm", state / "fill"])
             self.assertExit(self.contain("/bin/true"), 0)
 

@@ -72,7 +72,8 @@ class Containerd(containers.ContainerTest):
             self.assertIn("hello from the lab", result.out, str(result) + agent.errors())
             self.assertIn("get 0\n403\n", result.out)
             self.assertIn("address 7", result.out)
-            denied = [record for record in result.audit if record.get("verdict") == "deny"]
+            self.assertEventually(lambda: len(result.denials()) >= 2, "the records")
+            denied = result.denials()
             self.assertEqual([(record["sandbox"], record["target"].get("path") or record["target"].get("address")) for record in denied],
                              [("builder", "/no"), ("builder", "151.101.1.20")])
             self.assertEqual({record["labels"]["container.id"] for record in denied}, {"box"})

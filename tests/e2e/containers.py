@@ -122,6 +122,17 @@ class ContainerTest(harness.SluiceTest):
                 agent.process.kill()
             agent.process.wait()
 
+    def assertSaid(self, agent, words):
+        self.assertEventually(lambda: words in agent.errors(), f"the agent to say: {words}")
+
+    def refused(self, result, count):
+        """The records of what was denied so far, once there are so many."""
+        def denied():
+            return [r for r in result.audit if r.get("verdict") == "deny"]
+
+        self.assertEventually(lambda: len(denied()) >= count, f"{count} records of denials")
+        return denied()
+
     # -- root file systems, as they are: the host's programs, read-only, or busybox alone
 
     def host_root(self):

@@ -4,9 +4,11 @@ import json
 import socket
 import threading
 
+from harness import SLOW
+
 
 class Connection(http.client.HTTPConnection):
-    def __init__(self, path, timeout=20):
+    def __init__(self, path, timeout=20 * SLOW):
         super().__init__("sluice", timeout=timeout)
         self.path = str(path)
 
@@ -34,7 +36,7 @@ class Lines:
     """A stream of JSON Lines, read on a thread; `all` grows until the other end is done, which `join` waits for."""
 
     def __init__(self, path, target):
-        self.connection = Connection(path, timeout=60)
+        self.connection = Connection(path, timeout=60 * SLOW)
         self.connection.request("GET", target)
         self.socket = self.connection.sock
         self.answer = self.connection.getresponse()
@@ -54,13 +56,13 @@ class Lines:
         except (OSError, ValueError, http.client.HTTPException):
             pass
 
-    def until(self, wanted, seconds=20):
+    def until(self, wanted, seconds=20 * SLOW):
         """The first line that is wanted."""
         with self.changed:
             self.changed.wait_for(lambda: any(wanted(line) for line in self.all), seconds)
             return next((line for line in self.all if wanted(line)), None)
 
-    def join(self, seconds=20):
+    def join(self, seconds=20 * SLOW):
         self.thread.join(seconds)
         return not self.thread.is_alive()
 

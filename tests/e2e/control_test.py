@@ -35,6 +35,9 @@ class ControlTest(harness.SluiceTest):
 
 class Policy(ControlTest):
     def test_a_narrowing_put_cuts_open_flows_within_100_ms(self):
+        self.assertSoon(self.cut_after_a_put, 0.1)
+
+    def cut_after_a_put(self):
         with self.controlled(ECHO, harness.PYTHON, "-c", reload_test.HOLD, "tcp:") as process:
             self.assertEqual(process.stdout.readline().strip(), "open")
             code, text, tag = self.ask("GET", "/v1/policy")
@@ -47,7 +50,7 @@ class Policy(ControlTest):
             self.assertEqual((code, answer["applied"], answer["revision"]), (200, True, 2), answer)
             line = process.stdout.readline()
             line = process.stdout.readline() if line.startswith("cut by") else line
-            self.assertLess(float(line.split()[1]) - begin, 0.1 * harness.SLOW)
+            return float(line.split()[1]) - begin
 
     def test_a_change_is_of_the_revision_it_names_and_proved_where_asked(self):
         with self.controlled(ECHO, *WAIT) as process:
@@ -81,7 +84,7 @@ class Policy(ControlTest):
         texts = [harness.policy_text([f"allow GET a.test/{name}"]) for name in ("x", "y")]
         with self.controlled(ECHO, *WAIT) as process:
             self.assertEqual(process.stdout.readline(), "up\n")
-            end = time.monotonic() + 4
+            begin = time.monotonic()
             stop = threading.Event()
 
             def write():
@@ -92,7 +95,8 @@ class Policy(ControlTest):
             writer.start()
             try:
                 set_by_api = 0
-                while time.monotonic() < end:
+                # Longer where the file is always quicker.
+                while time.monotonic() < begin + (4 if set_by_api else 40 * harness.SLOW):
                     code, policy, tag = self.ask("GET", "/v1/status")
                     revision = policy["policy"]["revision"]
                     code, answer, _ = self.ask("PUT", "/v1/policy", texts[1], If_Match=f'"{revision}"')
@@ -105,7 +109,7 @@ class Policy(ControlTest):
                 writer.join()
             self.assertGreater(set_by_api, 0)
             process.terminate()
-            said = process.communicate()[1]
+            said = process.communicate(timeout=20 * harness.SLOW)[1]
             told = [int(n) for n in re.findall(r"policy (?:reloaded|set) .*revision (\d+)", said)]  # a thousand lines a second are not all written
             self.assertEqual(len(told), len(set(told)), "each revision is told once")
             self.assertIn("policy reloaded", said, "the file was never loaded")
@@ -233,7 +237,7 @@ class Ending(ControlTest):
             failed = hold.until(lambda line: line["state"] == "failed")
             self.assertIsNotNone(failed, hold.all)
             self.assertIn("no-such-command", failed["error"])
-            self.assertEqual((failed["exit_code"], process.wait(10)), (127, 127))
+            self.assertEqual((failed["exit_code"], process.wait(10 * harness.SLOW)), (127, 127))
 
 
 # Tries each path and abstract name of its arguments, as itself and as a child whose parent is gone by the time it speaks.
@@ -277,7 +281,7 @@ class Attack(ControlTest):
             os.link(self.socket, inside)
             self.assertEqual(self.ask("GET", "/v1/status")[0], 200, "the operator gets in")
             self.assertEqual(control.ask(inside, "GET", "/v1/status")[0], 200, "by that name as well")
-            out, err = process.communicate("go\n", timeout=60)
+            out, err = process.communicate("go\n", timeout=60 * harness.SLOW)
         lines = [line for line in out.splitlines() if line.startswith("said")]
         # It reaches the socket by the link alone, and is turned away by what it is.
         self.assertEqual(lines, ["said no way"] * 2 + ["said turned away"] * 2 + ["said no way"] * 6, out + err)

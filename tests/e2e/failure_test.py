@@ -42,10 +42,16 @@ class Death(harness.SluiceTest):
             self.assertEventually(lambda: (self.work / "ticks").exists(), "traffic flows")
             process.send_signal(signal.SIGKILL)
             process.wait()
-            self.assertEventually(lambda: not in_namespace(namespace), "the workload is gone", 3)
-            seen, ticks = len(self.served()), (self.work / "ticks").read_text()
-            time.sleep(0.7)
-            self.assertEqual(len(self.served()), seen)
+            self.assertEventually(lambda: not in_namespace(namespace), "the workload is gone")
+            ticks = (self.work / "ticks").read_text()
+
+            def nothing_comes():
+                seen = len(self.served())
+                time.sleep(0.7)
+                return len(self.served()) == seen
+
+            # What was under way is written down on the other side a moment later.
+            self.assertEventually(nothing_comes, "the traffic to end")
             self.assertEqual((self.work / "ticks").read_text(), ticks)
 
     def test_nothing_is_left_after_a_normal_end(self):

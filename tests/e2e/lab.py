@@ -61,6 +61,16 @@ def binary_for_anyone(folder):
     return str(copy)
 
 
+def records(path):
+    """A file of JSON Lines that may be written to meanwhile: a line that has only begun to appear is waited for."""
+    deadline = time.monotonic() + 2
+    while True:
+        text = path.read_text() if path.exists() else ""
+        if not text or text.endswith("\n") or time.monotonic() > deadline:
+            return [json.loads(line) for line in text.splitlines()]
+        time.sleep(0.005)
+
+
 def adopt_orphans():
     """From now on an orphan below this process becomes its child."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -198,7 +208,7 @@ class Lab:
         return subprocess.run(["sh", "-ec", script], check=True, env=environment, capture_output=True, text=True).stdout.strip()
 
     @staticmethod
-    def wait_for(condition, what, seconds=20):
+    def wait_for(condition, what, seconds=60):
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -239,8 +249,7 @@ class Lab:
         return subprocess.Popen(self.enter(uid, cwd) + [str(c) for c in command], env=self.environment(env), **more)
 
     def log(self, name):
-        path = self.folder / f"{name}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return records(self.folder / f"{name}.jsonl")
 
     def dns_log(self):
         return self.log("dns")

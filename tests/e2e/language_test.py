@@ -149,7 +149,7 @@ class Requests(harness.SluiceTest):
         self.assertEqual(codes, ["403"], str(result))
 
     def test_until_passes_while_the_workload_runs(self):
-        wait = 4 * harness.SLOW
+        wait = 8 * harness.SLOW  # the first is asked well before it ends
         script = f"{STATUS} https://a.test/pub; sleep {wait}; {STATUS} https://a.test/pub"
         end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=wait - 1)
         rules = ["allow GET a.test/other", ("allow GET a.test/pub", {"until": end.strftime("%Y-%m-%dT%H:%M:%SZ")})]

@@ -105,9 +105,10 @@ class ExitCodes(harness.SluiceTest):
         self.assertRegex(result.err, r"sluice: timed out")
 
     def test_what_the_command_left_behind_is_ended(self):
-        result = self.sluice(NOTHING, "sh", "-c", "sleep 4242 & echo started")
+        mark = f"4242{os.getpid()}"  # another test may do the same at this moment
+        result = self.sluice(NOTHING, "sh", "-c", f"sleep {mark} & echo started")
         self.assertIn("started", result.out)
-        left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if b"4242" in self.read(p)]
+        left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in self.read(p)]
         self.assertEqual(left, [])
 
     @staticmethod

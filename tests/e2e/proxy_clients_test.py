@@ -40,8 +40,11 @@ class Forward(proxy_harness.ProxyTest):
             self.assertEqual(answers.count("HTTP/1.1 403 "), 1, answers)
             seen = [(e["host"], e["target"]) for e in self.served()]
             self.assertEqual(seen, [("a.test", "/echo/1"), ("x.wild.test", "/echo/2"), ("a.test", "/echo/4")])
-            records = [(r["target"]["host"], r["target"]["path"], r["verdict"]) for r in proxy.audit if r.get("layer") == "request"]
-            self.assertEqual(records, [("a.test", "/echo/1", "allow"), ("x.wild.test", "/echo/2", "allow"), ("b.test", "/echo/3", "deny"), ("a.test", "/echo/4", "allow")])
+            def records():
+                return [(r["target"]["host"], r["target"]["path"], r["verdict"]) for r in proxy.audit if r.get("layer") == "request"]
+
+            self.assertEventually(lambda: len(records()) >= 4, "a record of each")
+            self.assertEqual(records(), [("a.test", "/echo/1", "allow"), ("x.wild.test", "/echo/2", "allow"), ("b.test", "/echo/3", "deny"), ("a.test", "/echo/4", "allow")])
 
     def test_a_client_that_stays_keeps_upstream_connections_of_each_host(self):
         with self.proxy(self.READ) as proxy:

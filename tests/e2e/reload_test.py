@@ -133,18 +133,10 @@ class Reload(harness.SluiceTest):
             return float(ended.rsplit(" ", 1)[1]) - begin
 
     def test_an_exchange_no_longer_allowed_is_cut_within_100_ms(self):
-        self.assertLess(self.cut_after("https://a.test/drip", ["allow GET a.test/drip"], PUB), 0.1 * harness.SLOW)
+        self.assertSoon(lambda: self.cut_after("https://a.test/drip", ["allow GET a.test/drip"], PUB), 0.1)
 
     def test_an_opaque_connection_no_longer_allowed_is_cut_within_100_ms(self):
-        with self.running(["allow tcp db.test:5432"], harness.PYTHON, "-c", HOLD, "tcp:") as process:
-            self.assertEqual(process.stdout.readline().strip(), "open")
-            self.replace(PUB)
-            begin = time.time()
-            process.send_signal(signal.SIGHUP)
-            line = process.stdout.readline()
-            if line.startswith("cut by"):
-                line = process.stdout.readline()
-            self.assertLess(float(line.split()[1]) - begin, 0.1 * harness.SLOW)
+        self.assertSoon(lambda: self.cut_after("tcp:", ["allow tcp db.test:5432"], PUB), 0.1)
 
     def test_a_connection_still_allowed_survives(self):
         with self.running(["allow tcp db.test:5432"], harness.PYTHON, "-c", HOLD, "tcp:") as process:

@@ -202,7 +202,8 @@ class Names(SidecarTest):
             self.assertExit(self.curl("https://a.test/echo/x"), 0)
             other = self.workload("wget", "-q", "-O-", f"--ca-certificate={self.bundle}", "https://a.test/echo/x")
             self.assertNotEqual(other.code, 0)
-            self.assertTrue([r for r in other.audit if r.get("verdict") == "allow" and (r.get("process") or {}).get("exe") == "/usr/bin/curl"], other.audit)
+            self.assertEventually(lambda: [r for r in other.audit if r.get("verdict") == "allow" and (r.get("process") or {}).get("exe") == "/usr/bin/curl"],
+                                  "the record of the one that may")
 
     def test_rules_of_processes_nobody_sees_are_errors(self):
         rules = [("allow GET a.test/echo/**", {"by": "/usr/bin/curl"})]
@@ -421,8 +422,8 @@ class Narrowing(SidecarTest):
             self.assertEqual(revoked.stdout.readline(), "cut\n")
             self.assertNotEqual(self.echo("db.test", 5432).code, 0)
             swap(rules)
-            self.assertEventually(lambda: sidecar.errors().count("policy reloaded") == 2, "the second reload")
-            self.assertEqual(self.echo("db.test", 5432).out, "hello\n")
+            # One swap is several events, and may be more than one reload.
+            self.assertEventually(lambda: self.echo("db.test", 5432).out == "hello\n", "the second reload", 20)
             kept.stdin.write("\n")
             self.assertEqual(kept.stdout.readline(), "alive\n")
 

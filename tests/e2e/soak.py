@@ -136,7 +136,9 @@ def main():
         inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{lab.world.pid}/ns/net"]
         server = subprocess.Popen(inside + ["/usr/sbin/nginx", "-c", str(folder / "nginx.conf")], stdin=subprocess.DEVNULL, cwd="/")
         taker = subprocess.Popen(inside + ["/usr/bin/python3", __file__, "sink", str(lab.folder / "good.pem"), str(lab.folder / "good.key")], stdin=subprocess.DEVNULL)
-        time.sleep(1)
+        listening = inside + ["ss", "-Hltn"]  # the sink takes whoever connects for the upload
+        for port in (TLS, PLAIN, SINK):
+            lab.wait_for(lambda: f":{port} " in subprocess.run(listening, capture_output=True, text=True).stdout, f"port {port}")
         curl = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} %{size_download} %{size_upload}\n"]
         up = [*curl[:-1], "%{http_code} %{size_upload}\n", "-H", "Expect:", "-T", str(lab.work() / "zeros")]
         good = [transfer(lab, "down, TLS terminated", f"GET a.test:{TLS}/zeros", [*curl, f"https://a.test:{TLS}/zeros"], size),
