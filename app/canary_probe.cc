@@ -137,6 +137,12 @@ Sight TryLookup(const Endpoint& server, const std::vector<uint8_t>& query) {
   return ours ? Sight::kAnswered : Sight::kLeft;
 }
 
+// What the child says, and to which request.
+struct Told {
+  uint8_t round = 0;
+  CanaryReport report;
+};
+
 CanaryReport Round(const std::vector<uint8_t>& query, std::string_view name) {
   using supervisor::kCanary;
   using supervisor::kCanary6;
@@ -160,10 +166,10 @@ CanaryReport Round(const std::vector<uint8_t>& query, std::string_view name) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NAME, "sluice-canary");
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !supervisor::DropCapabilities()) _exit(1);
-  char request = 0;
+  uint8_t request = 0;
   while (recv(channel, &request, 1, 0) == 1) {
-    const CanaryReport report = Round(query, name);
-    if (send(channel, &report, sizeof report, MSG_NOSIGNAL) != sizeof report) break;
+    const Told told{request, Round(query, name)};
+    if (send(channel, &told, sizeof told, MSG_NOSIGNAL) != sizeof told) break;
   }
   _exit(0);
 }
@@ -219,7 +225,10 @@ Result<CanaryProbe> CanaryProbe::Begin() {
 }
 
 CanaryProbe::CanaryProbe(CanaryProbe&& other) noexcept
-    : name_(std::move(other.name_)), channel_(std::move(other.channel_)), pid_(std::exchange(other.pid_, 0)) {}
+    : name_(std::move(other.name_)),
+      channel_(std::move(other.channel_)),
+      pid_(std::exchange(other.pid_, 0)),
+      round_(other.round_) {}
 
 CanaryProbe::~CanaryProbe() {
   if (pid_ == 0) return;
@@ -230,12 +239,16 @@ CanaryProbe::~CanaryProbe() {
 }
 
 Result<CanaryReport> CanaryProbe::Look() {
-  const char request = 1;
-  CanaryReport report;
-  if (send(channel_.get(), &request, 1, MSG_NOSIGNAL) != 1 || !Await(channel_.get(), POLLIN, kRoundPatienceMs) ||
-      recv(channel_.get(), &report, sizeof report, 0) != sizeof report)
-    return Fail(Code::kInternal, "the canary's process does not answer");
-  return report;
+  const uint8_t request = ++round_;
+  Told told;
+  bool answers = send(channel_.get(), &request, 1, MSG_NOSIGNAL) == 1;
+  // What came too late for the round before would be taken for this one's, and so on with each that follows.
+  do
+    answers =
+        answers && Await(channel_.get(), POLLIN, kRoundPatienceMs) && recv(channel_.get(), &told, sizeof told, 0) == sizeof told;
+  while (answers && told.round != request);
+  if (!answers) return Fail(Code::kInternal, "the canary's process does not answer");
+  return told.report;
 }
 
 }  // namespace sluice::app

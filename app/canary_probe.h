@@ -62,6 +62,7 @@ class CanaryProbe {
   std::string name_;
   UniqueFd channel_;
   pid_t pid_;
+  uint8_t round_ = 0;  ///< of the request that was made last
 };
 
 }  // namespace sluice::app

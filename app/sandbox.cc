@@ -94,8 +94,6 @@ void Sandbox::Signal(int signal) {
   if (asked_ != SIGKILL) asked_ = signal;
 }
 
-void Sandbox::SendToCommand(int signal) {
-  ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0);
-}
+void Sandbox::SendToCommand(int signal) { ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0); }
 
 }  // namespace sluice::app
