@@ -124,12 +124,11 @@ RunControl::~RunControl() {
 }
 
 void RunControl::HoldChanged(RunHold::Change change) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (sandbox_ == nullptr) return;
   const bool lost = change == RunHold::Change::kLost;
   if (status_.state != RunStatus::State::kRunning) {
-    lock.unlock();
-    if (lost) Stop(std::chrono::milliseconds(0));
+    if (lost) EndWithin(std::chrono::milliseconds(0));
     return;
   }
   supervisor::Workload& workload = sandbox_->workload();
@@ -142,8 +141,7 @@ Result<void> RunControl::AwaitHold() {
   if (!await_hold_) return {};
   const bool held = hold_.AwaitHeld(kFirstHoldDeadline);
   const std::lock_guard lock(mutex_);
-  if (kill_at_) return Fail(Code::kTimeout, "the command was not started: it was stopped before");
-  if (held) return {};
+  if (held || kill_at_) return {};
   return Fail(Code::kTimeout, "the command was not started: nobody came to hold the run (GET /v1/hold)");
 }
 
@@ -178,6 +176,7 @@ void RunControl::Tell() {
 Result<void> RunControl::Release() {
   {
     const std::lock_guard lock(mutex_);
+    if (kill_at_) return Fail(Code::kTimeout, "the command was not started: it was stopped before");
     if (auto released = sandbox_->Release(); !released) return released;
     status_.state = RunStatus::State::kRunning;
     status_.pid = sandbox_->pid();
@@ -275,14 +274,16 @@ RunStatus RunControl::Status() const {
   return status;
 }
 
-// Nobody is waited for any more, and a command that is about to start is asked as soon as it runs.
 void RunControl::Stop(std::chrono::milliseconds grace) {
   const std::lock_guard lock(mutex_);
-  if (sandbox_ == nullptr) return;
+  if (sandbox_ != nullptr) EndWithin(grace);
+}
+
+// Under the mutex. Before the command runs there is nobody to ask, and then it never will: no holder is waited for any more.
+void RunControl::EndWithin(std::chrono::milliseconds grace) {
   const auto at = std::chrono::steady_clock::now() + grace;
   if (!kill_at_ || at < *kill_at_) kill_at_ = at;
   hold_.GiveUp();
-  // Here, not by the other thread alone: a command that is about to start must not run until that comes to it.
   sandbox_->Signal(grace.count() > 0 ? SIGTERM : SIGKILL);
   if (!killer_.joinable()) killer_ = std::thread([this] { KillLater(); });
   wake_.notify_all();
@@ -296,7 +297,6 @@ void RunControl::KillLater() {
       continue;
     }
     sandbox_->Signal(SIGKILL);
-    // A command that was not there yet is met the next time.
     wake_.wait_for(lock, std::chrono::milliseconds(10));
   }
 }

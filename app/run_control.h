@@ -97,6 +97,7 @@ class RunControl final : public ServedControl, public RunSteering {
   void HoldChanged(RunHold::Change change);
   void Tell();
   void TellEnd();
+  void EndWithin(std::chrono::milliseconds grace);
   void KillLater();
 
   const RunControlParts parts_;

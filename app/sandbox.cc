@@ -1,6 +1,5 @@
 #include "app/sandbox.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -79,7 +78,6 @@ Result<void> Sandbox::Release() {
   if (auto released = workload_->Release(); !released) return released;
   const std::lock_guard lock(command_mutex_);
   command_ = std::move(command);
-  if (asked_ != 0) SendToCommand(asked_);
   return {};
 }
 
@@ -90,10 +88,7 @@ int Sandbox::pid() const {
 
 void Sandbox::Signal(int signal) {
   const std::lock_guard lock(command_mutex_);
-  if (command_) return SendToCommand(signal);
-  if (asked_ != SIGKILL) asked_ = signal;
+  if (command_) ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0);
 }
-
-void Sandbox::SendToCommand(int signal) { ::syscall(SYS_pidfd_send_signal, command_.get(), signal, nullptr, 0); }
 
 }  // namespace sluice::app

@@ -74,7 +74,7 @@ class Sandbox {
 
   /// The command's, once it was released; 0 before.
   [[nodiscard]] int pid() const;
-  /// To the command, through its pidfd: as soon as it is released, if it was not yet; nothing once it has ended.
+  /// To the command, through its pidfd; nothing before it was released, or once it has ended.
   void Signal(int signal);
   [[nodiscard]] size_t OpenConnections() const { return engine_->Open(); }
   [[nodiscard]] std::optional<std::string> NameOf(const IpAddress& address) const { return pool_.NameOf(address); }
@@ -83,7 +83,6 @@ class Sandbox {
  private:
   Sandbox(SandboxOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
       : options_(std::move(options)), policy_(policy), sink_(sink) {}
-  void SendToCommand(int signal);  // under command_mutex_, once it was released
 
   SandboxOptions options_;
   const policy::CurrentPolicy& policy_;
@@ -97,7 +96,6 @@ class Sandbox {
   std::unique_ptr<CaptureResolver> resolver_;
   mutable std::mutex command_mutex_;
   UniqueFd command_;  // pidfd, once it was released
-  int asked_ = 0;     // the signal it gets when it is
 };
 
 }  // namespace sluice::app
