@@ -132,6 +132,7 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
       LogError("fence: {}; not ready until it is put right", change.what);
     }
     const std::lock_guard lock(self.acts_);
+    ++self.fence_told_;
     if (!self.shut_) self.fence_fault_ = change.restored ? "" : change.what;
     // What the resolver published may be gone from the sets.
     for (const auto& resolver : self.resolvers_) resolver->ForgetLeases();
@@ -243,6 +244,7 @@ Result<void> SidecarServer::Refence() {
   if (fenced) fenced = fence_->Replace(plan_.fence, still);
   // What was taken out may be allowed again by the next policy.
   for (const auto& resolver : resolvers_) resolver->ForgetLeases();
+  ++fence_told_;
   fence_fault_ = fenced ? "" : fenced.error().message;
   if (!fenced) return fenced;
   fenced_ = snapshot;
@@ -384,11 +386,13 @@ void SidecarServer::Look() {
   std::unique_lock lock(acts_);
   while (!wake_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
     const bool draining = draining_;
+    const uint64_t told = fence_told_;
     lock.unlock();
     if (!draining) LookAgain();
     auto held = fence_->Check();
     lock.lock();
-    if (!shut_) fence_fault_ = held ? "" : held.error().message;
+    // What was told meanwhile is newer than what was looked at.
+    if (!shut_ && told == fence_told_) fence_fault_ = held ? "" : held.error().message;
   }
 }
 

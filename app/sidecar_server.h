@@ -123,6 +123,7 @@ class SidecarServer final : public ServedControl {
   policy::SnapshotPtr fenced_;     ///< whose rules the kernel took last
   std::atomic<bool> shut_{false};  ///< the kernel did not take some: nothing is let out meanwhile, no lease either
   std::string fence_fault_;        ///< empty: the rules are in force as planned
+  uint64_t fence_told_ = 0;        ///< how often that was set by what happened, not by a look
   CanaryProbe canary_;
   std::optional<CanaryReport> seen_;
   std::string canary_fault_ = "not looked yet";
