@@ -31,6 +31,9 @@ inline constexpr size_t kLingerBytes = size_t{64} << 20;
 inline constexpr size_t kMaxHeldBodies = size_t{64} << 20;  ///< per worker: bodies that wait, and what was read in them
 
 inline constexpr auto kTrimAfter = 1s;  ///< an idle connection gives its buffers back
+// After a busy spell free memory goes back to the kernel, once all workers have been quiet for so long.
+inline constexpr uint64_t kBusyRounds = 200;  ///< of a worker's loop, within kTrimAfter: it is busy
+inline constexpr auto kQuietFor = 2s;
 
 // Exchange.
 inline constexpr auto kResponseIdle = 30min;  ///< upstream silence: slow answers and event streams live within it

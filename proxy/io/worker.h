@@ -54,6 +54,8 @@ class Shared {
   [[nodiscard]] MirrorCache& mirrors() { return mirrors_; }
 
   std::atomic<size_t> flows{0};
+  std::atomic<SteadyTime> busy_at{SteadyTime{}};  ///< when a worker was busy last
+  std::atomic<bool> memory_kept{false};           ///< since then malloc(3) may keep much that is free
   ClientCounts client_counts;
 
  private:
@@ -142,6 +144,7 @@ class Worker {
   template <class Act>
   void ForEachClient(Act act);
   void TakePolicy();
+  void ReturnMemory(SteadyTime now);
   void Rejudge(SteadyTime since);
   template <class Kind>
   void Cancel(std::unordered_map<uint64_t, Kind*>& flows, const std::vector<uint64_t>& keys);
@@ -170,6 +173,7 @@ class Worker {
   std::unordered_map<uint64_t, Waiter*> fetching_;
   std::vector<char> scratch_;
   SteadyTime trimmed_at_{};
+  uint64_t rounds_ = 0;  ///< since trimmed_at_
   std::atomic<size_t> load_{0};
   mutable std::mutex rejudging_mutex_;
   Rejudging rejudging_;
