@@ -5,13 +5,14 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +27,17 @@
 namespace sluice::supervisor {
 namespace {
 
-// Documentation/admin-guide/devices.txt: /dev/net/tun, by whatever name.
-constexpr unsigned kTunnelMajor = 10;
-constexpr unsigned kTunnelMinor = 200;
+// Documentation/admin-guide/devices.txt: by whatever name. Those that are known to lead nowhere are few, those that lead out many
+// and some numbered as they are loaded (macvtap and ipvtap, vfio, RDMA).
+struct Device {
+  unsigned major = 0;
+  unsigned minor = 0;
+  std::string_view what;
+};
+constexpr Device kKnownDevices[] = {
+    {10, 200, "a tunnel device"}, {10, 238, "a vhost-net device"}, {10, 241, "a vhost-vsock device"}};
+constexpr unsigned kMemoryMajor = 1;
+constexpr unsigned kHarmlessMinors[] = {3, 5, 7, 8, 9};  // null zero full random urandom
 
 class CarriedFiles {
  public:
@@ -77,10 +86,20 @@ class CarriedFiles {
     if (link == "anon_inode:[io_uring]") return "an io_uring";
     struct statx about{};
     // As the kernel has it: a file system that does not answer holds nobody up.
-    if (::statx(folder, name, AT_STATX_DONT_SYNC, STATX_TYPE, &about) == 0 && S_ISCHR(about.stx_mode) &&
-        about.stx_rdev_major == kTunnelMajor && about.stx_rdev_minor == kTunnelMinor)
-      return "a tunnel device";
-    return std::string();
+    if (::statx(folder, name, AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0)
+      return errno == ENOENT ? Result<std::string>(std::string()) : Unseen(errno);
+    return S_ISCHR(about.stx_mode) ? DeviceWayOut(number, about.stx_rdev_major, about.stx_rdev_minor) : std::string();
+  }
+
+  Result<std::string> DeviceWayOut(int number, unsigned major, unsigned minor) const {
+    if (major == kMemoryMajor && std::ranges::find(kHarmlessMinors, minor) != std::end(kHarmlessMinors)) return "";
+    for (const Device& known : kKnownDevices)
+      if (known.major == major && known.minor == minor) return std::string(known.what);
+    const UniqueFd device(kernel::PidfdGetfd(process_.get(), number));
+    if (!device && device.get() == -EBADF) return std::string();
+    if (!device) return Unseen(-device.get());
+    // A path to one (O_PATH), which /proc/self/fd opens, answers nothing.
+    return ::isatty(device.get()) == 1 ? std::string() : fmt::format("a device that is no terminal ({}:{})", major, minor);
   }
 
   Result<std::string> SocketWayOut(int number) const {

@@ -6,8 +6,12 @@ Usage: container_carried_test.py runc|crun|rootless_runc|rootless_crun
 import contextlib
 import ctypes
 import os
+import pathlib
+import pty
+import re
 import select
 import socket
+import stat
 import subprocess
 
 import containers
@@ -86,6 +90,43 @@ class Carried(containers.ContainerTest):
             for what, file in files.items():
                 opened.enter_context(file)
                 self.assertRefused(agent, what, f"descriptor 3 is {what}", files=[file], flags=["--preserve-fds", "1"])
+
+    def test_nor_a_device_that_is_no_terminal(self):
+        with self.agent(["allow GET a.test"]) as agent, contextlib.ExitStack() as opened:
+            # One that leads nowhere stands for those that this machine has not, vfio and RDMA among them.
+            for path, word in (("/dev/kmsg", "a device that is no terminal (1:11)"), ("/dev/kvm", "a device that is no terminal (10:232)"),
+                               ("/dev/vhost-net", "a vhost-net device"), ("/dev/vhost-vsock", "a vhost-vsock device")):
+                with contextlib.suppress(OSError):
+                    file = opened.enter_context(open(path, "rb", 0))
+                    self.assertRefused(agent, path, f"descriptor 3 is {word}", files=[file], flags=["--preserve-fds", "1"])
+            at = os.open("/dev/kmsg", os.O_PATH)
+            opened.callback(os.close, at)
+            self.assertRefused(agent, "a path", "descriptor 3 is a device that is no terminal (1:11)", files=[os.fdopen(os.dup(at), "rb", 0)], flags=["--preserve-fds", "1"])
+            near, far = pty.openpty()
+            opened.callback(os.close, near), opened.callback(os.close, far)
+            with open("/dev/null") as nothing, os.fdopen(os.dup(far), "w") as terminal:
+                self.start(*SAY, "3", files=[terminal, nothing], flags=["--preserve-fds", "2"])
+                self.assertEqual(os.read(near, 100).strip(), b"it ran", agent.errors())
+
+    @containers.root_alone("an ordinary user makes no device nodes")
+    def test_nor_a_tap_of_an_interface(self):
+        if not (major := re.search(r"(\d+) macvtap", pathlib.Path("/proc/devices").read_text())):
+            self.skipTest("this machine has no macvtap")
+        # In the lab's network; the kernel numbers them as they come.
+        script = ("ip link add tap-a type veth peer name tap-b; ip link add link tap-a name tap-c type macvtap; ip link set tap-a up; ip link set tap-c up; "
+                  "unshare --mount sh -c 'mount -t sysfs none /sys; cat /sys/class/net/tap-c/tap*/dev'")
+        made = self.lab.run(["sh", "-ec", script])
+        self.addCleanup(self.lab.run, ["ip", "link", "del", "tap-a"])
+        self.assertEqual(made.returncode, 0, made.stderr)
+        number = made.stdout.strip()
+        self.assertEqual(number.split(":")[0], major.group(1))
+        node = self.folder / "tap"
+        os.mknod(node, 0o600 | stat.S_IFCHR, os.makedev(*map(int, number.split(":"))))
+        with self.agent(["allow GET a.test"]) as agent:
+            before = len(agent.errors())
+            run = [*self.tool(), "run", "-d", "--preserve-fds", "1", "-b", self.bundle([*SAY, "3"]), self.name()]
+            self.lab.run(["sh", "-c", 'exec 3<>"$0"; exec "$@"', node, *run])
+            self.assertEventually(lambda: f"descriptor 3 is a device that is no terminal ({number})" in agent.errors()[before:], "the tap to be refused")
 
     def test_pipes_files_and_connected_streams_of_the_runtime_stay(self):
         with self.agent(["allow GET a.test"]) as agent:
