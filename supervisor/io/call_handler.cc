@@ -26,7 +26,8 @@ CallHandler::CallHandler(Setup setup, ProcessTable& processes, Attribution& attr
       policy_(policy),
       journal_(sink),
       gate_(setup_.listener, *this),
-      waiting_([this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }) {}
+      waiting_([this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }),
+      networks_(setup_.owner_of_networks) {}
 
 CallHandler::~CallHandler() = default;
 
@@ -52,7 +53,7 @@ void CallHandler::HandleConnect(PendingCall caller, const seccomp_notif& notific
   auto taken = TakeCall(caller, tid, processes_, {static_cast<int>(args[0]), args[1], static_cast<int>(args[2])});
   if (!taken) return Refuse(caller, tid, std::move(taken.error()));
   WatchedCall call = std::move(*taken);
-  if (IsForeign(call)) return DenyForeign(std::move(call), policy::Transport::kTcp);
+  if (IsForeign(call)) return HandleForeign(std::move(call), __NR_connect);
   switch (call.facts.domain) {
     case AF_UNIX:
       return ConnectUnix(std::move(call));
@@ -68,14 +69,31 @@ void CallHandler::HandleConnect(PendingCall caller, const seccomp_notif& notific
 
 bool CallHandler::IsForeign(const WatchedCall& call) const { return call.facts.netns_cookie != setup_.netns_cookie; }
 
-void CallHandler::DenyForeign(WatchedCall call, policy::Transport transport) {
+void CallHandler::HandleForeign(WatchedCall call, long number) {
+  const bool stream = call.facts.type == SOCK_STREAM;
+  const policy::Transport transport = stream ? policy::Transport::kTcp : policy::Transport::kUdp;
+  if (!networks_.Hold(call.pinned.get(), call.facts.netns_cookie))
+    return DenyForeign(std::move(call), transport, "the socket belongs to another network namespace");
+  if (call.facts.domain == AF_UNIX) return ConnectUnix(std::move(call));
+  if (call.facts.domain != AF_INET && call.facts.domain != AF_INET6) return ContinueAndDrop(std::move(call));
+  const bool inet = call.address.kind == AddressKind::kInet;
+  if (inet && !OwnAddresses().Contains(call.address.endpoint.address))
+    return DenyForeign(
+        std::move(call), transport,
+        "the socket belongs to a network namespace that the command made, which has no way out: share the sandbox's");
+  if (number == __NR_sendto) return ContinueAndDrop(std::move(call));
+  if (inet) return ConnectInside(std::move(call));
+  if (call.address.kind == AddressKind::kUnspecified) return DissolveSocket(std::move(call));
+  Answer(std::move(call), call.address.kind == AddressKind::kMalformed ? EINVAL : EAFNOSUPPORT, Kind::kUnknown);
+}
+
+void CallHandler::DenyForeign(WatchedCall call, policy::Transport transport, std::string why) {
   const Question question{.process = processes_.Identify(*call.thread, Digests::kNone),
                           .snapshot = CurrentSnapshot(),
                           .host = {},
                           .destination = call.address.endpoint,
                           .transport = transport};
-  DenyBecause(std::move(call), question, policy::Reason::kUnattributed, "the socket belongs to another network namespace",
-              EACCES);
+  DenyBecause(std::move(call), question, policy::Reason::kUnattributed, std::move(why), EACCES);
 }
 
 void CallHandler::HandleSendto(PendingCall caller, const seccomp_notif& notification) {
@@ -85,7 +103,7 @@ void CallHandler::HandleSendto(PendingCall caller, const seccomp_notif& notifica
   if (!taken) return Refuse(caller, tid, std::move(taken.error()));
   WatchedCall call = std::move(*taken);
   // A socket from elsewhere is not bounded by the capture namespace, so that nothing about it may be left to the kernel.
-  if (IsForeign(call)) return DenyForeign(std::move(call), policy::Transport::kUdp);
+  if (IsForeign(call)) return HandleForeign(std::move(call), __NR_sendto);
   if (call.facts.domain == AF_UNIX) return ConnectUnix(std::move(call));
   const bool inet = call.facts.domain == AF_INET || call.facts.domain == AF_INET6;
   // A stream ignores the address: without MSG_FASTOPEN, which the filter refuses, it opens nothing.

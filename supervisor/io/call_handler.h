@@ -16,6 +16,7 @@
 #include "supervisor/io/decision_journal.h"
 #include "supervisor/io/in_flight.h"
 #include "supervisor/io/notifier.h"
+#include "supervisor/io/own_networks.h"
 #include "supervisor/io/pinned_closer.h"
 #include "supervisor/io/process_identity.h"
 #include "supervisor/io/seccomp_channel.h"
@@ -41,6 +42,7 @@ class CallHandler : private CaptureGate::Sink {
     int descriptor_limit = 0;
     int descriptor_ceiling = 0;
     OwnAddresses own;
+    int owner_of_networks = -1;  ///< borrowed: as OwnNetworks has it
     /// Something was left waiting: Sweep within kSignalProbe, and again while busy().
     std::function<void()> wake_sweeper;
     /// Connect this prepared attempt on a thread of its own (Finish).
@@ -79,6 +81,7 @@ class CallHandler : private CaptureGate::Sink {
 
   void DissolveSocket(WatchedCall call);
   void ConnectOwn(WatchedCall call);
+  void ConnectInside(WatchedCall call);
   void ConnectResolver(WatchedCall call, policy::Transport transport);
   void ConnectCaptured(WatchedCall call);
   void Dial(WatchedCall call, ApprovedConnect approved);
@@ -93,7 +96,9 @@ class CallHandler : private CaptureGate::Sink {
   void DenyConnect(WatchedCall call, const Question& question, const policy::ConnectDecision& decision);
   /// A socket that is not of the capture namespace, which does not bound it.
   [[nodiscard]] bool IsForeign(const WatchedCall& call) const;
-  void DenyForeign(WatchedCall call, policy::Transport transport);
+  /// connect and sendto of one: within a network of the workload's own it reaches what is in there, and nothing else.
+  void HandleForeign(WatchedCall call, long number);
+  void DenyForeign(WatchedCall call, policy::Transport transport, std::string why);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
   /// Nothing when the path leads nowhere in the caller's view.
   [[nodiscard]] std::optional<std::string> ResolvePath(const WatchedCall& call) const;
@@ -118,6 +123,7 @@ class CallHandler : private CaptureGate::Sink {
   CaptureGate gate_;
   WaitingConnects waiting_;
   InFlight in_flight_;
+  OwnNetworks networks_;
   std::atomic<uint64_t> next_connection_{1};
   std::atomic<bool> probed_{false};  ///< the start-up probe (canary.h) was answered
   std::mutex postponed_mutex_;

@@ -126,6 +126,7 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
       .descriptor_limit = options_.descriptor_limit,
       .descriptor_ceiling = options_.descriptor_ceiling,
       .own = OwnAddresses(std::move(*addresses)),
+      .owner_of_networks = options_.owner_of_networks,
       .wake_sweeper = [this] { Wake(); },
       .finish_later = [outcomes = outcomes_](uint64_t cookie, uint64_t id,
                                              int error) { (void)outcomes->TryPush({cookie, id, error}); },

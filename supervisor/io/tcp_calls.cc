@@ -81,6 +81,11 @@ void CallHandler::ConnectOwn(WatchedCall call) {
                             .destination = call.address.endpoint};
     return DenyBecause(std::move(call), question, policy::Reason::kNoRule, "the supervisor's own listener", ECONNREFUSED);
   }
+  ConnectInside(std::move(call));
+}
+
+// To a service of the workload's own.
+void CallHandler::ConnectInside(WatchedCall call) {
   const Kind kind = HasPeer(call.pinned.get()) ? Kind::kUnknown : Kind::kFresh;
   int error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());
   if (error == EINTR) error = ConnectInPlace(call.pinned.get(), call.raw(), call.raw_length());

@@ -126,6 +126,27 @@ print("mount", call("mount", b"none", b"/tmp", b"tmpfs", 0, None))
         self.assertIn("mount EPERM", lines)
         self.assertEqual(self.served(), [])
 
+    def test_a_network_of_its_own_has_its_own_services_and_says_that_it_has_no_way_out(self):
+        script = r"""
+import ctypes, fcntl, os, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+captured = socket.socket()
+assert libc.unshare(0x10000000 | 0x40000000) == 0
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+    fcntl.ioctl(control, 0x8914, struct.pack("16sh22x", b"lo", 1))  # up
+with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near, server.accept()[0] as far:
+    near.sendall(b"stream"); print(far.recv(100))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as near:
+    far.bind(("127.0.0.1", 0)); near.sendto(b"sent", far.getsockname()); print(far.recv(100))
+with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as near:
+    server.bind("\0abstract"); server.listen(); near.connect("\0abstract"); print("unix")
+print(socket.socket().connect_ex(("127.0.0.1", 1)), socket.socket().connect_ex(("151.101.1.10", 443)), captured.connect_ex(("151.101.1.20", 81)))
+"""
+        result = self.python(READ, script, flags=["--allow-user-namespaces"])
+        self.assertEqual(result.out.splitlines(), ["b'stream'", "b'sent'", "unix", "111 13 13"], str(result))
+        self.assertIn("a network namespace that the command made, which has no way out: share the sandbox's", result.err)
+        self.assertEqual(self.served(), [])
+
 
 class Ssh(harness.SluiceTest):
     def setUp(self):
