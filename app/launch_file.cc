@@ -92,6 +92,7 @@ constexpr Member kFile[] = {
     {"kill-on-deny", &LaunchFile::kill_on_deny},
     {"pid-namespace", FixedTrue{"every run has a process namespace of its own, by which it is ended as a whole"}},
     {"allow-user-namespaces", &LaunchFile::allow_user_namespaces},
+    {"allow-containers", &LaunchFile::allow_containers},
     {"allow-nested", &LaunchFile::allow_nested},
     {"quiet", &LaunchFile::quiet},
     {"verbose", &LaunchFile::verbose},

@@ -59,6 +59,7 @@ struct LaunchFile {
   bool fail_on_deny = false;
   bool kill_on_deny = false;
   bool allow_user_namespaces = false;
+  bool allow_containers = false;
   bool allow_nested = false;
   bool quiet = false;
   bool verbose = false;

@@ -213,6 +213,8 @@ void AddContract(CLI::App* sub, RunOptions* run) {
   sub->add_flag_callback("--pid-namespace", [] {}, "A process namespace of its own: always so, and accepted for clearness");
   sub->add_flag("--allow-user-namespaces", run->allow_user_namespaces,
                 "Let the command make user, process and network namespaces of its own");
+  sub->add_flag("--allow-containers", run->allow_containers,
+                "Let the command run containers of its own: namespaces of any kind, with mounts; not for root");
   sub->add_flag("--allow-nested", run->allow_nested,
                 "Serve `sluice run` in the sandbox, under policies that only narrow this one");
   // For those runs alone.

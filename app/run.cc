@@ -137,6 +137,7 @@ Result<void> AddLimits(const RunOptions& options, supervisor::LaunchSpec* spec) 
   }
   if (options.allow_user_namespaces)
     spec->own_namespaces = ::geteuid() == 0 ? supervisor::OwnNamespaces::kAllowed : supervisor::OwnNamespaces::kMapped;
+  if (options.allow_containers) spec->own_namespaces = supervisor::OwnNamespaces::kContainers;
   return {};
 }
 

@@ -34,6 +34,7 @@ struct RunOptions : ServedOptions {
   bool fail_on_deny = false;
   bool kill_on_deny = false;
   bool allow_user_namespaces = false;
+  bool allow_containers = false;
   bool allow_nested = false;         ///< serve `sluice run` in the sandbox (app/nested.h)
   bool nested = false;               ///< this run was asked for from within a sandbox; with the two lists below
   int records_fd = -1;               ///< of such a run: where its records go besides (app/nested_records.h); -1: nowhere

@@ -193,6 +193,7 @@ Result<void> ReadLaunchFile(RunOptions* options) {
   options->fail_on_deny |= file->fail_on_deny;
   options->kill_on_deny |= file->kill_on_deny;
   options->allow_user_namespaces |= file->allow_user_namespaces;
+  options->allow_containers |= file->allow_containers;
   options->allow_nested |= file->allow_nested;
   merge.ManyPlaces(file->control, &options->control);
   options->await_hold |= file->await_hold;

@@ -59,6 +59,7 @@ Result<void> Sandbox::Prepare() {
   if (auto waiting = workload_->AwaitGate(); !waiting) return waiting;
   supervisor::NotifierOptions notifier_options = NotifierOptionsFor(options_.engine);
   notifier_options.workload_pid = workload_->pid();
+  notifier_options.view = workload_->view();
   notifier_options.owner_of_networks = capture_.user_namespace.get();
   notifier_options.writable_trees = workload_->writable_trees();
   notifier_options.host_sockets = options_.host_sockets;

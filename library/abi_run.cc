@@ -58,8 +58,9 @@ constexpr std::array kFlags{"",
                             "--kill-on-deny",
                             "--allow-nested",
                             "--allow-user-namespaces",
-                            "--quiet"};
-static_assert(kFlags.size() == SLUICE_QUIET + 1);
+                            "--quiet",
+                            "--allow-containers"};
+static_assert(kFlags.size() == SLUICE_ALLOW_CONTAINERS + 1);
 
 Result<void> NotNull(const void* handle, const char* function) {
   if (handle != nullptr) return {};
@@ -225,7 +226,7 @@ sluice_code sluice_options_set(sluice_options* options, sluice_option option, co
       options->program = value;
       return {};
     }
-    if (option < SLUICE_WORK_DIRECTORY || option > SLUICE_QUIET)
+    if (option < SLUICE_WORK_DIRECTORY || option > SLUICE_ALLOW_CONTAINERS)
       return Fail(Code::kInvalid, fmt::format("there is no option {} in this version of the library", option));
     options->arguments.push_back(fmt::format("{}={}", kFlags[static_cast<size_t>(option)], value));
     return {};

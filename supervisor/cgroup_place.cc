@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <ranges>
-#include <vector>
 
 namespace sluice::supervisor {
 namespace {
@@ -86,6 +85,22 @@ std::optional<CgroupPlace> FindCgroup2(std::string_view cgroup, std::string_view
 
 std::optional<CgroupPlace> FindCgroup1(std::string_view controller, std::string_view cgroup, std::string_view mountinfo) {
   return Find("cgroup", controller, cgroup, mountinfo);
+}
+
+std::vector<OwnCgroup> FindCgroups(std::string_view cgroup, std::string_view mountinfo) {
+  std::vector<OwnCgroup> found;
+  for (const std::string_view line : Split(cgroup, '\n')) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    if (controllers.empty()) {
+      found.push_back({"version 2", FindCgroup2(cgroup, mountinfo)});
+    } else {
+      found.push_back({std::string(controllers), FindCgroup1(Split(controllers, ',').front(), cgroup, mountinfo)});
+    }
+  }
+  return found;
 }
 
 bool NamesController(std::string_view list, std::string_view controller) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice::supervisor {
 
@@ -23,6 +24,13 @@ struct CgroupPlace {
 /// Of the version 1 hierarchy that `controller` ("memory", "pids") is attached to.
 [[nodiscard]] std::optional<CgroupPlace> FindCgroup1(std::string_view controller, std::string_view cgroup,
                                                      std::string_view mountinfo);
+
+/// One line of /proc/self/cgroup: a hierarchy by its controllers, and where it shows this process's group.
+struct OwnCgroup {
+  std::string name;
+  std::optional<CgroupPlace> place;
+};
+[[nodiscard]] std::vector<OwnCgroup> FindCgroups(std::string_view cgroup, std::string_view mountinfo);
 
 /// Whether the list of a cgroup.controllers or cgroup.subtree_control file names it.
 [[nodiscard]] bool NamesController(std::string_view list, std::string_view controller);

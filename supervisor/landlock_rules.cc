@@ -32,14 +32,14 @@ constexpr uint64_t AllFs(int abi) {
 
 }  // namespace
 
-Result<LandlockHandled> HandledBy(int abi) {
+Result<LandlockHandled> HandledBy(int abi, LandlockFiles files) {
   if (abi < kRequiredLandlockAbi)
     return Fail(Code::kUnsupported,
                 fmt::format("this kernel's Landlock is ABI {}; {} is needed (Linux 6.7, CONFIG_SECURITY_LANDLOCK "
                             "and \"landlock\" in the lsm= list)",
                             abi, kRequiredLandlockAbi));
   LandlockHandled handled;
-  handled.access_fs = AllFs(abi);
+  if (files == LandlockFiles::kHeld) handled.access_fs = AllFs(abi);
   handled.access_net = kConnectTcp;
   if (abi >= kScopeLandlockAbi) handled.scoped = kScopeAbstractUnix | kScopeSignal;
   return handled;
@@ -47,6 +47,7 @@ Result<LandlockHandled> HandledBy(int abi) {
 
 std::vector<LandlockRule> RulesFor(const MountPlan& plan, int abi) {
   std::vector<LandlockRule> rules;
+  if (plan.own_mounts) return rules;
   rules.push_back({"/", kExecute | kReadFile | kReadDir});
   // No device can be made in a user namespace; the domain says so too. The workload's own sockets need no rule.
   for (const std::string& tree : plan.writable) rules.push_back({tree, AllFs(abi) & ~(kMakeChar | kMakeBlock | kResolveUnix)});

@@ -34,10 +34,14 @@ struct LandlockRule {
   uint64_t access = 0;
 };
 
+/// Whether the domain is about files. Whoever it holds to some can mount nothing, in whatever namespace (landlock(7)).
+enum class LandlockFiles : uint8_t { kHeld, kLeftToMounts };
+
 /// All that `abi` can handle of what the domain denies. kUnsupported below kRequiredLandlockAbi, naming the kernel needed.
-[[nodiscard]] Result<LandlockHandled> HandledBy(int abi);
+[[nodiscard]] Result<LandlockHandled> HandledBy(int abi, LandlockFiles files = LandlockFiles::kHeld);
 
 /// Read and execute the whole view, write only its writable trees and the harmless devices, reach the sockets of `unix` rules.
+/// None where the plan leaves mounting to the workload.
 [[nodiscard]] std::vector<LandlockRule> RulesFor(const MountPlan& plan, int abi);
 
 /// What a file given as standard input, output or error may be reopened for (through /dev/stdout).

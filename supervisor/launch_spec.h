@@ -62,7 +62,10 @@ enum class OnDisconnect : uint8_t { kKill, kFreeze };
 /// Whether the workload may make user, process and network namespaces. kMapped: it may map its own id into them, for which its
 /// own processes' files in /proc can be written. Never for one whose user is root in the capture's user namespace: that user
 /// owns files in /proc which no capability guards.
-enum class OwnNamespaces : uint8_t { kRefused, kAllowed, kMapped };
+/// kContainers: all of it, and further namespaces but those of time, joined again if it likes, with mounts of its own in them:
+/// what a container runtime does. The kernel lets nobody mount whose files Landlock holds, so that the view's mounts hold them
+/// alone.
+enum class OwnNamespaces : uint8_t { kRefused, kAllowed, kMapped, kContainers };
 
 struct LaunchSpec {
   std::vector<std::string> argv;        ///< not empty

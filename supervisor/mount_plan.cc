@@ -90,6 +90,8 @@ class Planner {
       plan_.steps.back().overlay = i;
       plan_.steps.back().optional = spec_.overlays[i].optional;
     }
+    if (plan_.own_mounts)
+      if (auto held = RefuseHeld(); !held) return std::unexpected(held.error());
     if (plan_.steps.size() > kMaxMountSteps)
       return Fail(Code::kExhausted,
                   fmt::format("the view would need {} mounts, {} are allowed (many sockets or repositories in a "
@@ -145,8 +147,12 @@ class Planner {
   }
 
   void AddPrivate() {
-    plan_.writable_processes = spec_.own_namespaces == OwnNamespaces::kMapped;
+    plan_.own_mounts = spec_.own_namespaces == OwnNamespaces::kContainers;
+    plan_.writable_processes = plan_.own_mounts || spec_.own_namespaces == OwnNamespaces::kMapped;
     Step(Kind::kProc, "/proc", {}, plan_.writable_processes ? Access::kWritable : Access::kReadOnly);
+    // The kernel gives a container a procfs of its own beside one that nothing covers, and no other.
+    plan_.steps.back().whole = plan_.own_mounts;
+    if (plan_.own_mounts) Step(Kind::kGroups, "/sys/fs/cgroup");  // no runtime starts where it finds none
     Step(Kind::kFolder, "/dev");
     for (const auto device : kDevices) Step(Kind::kDevice, fmt::format("/dev/{}", device), fmt::format("/dev/{}", device));
     Step(Kind::kTerminals, "/dev/pts");
@@ -186,7 +192,8 @@ class Planner {
   }
 
   void HideSecrets() {
-    for (const auto path : kSecretsOfProc) Step(Kind::kMask, std::string(path));
+    if (!plan_.own_mounts)
+      for (const auto path : kSecretsOfProc) Step(Kind::kMask, std::string(path));
     for (const HostEntry& entry : facts_.system) {
       const bool secret = std::ranges::find(SecretPaths(), entry.path) != SecretPaths().end();
       const bool present = entry.kind == EntryKind::kFile || entry.kind == EntryKind::kDirectory;
@@ -246,6 +253,23 @@ class Planner {
   void PinAncestors(std::string_view path, std::set<std::string>& pins) const {
     for (std::string folder = Parent(path); folder != "/" && !trees_.contains(folder); folder = Parent(folder))
       pins.insert(folder);
+  }
+
+  // A mount point can be neither renamed nor removed, but in the mount namespace of whoever tries: from one that lacks the mount,
+  // by a descriptor of the folder, it can be both, and then the mount is gone everywhere (Linux 3.18 and later).
+  Result<void> RefuseHeld() const {
+    for (const MountStep& step : plan_.steps) {
+      const bool holds =
+          step.kind == Kind::kPin || step.kind == Kind::kLock || step.kind == Kind::kMask || step.kind == Kind::kBind;
+      const Tree* tree = holds ? GrantOver(trees_, Parent(step.target)) : nullptr;
+      if (tree == nullptr || tree->access == Access::kReadOnly) continue;
+      return Fail(Code::kInvalid,
+                  fmt::format("--allow-containers: {} is to be held as it is, and lies in a folder that the command may write "
+                              "({}): in a mount namespace of its own it could put something else there. Keep it elsewhere, or "
+                              "grant the folder read-only",
+                              step.target, tree->origin));
+    }
+    return {};
   }
 
   void AddUnixSockets() {

@@ -62,6 +62,7 @@ struct MountStep {
     kScratch,    ///< an empty writable tmpfs, `mode`
     kProc,       ///< a new procfs of the pid namespace; writable, it is so in the folders of processes alone
     kTerminals,  ///< a new devpts
+    kGroups,     ///< the sandbox's own control groups (version 2), read-only
     kLink,       ///< a symbolic link to `source`
     kFolder,     ///< an empty folder that mounts below it need; stays read-only
     kPin,        ///< the folder bound onto itself, so that it cannot be renamed away
@@ -77,6 +78,7 @@ struct MountStep {
   size_t overlay = 0;
   bool optional = false;  ///< of an overlay: as FileOverlay's
   bool bare = false;      ///< of a shield: `source` without what is mounted below it
+  bool whole = false;     ///< of a procfs: writable as the kernel has it, with nothing laid over it
   bool operator==(const MountStep&) const = default;
 };
 
@@ -87,6 +89,7 @@ struct MountPlan {
   std::vector<std::string> unix_sockets;       ///< of the host, which a rule opens
   std::vector<std::string> must_be_read_only;  ///< verified after mounting, before anything runs
   bool writable_processes = false;             ///< the workload may write its own processes' files in /proc
+  bool own_mounts = false;                     ///< the workload may mount in namespaces of its own
   std::string work_directory;
 };
 
@@ -98,7 +101,8 @@ inline constexpr size_t kMaxMountSteps = 16384;
 [[nodiscard]] Result<void> CheckGrants(const LaunchSpec& spec);
 
 /// kInvalid: a grant that would open what the view exists to close (/, /proc, /dev, …), two grants that disagree, a
-/// protected path that would stay writable, or a hidden one that lies in a granted tree.
+/// protected path that would stay writable, or a hidden one that lies in a granted tree. For a workload with mounts of its own,
+/// anything that a mount would hold in a tree that it may write, too.
 [[nodiscard]] Result<MountPlan> PlanMounts(const LaunchSpec& spec, const HostFacts& facts);
 
 /// Whether `path` is `tree` or lies below it. Both absolute, without a final slash.

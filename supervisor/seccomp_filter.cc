@@ -156,6 +156,20 @@ void EmitIoctl(BpfAssembler& out) {
 // and raw sockets stay refused, joining a namespace too, and a socket of another network is denied every connect.
 constexpr uint32_t kCloneOwn = 0x10000000 | 0x20000000 | 0x40000000;
 
+// What clone and unshare may not make.
+uint32_t RefusedNamespaces(OwnNamespaces own) {
+  switch (own) {
+    case OwnNamespaces::kRefused:
+      return kCloneNew;
+    case OwnNamespaces::kAllowed:
+    case OwnNamespaces::kMapped:
+      return kCloneNew & ~kCloneOwn;
+    case OwnNamespaces::kContainers:
+      return 0;
+  }
+  return kCloneNew;
+}
+
 void EmitNamespaceCheck(BpfAssembler& out, uint32_t mask) {
   out.Load(ArgLow(0));
   out.ReturnIf(Test::kAnyBit, mask, Errno(EPERM));
@@ -201,14 +215,22 @@ constexpr Handler kHandlers[] = {
     {__NR_socketpair, EmitSocketpair},
     {__NR_setsockopt, EmitSetsockopt},
     {__NR_ioctl, EmitIoctl},
-    {__NR_clone, [](BpfAssembler& out) { EmitNamespaceCheck(out, kCloneNew); }},
-    {__NR_unshare, [](BpfAssembler& out) { EmitNamespaceCheck(out, kCloneNew | kCloneNewTime); }},
+    {__NR_clone, nullptr},
+    {__NR_unshare, nullptr},
 };
 void EmitHandler(BpfAssembler& out, const Handler& handler, OwnNamespaces own) {
-  if (own != OwnNamespaces::kRefused && handler.number == __NR_clone) return EmitNamespaceCheck(out, kCloneNew & ~kCloneOwn);
-  if (own != OwnNamespaces::kRefused && handler.number == __NR_unshare)
-    return EmitNamespaceCheck(out, (kCloneNew | kCloneNewTime) & ~kCloneOwn);
+  if (handler.number == __NR_clone) return EmitNamespaceCheck(out, RefusedNamespaces(own));
+  if (handler.number == __NR_unshare) return EmitNamespaceCheck(out, RefusedNamespaces(own) | kCloneNewTime);
   handler.emit(out);
+}
+
+// Of a call that is refused whatever its arguments; nothing where it is left alone.
+std::optional<uint32_t> Answer(const Refusal& refusal, OwnNamespaces own) {
+  if (own == OwnNamespaces::kContainers) {
+    if (std::ranges::find(kContainerCalls, refusal.number) != std::end(kContainerCalls)) return std::nullopt;
+    if (std::ranges::find(kKeyringCalls, refusal.number) != std::end(kKeyringCalls)) return Errno(ENOSYS);
+  }
+  return Errno(refusal.error);
 }
 
 }  // namespace
@@ -216,7 +238,8 @@ void EmitHandler(BpfAssembler& out, const Handler& handler, OwnNamespaces own) {
 std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own) {
   BpfAssembler out;
   std::vector<Leaf> leaves;
-  for (const Refusal& refusal : kRefusals) leaves.push_back({static_cast<uint32_t>(refusal.number), Errno(refusal.error)});
+  for (const Refusal& refusal : kRefusals)
+    if (const auto answer = Answer(refusal, own)) leaves.push_back({static_cast<uint32_t>(refusal.number), *answer});
   std::array<Label, std::size(kHandlers)> labels{};
   for (size_t i = 0; i < labels.size(); ++i) {
     labels[i] = out.NewLabel();

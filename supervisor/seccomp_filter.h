@@ -23,7 +23,7 @@
 namespace sluice::supervisor {
 
 /// The whole program; at most kMaxSeccompInstructions long. Unless refused, clone and unshare may make user, process and network
-/// namespaces.
+/// namespaces; for containers all but those of time, with the calls that build them.
 [[nodiscard]] std::vector<sock_filter> BuildSeccompFilter(OwnNamespaces own = OwnNamespaces::kRefused);
 
 /// The kernel's own limit is 4096 (BPF_MAXINSNS).

@@ -90,6 +90,14 @@ inline constexpr Refusal kRefusals[] = {
 #endif
 };
 
+// What of these a container runtime needs to build a container with. The kernel lets it do so in its own namespaces alone, whose
+// mounts it cannot take what the view's hold away from (mount_namespaces(7)).
+inline constexpr long kContainerCalls[] = {__NR_setns,     __NR_mount,      __NR_umount2,       __NR_pivot_root,
+                                           __NR_open_tree, __NR_move_mount, __NR_fsopen,        __NR_fsconfig,
+                                           __NR_fsmount,   __NR_fspick,     __NR_mount_setattr, kOpenTreeAttr};
+// And what it asks for and goes on without where the kernel has none of it: keyrings of its containers.
+inline constexpr long kKeyringCalls[] = {__NR_add_key, __NR_request_key, __NR_keyctl};
+
 // Socket options that park a handshake, hide or turn a flow, or let another program decide what a socket takes.
 struct Option {
   uint32_t number;

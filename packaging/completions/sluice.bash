@@ -67,7 +67,7 @@ _sluice() {
     run)
       _sluice_words "$serving --rw --ro --env --unsafe-env --env-inherit --workspace --cwd --spec --timeout --max-memory --max-processes \
         --max-open-files --max-output --publish --transcript --result --control --await-hold --policy-fd --log-fd --lifeline --on-disconnect \
-        --pid-namespace --allow-user-namespaces --allow-nested --fail-on-deny --kill-on-deny --"
+        --pid-namespace --allow-user-namespaces --allow-containers --allow-nested --fail-on-deny --kill-on-deny --"
       ;;
     proxy)
       _sluice_words "$serving --listen --ca-out --bundle-out --print-env --tokens --listen-tls-cert --listen-tls-key --client-ca \

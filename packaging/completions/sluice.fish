@@ -56,6 +56,7 @@ complete -c sluice -n '__fish_seen_subcommand_from run' -l lifeline -x -d 'Descr
 complete -c sluice -n '__fish_seen_subcommand_from run' -l on-disconnect -x -a 'kill freeze' -d 'What becomes of a run without its launcher'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l pid-namespace -d 'A process namespace of its own, always so'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-user-namespaces -d 'Let the program make namespaces'
+complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-containers -d 'Let the program run containers'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l allow-nested -d 'Serve sluice run in the sandbox'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l kill-on-deny -d 'End the run at its first denial'
 complete -c sluice -n '__fish_seen_subcommand_from run' -l control -r -d 'Serve the administration on this socket'

@@ -69,6 +69,7 @@ _sluice() {
             '--on-disconnect[what becomes of a run without its launcher]:what:(kill freeze)' \
             '--pid-namespace[a process namespace of its own, always so]' \
             '--allow-user-namespaces[let the program make namespaces]' \
+            '--allow-containers[let the program run containers]' \
             '--allow-nested[serve sluice run in the sandbox]' \
             '--kill-on-deny[end the run at its first denial]' \
             '*--control[serve the administration on this socket]:socket:_files' \

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +51,16 @@ void AddHosts(LaunchSpec& spec) {
   if (std::ranges::find(spec.overlays, kHosts, &FileOverlay::path) != spec.overlays.end()) return;
   spec.overlays.push_back(
       {kHosts, fmt::format("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {}\n", spec.hostname)});
+}
+
+// A container has a procfs of its own, in which the kernel's root may write the machine's settings without any capability; and
+// the root of the capture's user namespace may write those of its network. One that has no other name here is taken for root too.
+Result<void> CheckOrdinaryUser() {
+  struct stat settings{};
+  if (::geteuid() != 0 && ::stat("/proc/sys/kernel", &settings) == 0 && settings.st_uid != ::geteuid()) return {};
+  return Fail(Code::kUnsupported,
+              "--allow-containers: not for root, whose containers could write the machine's settings in /proc: start it as an "
+              "ordinary user");
 }
 
 // A command that was not found in the view may well be on the host.
@@ -113,6 +124,7 @@ class Sandbox final : public Workload {
   }
 
   UniqueFd TakeNotifyFd() override { return std::move(notify_); }
+  int view() const override { return view_.get(); }
   int pid() const override { return command_; }
   const std::vector<std::string>& writable_trees() const override { return writable_trees_; }
 
@@ -182,8 +194,11 @@ class Sandbox final : public Workload {
   // A control group where there may be one, else resource limits.
   Result<void> PlaceLimits() {
     const Limits& wanted = spec_.limits;
-    if (wanted.memory || wanted.processes || (spec_.lifeline >= 0 && spec_.on_disconnect == OnDisconnect::kFreeze))
+    const bool limited = wanted.memory || wanted.processes;
+    if (limited || OwnContainers() || (spec_.lifeline >= 0 && spec_.on_disconnect == OnDisconnect::kFreeze))
       group_ = WorkloadGroup::Make(wanted, &limits_);
+    if (OwnContainers())
+      if (auto enclosed = WorkloadGroup::Enclose(group_.get()); !enclosed) return enclosed;
     if (wanted.memory && !limits_.memory) limits_.memory = {*wanted.memory, LimitBy::kEachProcess};
     if (wanted.processes && !limits_.processes) {
       // The kernel exempts its own root from RLIMIT_NPROC, in whatever user namespace.
@@ -226,8 +241,16 @@ class Sandbox final : public Workload {
         return Fail(Code::kUnsupported, "pidfd_getfd on the workload is refused (kernel.yama.ptrace_scope is 3?)");
       return FailErrno("cannot take the notification descriptor", error);
     }
-    return {};
+    return OwnContainers() ? OpenView() : Result<void>();
   }
+
+  // While the command waits in it, and can have no other.
+  Result<void> OpenView() {
+    view_ = UniqueFd(::open(fmt::format("/proc/{}/root", command_).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return view_ ? Result<void>() : FailErrno("cannot look at the workload's view", errno);
+  }
+
+  [[nodiscard]] bool OwnContainers() const { return spec_.own_namespaces == OwnNamespaces::kContainers; }
 
   void ReapEntry() {
     if (entry_ <= 0) return;
@@ -259,6 +282,7 @@ class Sandbox final : public Workload {
   UniqueFd handshake_;
   UniqueFd status_;
   UniqueFd notify_;
+  UniqueFd view_;
   UniqueFd command_fd_;
   std::optional<LaunchRelay> relay_;
   std::vector<std::string> writable_trees_;
@@ -273,6 +297,8 @@ class Sandbox final : public Workload {
 
 Result<PreparedLaunch> PrepareLaunch(const LaunchSpec& spec) {
   ReserveStandardDescriptors();
+  if (spec.own_namespaces == OwnNamespaces::kContainers)
+    if (auto fine = CheckOrdinaryUser(); !fine) return std::unexpected(fine.error());
   PreparedLaunch prepared;
   prepared.landlock_abi = LandlockAbi();
   if (auto enough = HandledBy(prepared.landlock_abi); !enough) return std::unexpected(enough.error());

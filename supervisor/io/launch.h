@@ -31,6 +31,9 @@ class Workload {
 
   /// The seccomp notification descriptor (SECCOMP_FILTER_FLAG_NEW_LISTENER, WAIT_KILLABLE_RECV). Taken once.
   [[nodiscard]] virtual UniqueFd TakeNotifyFd() = 0;
+  /// The root of its view, where it may mount over that in namespaces of its own (OwnNamespaces::kContainers); else none.
+  /// Borrowed.
+  [[nodiscard]] virtual int view() const = 0;
   /// The workload's first process (the command) in the supervisor's pid namespace.
   [[nodiscard]] virtual int pid() const = 0;
   /// Trees the workload may write, as it names them: granted ones, its home, /tmp, /run and /dev/shm.

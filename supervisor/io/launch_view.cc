@@ -95,6 +95,9 @@ class ViewBuilder {
       case Kind::kTerminals:
         made = NewFileSystem("devpts", {{"mode", "0620"}, {"ptmxmode", "0666"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
         break;
+      case Kind::kGroups:
+        made = NewFileSystem("cgroup2", {}, kSealedAttributes);
+        break;
       default:
         return {};  // made from the view itself
     }
@@ -142,9 +145,11 @@ class ViewBuilder {
       case Kind::kDevice:
       case Kind::kScratch:
       case Kind::kTerminals:
+      case Kind::kGroups:
         return PlaceSource(step, source.get());
       case Kind::kProc:
-        if (auto placed = PlaceSource(step, source.get()); !placed || step.access == Access::kReadOnly) return placed;
+        if (auto placed = PlaceSource(step, source.get()); !placed || step.access == Access::kReadOnly || step.whole)
+          return placed;
         return SealKernelFiles(step.target);
       case Kind::kShield:
         return PlaceShield(step, source.get());

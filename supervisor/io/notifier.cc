@@ -55,7 +55,8 @@ class NotifierThreads : public Notifier {
   NotifierThreads(SocketOwner owner, NotifierOptions options)
       : processes_({.workload_pid = options.workload_pid,
                     .pid_namespace = options.pid_namespace,
-                    .most_threads = ThreadsKept(options.descriptor_ceiling)}),
+                    .most_threads = ThreadsKept(options.descriptor_ceiling),
+                    .view = options.view}),
         attribution_(std::move(owner), processes_),
         options_(std::move(options)) {}
   ~NotifierThreads() override;

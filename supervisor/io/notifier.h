@@ -52,6 +52,7 @@ enum class NotifyWakeUp : uint8_t { kSynchronous, kFree };
 struct NotifierOptions {
   int workload_pid = 0;
   uint64_t pid_namespace = 0;  ///< inode of the workload's, where its processes have ancestors outside; 0: they have none
+  int view = -1;               ///< borrowed: as ProcessTable::Options has it
   int owner_of_networks = -1;  ///< borrowed: as OwnNetworks has it
   std::vector<std::string> writable_trees;  ///< path sockets below these need no rule: they are the workload's own
   std::vector<std::string> shared_trees{};  ///< below those, but the host's as well: path sockets there need a rule

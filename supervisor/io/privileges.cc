@@ -121,7 +121,7 @@ int LandlockAbi() {
 }
 
 Result<void> EnterLandlock(const MountPlan& plan, int abi) {
-  const auto handled = HandledBy(abi);
+  const auto handled = HandledBy(abi, plan.own_mounts ? LandlockFiles::kLeftToMounts : LandlockFiles::kHeld);
   if (!handled) return std::unexpected(handled.error());
   // The kernel takes a shorter structure from those who know fewer fields, and refuses unknown ones only when set.
   const size_t size = handled->scoped != 0 ? sizeof *handled : sizeof *handled - sizeof handled->scoped;
@@ -132,7 +132,8 @@ Result<void> EnterLandlock(const MountPlan& plan, int abi) {
     if (!path) return FailErrno(fmt::format("cannot open {} for Landlock", rule.path), errno);
     if (auto added = AddRule(ruleset.get(), path.get(), rule.access, rule.path); !added) return added;
   }
-  if (auto allowed = AllowStandardFiles(ruleset.get(), abi); !allowed) return allowed;
+  if (!plan.own_mounts)
+    if (auto allowed = AllowStandardFiles(ruleset.get(), abi); !allowed) return allowed;
   if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return FailErrno("cannot enter the Landlock domain", errno);
   return {};
 }

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/openat2.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -151,8 +153,11 @@ policy::ProcessPtr ProcessTable::Identify(CallerThread& thread, Digests digests)
   const SteadyTime now = std::chrono::steady_clock::now();
   const std::lock_guard lock(thread.mutex_);
   const policy::ProcessPtr& known = thread.process_;
-  // With digests asked for, the same path may be another file by now: read it again each time.
-  if (known && digests == Digests::kNone && known->exe.path == exe && now - thread.ancestors_at_ < kAncestorAge) return known;
+  // With digests asked for, or where a path may be another file's in another view, the same path may be another file by now: read
+  // it again each time.
+  if (known && digests == Digests::kNone && options_.view < 0 && known->exe.path == exe &&
+      now - thread.ancestors_at_ < kAncestorAge)
+    return known;
   policy::ProcessPtr fresh = Read(thread, std::move(exe), digests);
   thread.process_ = fresh;
   thread.ancestors_at_ = now;
@@ -188,7 +193,9 @@ std::vector<policy::Executable> ProcessTable::Ancestors(pid_t parent, pid_t thre
     if (!proc) break;
     const auto status = ParseProcStatus(ReadProcFile(proc.get(), "status"));
     // An orphan hangs from the sandbox's own init, which is not the workload's, unless it is the workload's first process itself.
-    if (!status || (status->innermost_pid == 1 && parent != options_.workload_pid)) break;
+    // The first process of a namespace that the workload made is its own.
+    const bool of_workload = options_.view >= 0 && status && status->parent != getpid();
+    if (!status || (status->innermost_pid == 1 && parent != options_.workload_pid && !of_workload)) break;
     // Whoever entered a container was started from outside: what stands there is nobody's that the container could name.
     if (options_.pid_namespace != 0 && PidNamespace(proc.get()) != options_.pid_namespace) break;
     out.push_back(ReadExecutable(proc.get(), ReadLink(proc.get(), "exe"), digests));
@@ -200,10 +207,23 @@ std::vector<policy::Executable> ProcessTable::Ancestors(pid_t parent, pid_t thre
 
 policy::Executable ProcessTable::ReadExecutable(int proc, std::string link, Digests digests) {
   policy::Executable out;
-  out.trusted = IsNamedExecutable(link);
+  out.trusted = IsNamedExecutable(link) && (options_.view < 0 || IsInView(proc, link));
   out.path = std::move(link);
   if (digests == Digests::kNeeded) out.sha256 = Digest(proc);
   return out;
+}
+
+// A path is what the mounts of whoever started the program make of it: whether it is the same file's in the view.
+bool ProcessTable::IsInView(int proc, const std::string& path) const {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS;
+  const UniqueFd file(static_cast<int>(
+      Faulty("view.path", [&] { return ::syscall(SYS_openat2, options_.view, path.c_str(), &how, sizeof how); })));
+  struct stat named{};
+  struct stat running{};
+  return file && fstat(file.get(), &named) == 0 && fstatat(proc, "exe", &running, 0) == 0 && named.st_dev == running.st_dev &&
+         named.st_ino == running.st_ino;
 }
 
 std::optional<std::array<uint8_t, 32>> ProcessTable::Digest(int proc) {

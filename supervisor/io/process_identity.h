@@ -80,6 +80,8 @@ class ProcessTable {
     uint64_t pid_namespace = 0;                 ///< inode of the one that they must be in; 0: of any
     std::optional<ThreadPinning> pinning = {};  ///< unset: the best this kernel has
     size_t most_threads = kMaxCachedThreads;    ///< remembered
+    /// Borrowed: the root of the view that rules name executables in, where the workload may have others; -1: it has that alone.
+    int view = -1;
   };
   explicit ProcessTable(Options options);
 
@@ -100,6 +102,7 @@ class ProcessTable {
   [[nodiscard]] policy::ProcessPtr Read(const CallerThread& thread, std::string exe, Digests digests);
   [[nodiscard]] std::vector<policy::Executable> Ancestors(pid_t parent, pid_t thread_group, Digests digests);
   [[nodiscard]] policy::Executable ReadExecutable(int proc, std::string link, Digests digests);
+  [[nodiscard]] bool IsInView(int proc, const std::string& path) const;
   [[nodiscard]] std::optional<std::array<uint8_t, 32>> Digest(int proc);
 
   const Options options_;

@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "supervisor/cgroup_place.h"
@@ -15,6 +17,10 @@
 
 namespace sluice::supervisor {
 namespace {
+
+constexpr const char* kOldEvents = "/memory.oom_control";
+constexpr const char* kLeaf = "/workload";
+constexpr const char* kMostBelow = "1000";  // groups that a workload may make in its own
 
 // Every run of a process has a folder of its own.
 Result<std::string> MakeFolder(const std::string& parent) {
@@ -31,6 +37,26 @@ void RemoveFolder(const std::string& folder) {
   // What was killed a moment ago may still count as there.
   for (int i = 0; i < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+// With what the workload made there.
+void RemoveTree(const std::string& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (std::error_code ignored; at->is_directory(ignored)) RemoveTree(at->path().string());
+  RemoveFolder(folder);
+}
+
+// Whoever owns a file may write it, whatever its mode: it may change that.
+bool MayWrite(const std::string& path) {
+  struct stat about{};
+  if (::stat(path.c_str(), &about) != 0) return errno != ENOENT;
+  if (about.st_uid == ::geteuid()) return true;
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(::getgroups(0, nullptr), 0)));
+  if (!groups.empty() && ::getgroups(static_cast<int>(groups.size()), groups.data()) < 0) return true;
+  groups.push_back(::getegid());
+  const mode_t needed = std::ranges::find(groups, about.st_gid) != groups.end() ? S_IWGRP : S_IWOTH;
+  return (about.st_mode & needed) != 0;
 }
 
 std::string WithSign(char sign, const std::vector<std::string>& controllers) {
@@ -173,13 +199,53 @@ void WorkloadGroup::MakeOld(const char* controller, const char* file, uint64_t v
     return;
   }
   *in_force = LimitInForce{value, LimitBy::kCgroup1};
-  if (std::strcmp(controller, "memory") == 0) memory_events_ = *folder + "/memory.oom_control";
+  if (std::strcmp(controller, "memory") == 0) memory_events_ = *folder + kOldEvents;
   folders_.push_back(*std::move(folder));
   entrances_.push_back(std::move(entrance));
 }
 
+Result<void> WorkloadGroup::Enclose(WorkloadGroup* group) {
+  if (group != nullptr)
+    if (auto made = group->MakeLeaves(); !made) return made;
+  const auto own = ReadSmallFile("/proc/self/cgroup");
+  const auto mounts = ReadSmallFile("/proc/self/mountinfo");
+  if (!own || !mounts) return std::unexpected((own ? mounts : own).error());
+  constexpr const char* kAdvice =
+      "a container could write what bounds this process, and more: start it with a control group delegated to it "
+      "(systemd-run --user -p Delegate=yes --scope), or where the groups are root's";
+  for (const OwnCgroup& one : FindCgroups(*own, *mounts)) {
+    if (!one.place)
+      return Fail(Code::kUnsupported,
+                  fmt::format("--allow-containers: the control group ({}) is mounted nowhere here, and so not "
+                              "known to be another's; {}",
+                              one.name, kAdvice));
+    const bool enclosed = group != nullptr && std::ranges::any_of(group->folders_, [&](const std::string& folder) {
+                            return folder.starts_with(one.place->mount + "/");
+                          });
+    if (!enclosed && (MayWrite(one.place->folder) || MayWrite(one.place->folder + "/cgroup.procs")))
+      return Fail(Code::kUnsupported,
+                  fmt::format("--allow-containers: {} may be written by this user; {}", one.place->folder, kAdvice));
+  }
+  return {};
+}
+
+Result<void> WorkloadGroup::MakeLeaves() {
+  for (size_t i = 0; i < folders_.size(); ++i) {
+    const std::string leaf = folders_[i] + kLeaf;
+    if (::mkdir(leaf.c_str(), 0755) != 0) return FailErrno(fmt::format("cannot make {}", leaf), errno);
+    leaves_.push_back(leaf);
+    entrances_[i] = UniqueFd(::open((leaf + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    if (!entrances_[i]) return FailErrno(leaf, errno);
+    (void)WriteSmallFile(folders_[i] + "/cgroup.max.descendants", kMostBelow);  // absent in version 1
+    // In version 1 a kill counts in the group that it happened to.
+    if (memory_events_ == folders_[i] + kOldEvents) memory_events_ = leaf + kOldEvents;
+  }
+  return {};
+}
+
 WorkloadGroup::~WorkloadGroup() {
   entrances_.clear();
+  for (const std::string& leaf : leaves_) RemoveTree(leaf);
   for (const std::string& folder : folders_) RemoveFolder(folder);
   StepBack();
 }

@@ -20,6 +20,10 @@ class WorkloadGroup {
   /// Null where none can be made; `limits->no_cgroup` then says why. What a group holds of `wanted` is put into `limits`, as
   /// are reasons where it holds less than was wanted.
   [[nodiscard]] static std::unique_ptr<WorkloadGroup> Make(const Limits& wanted, LimitsInForce* limits);
+  /// For a workload that may mount control groups in namespaces of its own: it gets a group below `group`'s, whose files it may
+  /// write, and so moves no bound. Null: there is no group, and then it must have no right to the one it is in. Before
+  /// entrances().
+  [[nodiscard]] static Result<void> Enclose(WorkloadGroup* group);
   WorkloadGroup(const WorkloadGroup&) = delete;
   WorkloadGroup& operator=(const WorkloadGroup&) = delete;
   /// Once nothing of the run lives any more. Gives back what was changed above the group.
@@ -47,7 +51,10 @@ class WorkloadGroup {
   bool MakeRoom(const std::string& parent, bool own);
   void StepBack();
 
+  Result<void> MakeLeaves();
+
   std::vector<std::string> folders_;
+  std::vector<std::string> leaves_;  // of each folder, once enclosed
   std::vector<UniqueFd> entrances_;
   std::string unified_;        // the version 2 group's folder
   std::string memory_events_;  // file and key that count kills

@@ -26,8 +26,8 @@ TEST(LaunchFile, SaysAllThatFlagsSay) {
     "policy": {"file": "p.yaml", "fd": 7, "allow": ["GET a.test"], "presets": ["npm@1"]}, "name": "n", "labels": {"job": "7"},
     "limits": {"wall-time": "5m", "memory": "2GiB", "processes": 64, "open-files": 128, "output": 1048576},
     "publish": ["8080:80"], "transcript": "t", "result": "fd:3", "audit": "a.jsonl", "lifeline": 4, "on-disconnect": "freeze",
-    "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "allow-nested": true, "quiet": true,
-    "verbose": true, "log-fd": 8, "control": ["c.sock"], "await-hold": true, "mirror-certificates": true,
+    "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "allow-nested": true,
+    "allow-containers": true, "quiet": true, "verbose": true, "log-fd": 8, "control": ["c.sock"], "await-hold": true, "mirror-certificates": true,
     "upstream": {"resolvers": ["1.1.1.1"], "stub-domains": ["a=1.1.1.1"], "ca": ["ca.pem"], "via": "http://p:1", "via-auth": "x",
                  "via-ca": "y", "via-except": ["z"]}, "ca-cert": "c", "ca-key": "k"})",
                                     "l.json");
@@ -40,6 +40,7 @@ TEST(LaunchFile, SaysAllThatFlagsSay) {
   EXPECT_EQ(file->processes, 64u);
   EXPECT_EQ(file->lifeline, 4u);
   EXPECT_TRUE(file->kill_on_deny && file->fail_on_deny && file->quiet && file->allow_user_namespaces && file->allow_nested);
+  EXPECT_TRUE(file->allow_containers);
   EXPECT_THAT(file->via_except, ElementsAre("z"));
   EXPECT_TRUE(file->verbose && file->await_hold && file->mirror_certificates);
   EXPECT_EQ(file->policy_fd, 7u);
@@ -78,7 +79,7 @@ nlohmann::json WholeLaunch(int log) {
     "limits": {"wall-time": "5m", "memory": "2GiB", "processes": 64, "open-files": 128, "output": 1048576},
     "publish": ["8080:80"], "transcript": "t", "result": "r", "audit": "a.jsonl", "lifeline": 4, "on-disconnect": "freeze",
     "fail-on-deny": true, "kill-on-deny": true, "pid-namespace": true, "allow-user-namespaces": true, "allow-nested": true,
-    "quiet": true, "verbose": true, "control": ["c.sock"], "await-hold": true,
+    "allow-containers": true, "quiet": true, "verbose": true, "control": ["c.sock"], "await-hold": true,
     "upstream": {"resolvers": ["1.1.1.1"], "stub-domains": ["a=1.1.1.1"], "ca": ["ca.pem"], "via": "http://p:1", "via-auth": "x",
                  "via-ca": "y", "via-except": ["z"]}, "ca-cert": "c", "ca-key": "k", "mirror-certificates": true})");
   launch["log-fd"] = log;

@@ -459,6 +459,7 @@ TEST(LibraryRun, TakesEachOptionThatItsHeaderNamesAndTellsAWrongValueInTheComman
       {SLUICE_KILL_ON_DENY, "perhaps", "perhaps"},
       {SLUICE_ALLOW_NESTED, "perhaps", "perhaps"},
       {SLUICE_ALLOW_USER_NAMESPACES, "perhaps", "perhaps"},
+      {SLUICE_ALLOW_CONTAINERS, "perhaps", "perhaps"},
       {SLUICE_QUIET, "perhaps", "perhaps"}};
   for (const auto& [option, value, words] : wrong) {
     sluice::Options options = MakeOptions({"true"});
@@ -467,7 +468,7 @@ TEST(LibraryRun, TakesEachOptionThatItsHeaderNamesAndTellsAWrongValueInTheComman
     EXPECT_THAT(run.error().message, HasSubstr(words)) << option;
   }
   sluice::Options options = MakeOptions({"true"});
-  EXPECT_EQ(sluice::Run::Start(options.Set(SLUICE_QUIET + 1, "x")).error().code, SLUICE_INVALID);
+  EXPECT_EQ(sluice::Run::Start(options.Set(SLUICE_ALLOW_CONTAINERS + 1, "x")).error().code, SLUICE_INVALID);
 }
 
 TEST(LibraryRun, PutsAnotherPolicyInForceAndProvesItFirst) {

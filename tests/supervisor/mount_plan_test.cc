@@ -67,6 +67,42 @@ TEST(MountPlan, ProcIsWritableWhereIdsMayBeMappedAlone) {
   }
 }
 
+TEST(MountPlan, ForContainersProcIsWholeAndNothingIsHeldWhereTheCommandMayWrite) {
+  LaunchSpec spec = Spec("/work");
+  spec.own_namespaces = OwnNamespaces::kContainers;
+  const auto plan = Plan(spec, Facts());
+  EXPECT_TRUE(plan.own_mounts);
+  EXPECT_TRUE(Step(plan, Kind::kProc, "/proc").whole);
+  EXPECT_EQ(Step(plan, Kind::kProc, "/proc").access, Access::kWritable);
+  EXPECT_EQ(At(plan, Kind::kMask, "/proc/keys"), -1);
+  EXPECT_GE(At(plan, Kind::kGroups, "/sys/fs/cgroup"), 0);
+  EXPECT_GE(At(plan, Kind::kMask, "/etc/shadow"), 0) << "in a tree of the system's, which nobody may write";
+
+  const auto refused = [&spec](const auto& change) {
+    LaunchSpec with = spec;
+    HostFacts facts = Facts();
+    change(with, facts);
+    const auto planned = PlanMounts(with, facts);
+    with.own_namespaces = OwnNamespaces::kMapped;
+    EXPECT_TRUE(PlanMounts(with, facts).has_value());
+    return planned.has_value() ? std::string("planned") : planned.error().message;
+  };
+  EXPECT_THAT(refused([](LaunchSpec&, HostFacts& facts) { facts.run_later = {{"/work/.git/hooks", EntryKind::kDirectory, ""}}; }),
+              testing::HasSubstr("/work/.git is to be held"));
+  EXPECT_THAT(refused([](LaunchSpec&, HostFacts& facts) { facts.protect = {{"/work/p.yaml", EntryKind::kFile, ""}}; }),
+              testing::HasSubstr("/work/p.yaml is to be held"));
+  EXPECT_THAT(refused([](LaunchSpec&, HostFacts& facts) { facts.sockets = {"/work/s.sock"}; }),
+              testing::HasSubstr("/work/s.sock is to be held"));
+  EXPECT_THAT(refused([](LaunchSpec& with, HostFacts&) { with.read_only = {"/work/fixed"}; }),
+              testing::HasSubstr("/work/fixed is to be held"));
+  EXPECT_EQ(refused([](LaunchSpec& with, HostFacts& facts) {
+              with.read_only = {"/given"};
+              facts.sockets = {"/given/s.sock"};
+            }),
+            "planned")
+      << "where the command may not write it can take nothing away";
+}
+
 TEST(MountPlan, ATreeWithMountsBelowItIsShownByItsEntries) {
   HostFacts facts = Facts();
   facts.opened = {{"/etc",

@@ -23,6 +23,15 @@ TEST(CgroupPlace, IsBelowItsHierarchysMount) {
   EXPECT_EQ(FindCgroup2("0::/\n", kMounts), (CgroupPlace{"/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified"}));
 }
 
+TEST(CgroupPlace, IsKnownOrNotOfEachHierarchy) {
+  const auto found = FindCgroups("8:pids,misc:/docker/abc/x\n4:cpu,cpuacct:/a\n0::/\n", kMounts);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].place, (CgroupPlace{"/sys/fs/cgroup/pids here", "/sys/fs/cgroup/pids here/x"}));
+  EXPECT_EQ(found[1].name, "cpu,cpuacct");
+  EXPECT_EQ(found[1].place, std::nullopt);
+  EXPECT_EQ(found[2].place, (CgroupPlace{"/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified"}));
+}
+
 TEST(CgroupPlace, IsNowhereOutsideOfWhatIsMounted) {
   EXPECT_EQ(FindCgroup2("0::/../other\n", kMounts), std::nullopt);
   EXPECT_EQ(FindCgroup1("pids", "8:pids:/docker/abcdef\n", kMounts), std::nullopt);

@@ -182,6 +182,29 @@ TEST(SeccompFilter, WithLeaveItLetsThreeKindsOfNamespaceBeMadeAndChangesNothingE
   }
 }
 
+TEST(SeccompFilter, ForContainersItLetsThemBeBuiltAndChangesNothingElse) {
+  const std::vector<sock_filter> program = BuildSeccompFilter(OwnNamespaces::kContainers);
+  const auto answer = [&program](long number, uint64_t flags) {
+    seccomp_data data{};
+    data.nr = static_cast<int>(number);
+    data.arch = kArch;
+    data.args[0] = flags;
+    return RunBpf(program, data).value_or(SECCOMP_RET_KILL_PROCESS);
+  };
+  const uint64_t all = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+  EXPECT_EQ(answer(__NR_clone, all | 17), kAllow);
+  EXPECT_EQ(answer(__NR_unshare, all), kAllow);
+  EXPECT_EQ(answer(__NR_unshare, 0x80), Refused(EPERM)) << "time";
+  EXPECT_EQ(answer(__NR_clone3, 0), Refused(ENOSYS)) << "its flags cannot be seen";
+  std::set<long> building = {__NR_mount,  __NR_umount2,  __NR_pivot_root, __NR_setns,  __NR_open_tree,     __NR_move_mount,
+                             __NR_fsopen, __NR_fsconfig, __NR_fsmount,    __NR_fspick, __NR_mount_setattr, 467};
+  for (const long number : building) EXPECT_EQ(answer(number, 0), kAllow) << number;
+  for (const long number : {__NR_add_key, __NR_request_key, __NR_keyctl}) EXPECT_EQ(answer(number, 0), Refused(ENOSYS)) << number;
+  building.insert({__NR_clone, __NR_unshare, __NR_add_key, __NR_request_key, __NR_keyctl});
+  for (long number = 0; number <= 469; ++number)
+    if (!building.contains(number)) EXPECT_EQ(answer(number, 0), Call(number)) << number;
+}
+
 TEST(SeccompFilter, RefusesTerminalInjection) {
   for (const uint64_t request : std::initializer_list<uint64_t>{0x5412, 0x541c, 0x5423, 0x894c}) {
     EXPECT_EQ(Call(__NR_ioctl, {0, request}), Refused(EPERM));

@@ -24,6 +24,18 @@ TEST(Landlock, HandlesWhatTheKernelKnowsAndNoMore) {
   EXPECT_EQ(HandledBy(99)->access_fs, 0x1ffffU);
 }
 
+TEST(Landlock, LeavesFilesToMountsWhereTheWorkloadHasItsOwn) {
+  const auto handled = HandledBy(9, LandlockFiles::kLeftToMounts);
+  EXPECT_EQ(handled->access_fs, 0U) << "whoever is held to any may mount nothing";
+  EXPECT_EQ(handled->access_net, 2U);
+  EXPECT_EQ(handled->scoped, 3U);
+  EXPECT_FALSE(HandledBy(3, LandlockFiles::kLeftToMounts).has_value());
+  MountPlan plan;
+  plan.writable = {"/work"};
+  plan.own_mounts = true;
+  EXPECT_TRUE(RulesFor(plan, 9).empty());
+}
+
 TEST(Landlock, OpensTheSocketsOfRulesAloneWhereTheKernelCan) {
   MountPlan plan;
   plan.writable = {"/work"};
