@@ -259,8 +259,9 @@ class Planner {
   // by a descriptor of the folder, it can be both, and then the mount is gone everywhere (Linux 3.18 and later).
   Result<void> RefuseHeld() const {
     for (const MountStep& step : plan_.steps) {
-      const bool holds =
-          step.kind == Kind::kPin || step.kind == Kind::kLock || step.kind == Kind::kMask || step.kind == Kind::kBind;
+      // A tree that is granted twice is the same below.
+      const bool fixed = step.kind == Kind::kBind && step.access == Access::kReadOnly;
+      const bool holds = fixed || step.kind == Kind::kPin || step.kind == Kind::kLock || step.kind == Kind::kMask;
       const Tree* tree = holds ? GrantOver(trees_, Parent(step.target)) : nullptr;
       if (tree == nullptr || tree->access == Access::kReadOnly) continue;
       return Fail(Code::kInvalid,

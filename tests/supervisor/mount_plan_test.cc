@@ -101,6 +101,7 @@ TEST(MountPlan, ForContainersProcIsWholeAndNothingIsHeldWhereTheCommandMayWrite)
             }),
             "planned")
       << "where the command may not write it can take nothing away";
+  EXPECT_EQ(refused([](LaunchSpec& with, HostFacts&) { with.read_write = {"/work/more"}; }), "planned");
 }
 
 TEST(MountPlan, ATreeWithMountsBelowItIsShownByItsEntries) {
