@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/eventfd.h>
@@ -477,9 +479,32 @@ bool NestedRuns::Ended(Session& session) {
   return true;
 }
 
+namespace {
+
+// Whether somebody is asked about this process already, as in a container of the sandbox's, whose process 1 is another. Only the
+// kernel's refusal of a second one tells, and a filter that it takes cannot be taken off again: a child tries. Where there is no
+// filter yet, there is nobody to be asked.
+bool HasSupervisor() {
+  const auto status = ReadFile("/proc/self/status", size_t{1} << 16);
+  if (!status || !status->contains("\nNoNewPrivs:\t1\n") || !status->contains("\nSeccomp:\t2\n")) return false;
+  sock_filter allow = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
+  const sock_fprog program = {1, &allow};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const long taken = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+    ::_exit(taken < 0 && errno == EBUSY ? 1 : 0);
+  }
+  int ended = 0;
+  while (child > 0 && ::waitpid(child, &ended, 0) < 0 && errno == EINTR) {
+  }
+  return child > 0 && WIFEXITED(ended) && WEXITSTATUS(ended) == 1;
+}
+
+}  // namespace
+
 bool InSandbox() {
   const auto name = ReadFile("/proc/1/comm", 64);
-  return name && *name == "sluice-init\n";
+  return (name && *name == "sluice-init\n") || HasSupervisor();
 }
 
 namespace {
@@ -578,11 +603,12 @@ Result<int> Ask(const RunOptions& options, const std::string& path) {
 int RunInside(const RunOptions& options) {
   const char* path = ::getenv(kNestedVariable);
   if (path == nullptr)
-    return Report(Error{
-        Code::kUnsupported,
-        "this already runs in a sandbox of sluice, whose policy holds for all that is started in it, and the kernel lets one "
-        "supervisor alone be asked about a process; nothing was started: run the command as it is, or give the outer run "
-        "--allow-nested"});
+    return Report(Error{Code::kUnsupported,
+                        "this already runs in a sandbox of sluice, or under another seccomp supervisor, whose policy holds for "
+                        "all that is started "
+                        "in it, and the kernel lets one supervisor alone be asked about a process; nothing was started: run the "
+                        "command as it is, "
+                        "or give the outer run of sluice --allow-nested"});
   auto code = Ask(options, path);
   return code ? *code : Report(code.error());
 }

@@ -88,7 +88,8 @@ class NestedRuns {
 /// Asks the outer run for one, and gives its exit code. In a sandbox whose outer run serves none it says so (exit 4).
 [[nodiscard]] int RunInside(const RunOptions& options);
 
-/// Whether this process is in a sandbox.
+/// Whether this process is in a sandbox, or in a container in one: a second supervisor is refused to it. Forks where it has a
+/// filter.
 [[nodiscard]] bool InSandbox();
 
 }  // namespace sluice::app

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 import harness
+import lab
 
 READ = ["allow GET a.test/pub/**"]
 LEAVE = ["--allow-containers"]
@@ -178,6 +179,21 @@ print(socket.socket().connect_ex(("127.0.0.1", 1)))
         result = self.contained(READ, "bwrap", *OWN, *BWRAP, "--tmpfs", "/tmp", harness.PYTHON, "-c", script)
         self.assertEqual(result.out.splitlines(), ["b'stream'", "b'sent'", "b'connected'", "unix", "unix", "111"], str(result))
         self.assertEqual(result.denials(), [])
+
+
+class Sluice(NestedTest):
+    SCRIPT = "./sluice run --allow 'GET a.test/pub/x' -- curl -sS https://a.test/pub/x; echo code $?; ./sluice run --allow 'GET b.test' -- curl -sS https://b.test/; echo code $?"
+
+    @ordinary_user
+    def test_a_run_in_a_container_is_a_run_in_the_sandbox(self):
+        shutil.copy(lab.sluice_binary(), self.work / "sluice")
+        how = ("bwrap", *SHARED, *BWRAP, "--bind", self.work, self.work, "sh", "-c", self.SCRIPT)
+        result = self.contained(READ, *how)
+        self.assertEqual(re.findall("code (.*)", result.out), ["4", "4"], str(result))
+        self.assertEqual(result.err.count("already runs in a sandbox of sluice"), 2, str(result))
+        served = self.contained(READ, *how, flags=[*LEAVE, "--allow-nested"])
+        self.assertEqual(re.findall("code (.*)", served.out), ["0", "2"], str(served))
+        self.assertIn("hello from the lab", served.out)
 
 
 class Unshare(NestedTest):
