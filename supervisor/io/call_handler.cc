@@ -75,7 +75,9 @@ void CallHandler::HandleForeign(WatchedCall call, long number) {
   if (!networks_.Hold(call.pinned.get(), call.facts.netns_cookie))
     return DenyForeign(std::move(call), transport, "the socket belongs to another network namespace");
   if (call.facts.domain == AF_UNIX) return ConnectUnix(std::move(call));
-  if (call.facts.domain != AF_INET && call.facts.domain != AF_INET6) return ContinueAndDrop(std::move(call));
+  if (call.facts.domain == AF_NETLINK) return ContinueAndDrop(std::move(call));
+  // Not every family knows of network namespaces.
+  if (call.facts.domain != AF_INET && call.facts.domain != AF_INET6) return Answer(std::move(call), EPERM, Kind::kUnknown);
   const bool inet = call.address.kind == AddressKind::kInet;
   if (inet && !OwnAddresses().Contains(call.address.endpoint.address))
     return DenyForeign(
