@@ -86,15 +86,9 @@ Reason WhyNoAllow(const Snapshot::Compiled& compiled, const ConnectionView& conn
 
 // A credential goes nowhere but where it is bound to.
 bool LiesInScope(const Credential& credential, const RequestQuery& request) {
-  const ConnectQuery& query = request.connection;
   if (request.scheme != Scheme::kHttps) return false;
   return std::any_of(credential.to.begin(), credential.to.end(), [&](const CredentialScope& scope) {
-    const bool host = query.host.empty() ? scope.host.kind == HostPattern::Kind::kAny ||
-                                               (scope.host.cidr && query.address && Holds(*scope.host.cidr, *query.address))
-                                         : HostMatchesName(scope.host, query.host, true);
-    return host &&
-           std::any_of(scope.ports.begin(), scope.ports.end(),
-                       [&](const PortRange& r) { return query.port >= r.first && query.port <= r.last; }) &&
+    return ScopeHolds(scope, request.connection) &&
            (scope.paths.empty() || std::any_of(scope.paths.begin(), scope.paths.end(),
                                                [&](const Glob& g) { return g.Matches(request.target->ForMatching()); }));
   });

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/hex.h"
+#include "policy/credential.h"
 #include "policy/media_type.h"
 
 namespace sluice::policy {
@@ -286,6 +287,14 @@ bool DenyCoversAddress(const Rule& rule, const ConnectionView& connection) {
 bool CoversPort(const Rule& rule, uint16_t port) {
   if (rule.ports.empty()) return true;
   return std::any_of(rule.ports.begin(), rule.ports.end(), [&](const PortRange& r) { return port >= r.first && port <= r.last; });
+}
+
+bool ScopeHolds(const CredentialScope& scope, const ConnectQuery& query) {
+  const bool host = query.host.empty() ? scope.host.kind == HostPattern::Kind::kAny ||
+                                             (scope.host.cidr && query.address && Holds(*scope.host.cidr, *query.address))
+                                       : HostMatchesName(scope.host, query.host, true);
+  return host && std::any_of(scope.ports.begin(), scope.ports.end(),
+                             [&](const PortRange& r) { return query.port >= r.first && query.port <= r.last; });
 }
 
 bool AllowCoversConnection(const Rule& rule, const ConnectionView& connection) {

@@ -12,6 +12,8 @@
 
 namespace sluice::policy {
 
+struct CredentialScope;  // credential.h
+
 /// What an allow lacks for a query; a set of bits. None: it matches.
 using Misses = uint32_t;
 enum MissBit : Misses {
@@ -44,6 +46,8 @@ struct ConnectionView {
 /// An unresolved name has no address yet: denies by address wait for it, unless nobody here will ever know it.
 [[nodiscard]] bool DenyCoversAddress(const Rule& rule, const ConnectionView& connection);
 [[nodiscard]] bool CoversPort(const Rule& rule, uint16_t port);
+/// Host and port of a place that a credential may go to.
+[[nodiscard]] bool ScopeHolds(const CredentialScope& scope, const ConnectQuery& query);
 
 /// Port, process, address and time of an allow whose host matches.
 [[nodiscard]] bool AllowCoversConnection(const Rule& rule, const ConnectionView& connection);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policy/address.h"
 #include "policy/compiled.h"
 #include "prover/region.h"
 
@@ -14,6 +15,8 @@ using policy::RuleRef;
 // What a person takes for odd: another is shown where there is one.
 int Oddness(const Witness& witness) {
   int odd = witness.port == 0 || witness.port == 443 || witness.port == 80 ? 0 : 1;
+  // An ordinary address says as much as a special one.
+  if (witness.address && policy::FindSpecialRange(*witness.address, {})) ++odd;
   if (witness.process.kind == WitnessProcess::Kind::kUntrusted || witness.process.kind == WitnessProcess::Kind::kUnknown) ++odd;
   // The request that asks for the refs is not yet the push.
   if (witness.operation && witness.method == "GET") ++odd;

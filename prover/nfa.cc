@@ -363,6 +363,36 @@ Nfa Without(const Nfa& pattern, std::string_view text) {
   return builder.Finish(start);
 }
 
+Nfa Both(const Nfa& a, const Nfa& b) {
+  Builder builder;
+  const NodeId start = builder.Add();
+  std::map<std::pair<NodeId, NodeId>, NodeId> known;
+  std::vector<std::pair<NodeId, NodeId>> queue;
+  const auto visit = [&](NodeId in_a, NodeId in_b) {
+    const auto [at, fresh] = known.try_emplace({in_a, in_b}, 0);
+    if (fresh) {
+      at->second = builder.Add();
+      if (a.nodes[in_a].accepts && b.nodes[in_b].accepts) builder.Accept(at->second);
+      queue.emplace_back(in_a, in_b);
+    }
+    return at->second;
+  };
+  for (const NodeId in_a : a.start)
+    for (const NodeId in_b : b.start) builder.Epsilon(start, visit(in_a, in_b));
+  for (size_t i = 0; i < queue.size(); ++i) {
+    const auto [in_a, in_b] = queue[i];
+    const NodeId here = known.at(queue[i]);
+    for (const Nfa::Edge& x : a.nodes[in_a].edges)
+      for (const Nfa::Edge& y : b.nodes[in_b].edges) {
+        const ByteSet on = x.on & y.on;
+        if (on.none()) continue;
+        for (const NodeId after_a : a.nodes[x.to].closure)
+          for (const NodeId after_b : b.nodes[y.to].closure) builder.Edge(here, on, visit(after_a, after_b));
+      }
+  }
+  return builder.Finish(start);
+}
+
 Nfa OfLfsType() { return OfWords({"application/vnd.git-lfs+json"}); }
 
 Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix) {

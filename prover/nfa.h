@@ -57,6 +57,9 @@ enum class LfsCalls : uint8_t {
 /// The texts of the pattern that `text` is no part of.
 [[nodiscard]] Nfa Without(const Nfa& pattern, std::string_view text);
 
+/// The texts of both patterns.
+[[nodiscard]] Nfa Both(const Nfa& a, const Nfa& b);
+
 /// Bytes that no edge of the patterns tells apart get the same number; numbers are dense from 0.
 struct ByteClasses {
   std::array<uint16_t, 256> of{};

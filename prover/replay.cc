@@ -4,6 +4,7 @@
 
 #include "policy/compiled.h"
 #include "policy/credential.h"
+#include "policy/no_proxy.h"
 #include "policy/target.h"
 #include "prover/process_domain.h"
 #include "prover/request_bodies.h"
@@ -16,20 +17,19 @@ using policy::ConnectVerdict;
 using policy::Decision;
 using policy::Snapshot;
 
-// Everything that the queries borrow.
+// Everything that the queries borrow. They are asked as the enforcer asks: what goes by name through an upstream proxy is looked
+// up there and judged for an address that nobody knows; whether it does is asked before there is one.
 class Asked {
  public:
   explicit Asked(const Witness& witness) : witness_(witness), process_(AsProcess(witness.process)) {}
 
-  [[nodiscard]] policy::ConnectQuery Connection() const {
-    policy::ConnectQuery query;
-    query.process = process_ ? &*process_ : nullptr;
-    query.host = witness_.host;
-    query.address = witness_.address ? *witness_.address : IpAddress::FromV4(0x01010101);
-    query.port = witness_.port;
-    query.transport = witness_.layer == Layer::kUdp ? policy::Transport::kUdp : policy::Transport::kTcp;
-    query.now = witness_.time;
-    return query;
+  [[nodiscard]] policy::ConnectDecision Connect(const Snapshot& snapshot) const {
+    if (MayBeRemote(snapshot)) {
+      const policy::ConnectDecision way = snapshot.DecideConnect(Connection(Address::kOpen));
+      if (way.allowed() && way.verdict != ConnectVerdict::kInspect && IsRemote(snapshot, way.decision))
+        return snapshot.DecideConnect(Connection(Address::kRemote));
+    }
+    return snapshot.DecideConnect(Connection(Address::kKnown));
   }
 
   /// When the body is shown to the policy.
@@ -41,21 +41,28 @@ class Asked {
     std::vector<policy::HeaderView> headers;
     for (const auto& [name, value] : witness_.headers) headers.emplace_back(name, value);
     policy::RequestQuery query;
-    query.connection = Connection();
+    query.connection = Connection(Address::kKnown);
     query.scheme = witness_.scheme;
     query.method = method;
     query.target = &*target;
     query.headers = headers;
     query.upgrade = witness_.upgrade;
-    Decision decision = snapshot.DecideRequest(query);
-    asked_body_ = decision.body_needed != 0;
-    if (!asked_body_ && body == Body::kWhereAsked) return decision;
-    constexpr policy::BodyKinds kEvery = 0xff;
-    const policy::RequestBody read = AsRequestBody(witness_.body, asked_body_ ? decision.body_needed : kEvery);
-    query.body = &read;
-    return snapshot.DecideRequest(query);
+    remote_ = false;
+    if (MayBeRemote(snapshot)) {
+      policy::RequestQuery open = query;
+      open.connection = Connection(Address::kOpen);
+      if (IsRemote(snapshot, Judged(snapshot, open, body))) {
+        remote_ = true;
+        open.connection = Connection(Address::kRemote);
+        if (!snapshot.DecideConnect(open.connection).allowed()) return snapshot.DecideConnect(open.connection).decision;
+        return Judged(snapshot, open, body);
+      }
+    }
+    return Judged(snapshot, query, body);
   }
   [[nodiscard]] bool asked_body() const { return asked_body_; }
+  /// Whether the request last asked about was one for which no address is known; its connection was asked for then.
+  [[nodiscard]] bool remote() const { return remote_; }
 
   [[nodiscard]] policy::NameDecision Name(const Snapshot& snapshot) const {
     return snapshot.DecideName({process_ ? &*process_ : nullptr, witness_.host, witness_.dns_type, witness_.time});
@@ -65,9 +72,37 @@ class Asked {
   }
 
  private:
+  enum class Address : uint8_t { kKnown, kOpen, kRemote };
+  [[nodiscard]] policy::ConnectQuery Connection(Address address) const {
+    policy::ConnectQuery query;
+    query.process = process_ ? &*process_ : nullptr;
+    query.host = witness_.host;
+    if (address == Address::kKnown) query.address = witness_.address ? *witness_.address : IpAddress::FromV4(0x01010101);
+    query.remote = address == Address::kRemote;
+    query.port = witness_.port;
+    query.transport = witness_.layer == Layer::kUdp ? policy::Transport::kUdp : policy::Transport::kTcp;
+    query.now = witness_.time;
+    return query;
+  }
+  [[nodiscard]] bool MayBeRemote(const Snapshot& snapshot) const { return !witness_.host.empty() && !snapshot.proxies().empty(); }
+  [[nodiscard]] bool IsRemote(const Snapshot& snapshot, const Decision& way) const {
+    return way.allowed && way.via != policy::kNoIndex16 &&
+           !policy::IsExcepted(snapshot.proxies()[way.via], witness_.host, {}, witness_.port);
+  }
+  [[nodiscard]] Decision Judged(const Snapshot& snapshot, policy::RequestQuery query, Body body) const {
+    Decision decision = snapshot.DecideRequest(query);
+    asked_body_ = decision.body_needed != 0;
+    if (!asked_body_ && body == Body::kWhereAsked) return decision;
+    constexpr policy::BodyKinds kEvery = 0xff;
+    const policy::RequestBody read = AsRequestBody(witness_.body, asked_body_ ? decision.body_needed : kEvery);
+    query.body = &read;
+    return snapshot.DecideRequest(query);
+  }
+
   const Witness& witness_;
   std::optional<policy::Process> process_;
   mutable bool asked_body_ = false;
+  mutable bool remote_ = false;
 };
 
 Answer Of(bool reached, const Decision& decision) {
@@ -93,10 +128,10 @@ bool PinsHold(const Snapshot& outer, const Decision& wide, const Snapshot& inner
 // may pass is looked into.
 Decision Whole(const Snapshot& snapshot, const Witness& witness) {
   const Asked asked(witness);
-  const policy::ConnectDecision connect = snapshot.DecideConnect(asked.Connection());
-  const bool looked_into = connect.verdict == ConnectVerdict::kInspect ||
-                           (connect.verdict == ConnectVerdict::kOpaqueTls && witness.scheme == policy::Scheme::kHttp);
-  if (witness.layer != Layer::kHttp || !looked_into) return connect.decision;
+  const policy::ConnectDecision connect = asked.Connect(snapshot);
+  const bool unread = connect.verdict == ConnectVerdict::kOpaqueTcp ||
+                      (connect.verdict == ConnectVerdict::kOpaqueTls && witness.scheme == policy::Scheme::kHttps);
+  if (witness.layer != Layer::kHttp || unread) return connect.decision;
   return asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked);
 }
 
@@ -121,7 +156,7 @@ Answer Replay(const Snapshot& snapshot, const Witness& witness) {
     const Decision decision = asked.Socket(snapshot);
     return Of(decision.allowed, decision);
   }
-  const auto connect = snapshot.DecideConnect(asked.Connection());
+  const auto connect = asked.Connect(snapshot);
   switch (witness.layer) {
     case Layer::kUdp:
       return Of(connect.allowed(), connect.decision);
@@ -133,7 +168,7 @@ Answer Replay(const Snapshot& snapshot, const Witness& witness) {
       break;
   }
   const Decision decision = asked.Request(snapshot, witness.method, witness.path, Asked::Body::kWhereAsked);
-  Answer answer = Of(decision.allowed && connect.allowed(), decision);
+  Answer answer = Of(decision.allowed && (asked.remote() || connect.allowed()), decision);
   answer.asks_body = asked.asked_body();
   return answer;
 }
@@ -180,7 +215,7 @@ bool Denies(const Snapshot& never, const Witness& witness) {
     case Layer::kTcp:
       break;
   }
-  return never.DecideConnect(asked.Connection()).decision.reason == kDenied;
+  return asked.Connect(never).decision.reason == kDenied;
 }
 
 }  // namespace sluice::prover

@@ -290,7 +290,7 @@ Nfa NfaOf(const Rule& rule, Part part) {
 
 InnerRules::InnerRules() { rules_.push_back(std::make_unique<Rule>()); }
 
-InnerId InnerRules::Intern(const Rule& rule) {
+InnerId InnerRules::Intern(const Rule& rule, const std::vector<Glob>& within) {
   auto inner = std::make_unique<Rule>(rule);
   inner->host = {};
   inner->ports.clear();
@@ -301,8 +301,11 @@ InnerId InnerRules::Intern(const Rule& rule) {
   inner->with.clear();
   inner->via.clear();
   inner->pins.clear();
-  const auto [at, fresh] = numbers_.try_emplace(policy::CanonicalText(*inner), static_cast<InnerId>(rules_.size()));
+  std::string meaning = policy::CanonicalText(*inner);
+  for (const Glob& glob : within) meaning += '\n' + glob.text();
+  const auto [at, fresh] = numbers_.try_emplace(std::move(meaning), static_cast<InnerId>(rules_.size()));
   if (fresh) rules_.push_back(std::move(inner));
+  if (fresh && !within.empty()) within_.emplace(at->second, within);
   return at->second;
 }
 
@@ -316,6 +319,8 @@ uint32_t InnerRules::PathsNumber(InnerId id, Part part) {
                    rule.encoded_slash || id == kUniversal ? '%' : ' ', rule.path_params || id == kUniversal ? ';' : ' '};
   if (IsGitPart(part)) text += std::string(policy::GitService(rule.verb)) + (rule.lfs ? " lfs" : "");
   for (const Glob& glob : rule.paths) text += '\n' + glob.text();
+  if (const auto bound = within_.find(id); bound != within_.end())
+    for (const Glob& glob : bound->second) text += "\n within " + glob.text();
   at->second = path_texts_.try_emplace(std::move(text), static_cast<uint32_t>(path_texts_.size())).first->second;
   return at->second;
 }
@@ -330,6 +335,7 @@ const PathPattern& InnerRules::Paths(InnerId id, Part part) {
   pattern->encoded_slash = rule.encoded_slash || universal;
   pattern->path_params = rule.path_params || universal;
   pattern->nfa = NfaOf(rule, part);
+  if (const auto bound = within_.find(id); bound != within_.end()) pattern->nfa = Both(pattern->nfa, AnyOf(bound->second));
   return *pattern;
 }
 

@@ -24,7 +24,10 @@ inline constexpr InnerId kUniversal = 0;
 class InnerRules {
  public:
   InnerRules();
-  [[nodiscard]] InnerId Intern(const policy::Rule& rule);
+  [[nodiscard]] InnerId Intern(const policy::Rule& rule) { return Intern(rule, {}); }
+  /// The same where the path of a git rule's request lies within one of these as it is spelt; none: whatever it is.
+  [[nodiscard]] InnerId Intern(const policy::Rule& rule, const std::vector<policy::Glob>& within);
+  [[nodiscard]] bool IsBounded(InnerId id) const { return within_.contains(id); }
   [[nodiscard]] const policy::Rule& rule(InnerId id) const { return *rules_[id]; }
 
   /// One verb may speak of several kinds of requests, each at its own paths.
@@ -53,6 +56,7 @@ class InnerRules {
  private:
   std::vector<std::unique_ptr<policy::Rule>> rules_;
   std::map<std::string, InnerId> numbers_;
+  std::map<InnerId, std::vector<policy::Glob>> within_;
   std::map<std::pair<InnerId, Part>, uint32_t> path_numbers_;
   std::map<std::string, uint32_t> path_texts_;
   std::map<uint32_t, std::unique_ptr<PathPattern>> paths_;

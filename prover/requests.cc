@@ -276,6 +276,10 @@ class RequestSearch {
     Leaf(semicolon, more);
   }
 
+  [[nodiscard]] bool PlainlyCovers(const Box& outer, const Box& inner) const {
+    return !owner_->rules_.IsBounded(outer.inner) && PathsPlainlyCover(outer, inner);
+  }
+
   void Leaf(const BoxSet& alive, const Choice& choice) {
     if (Dead(alive)) return;
     if (!found_.insert(LeafKey(alive, choice)).second) return;
@@ -291,10 +295,10 @@ class RequestSearch {
       const Box& box = boxes_[b];
       const PartOf part{box.inner, box.part};
       if (box.role == Role::kHeadDeny || box.role == Role::kAccepted) {
-        if (PathsPlainlyCover(box, asked)) return;
+        if (PlainlyCovers(box, asked)) return;
         outside.push_back(part);
       } else if (box.role == Role::kBaseAllow) {
-        covered |= PathsPlainlyCover(box, asked);
+        covered |= PlainlyCovers(box, asked);
         base.push_back(part);
       } else if (box.role == Role::kBaseSpare) {
         spares.push_back(part);

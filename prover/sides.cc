@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "policy/credential.h"
+#include "policy/no_proxy.h"
+
 namespace sluice::prover {
 namespace {
 
@@ -13,17 +16,31 @@ using policy::Scheme;
 using policy::Transport;
 using policy::Verb;
 
+// One that does not cover the address is alive for what is judged without one, and lets nothing past the address guard.
 Layers LayersOf(const Side& side, const RuleNumbers& alive, const ConnectionView& connection) {
+  policy::ConnectQuery open = connection.query;
+  open.address.reset();
+  open.remote = true;
+  const ConnectionView remote(open);
   Layers layers;
   for (const uint32_t i : alive) {
     const Rule& rule = side.rules()[i];
-    if (rule.allow) {
+    if (!rule.allow) {
+      policy::AddDeny(rule, i, policy::DenyCoversAddress(rule, connection) ? connection : remote, &layers);
+    } else if (policy::AllowCoversAddress(rule, connection)) {
       policy::AddAllow(rule, i, connection, &layers);
     } else {
-      policy::AddDeny(rule, i, connection, &layers);
+      const bool passed = layers.guard_passed;
+      policy::AddAllow(rule, i, remote, &layers);
+      layers.guard_passed = passed;
     }
   }
   return layers;
+}
+
+bool IsAsked(const Side& side, uint16_t proxy, const policy::ConnectQuery& query) {
+  return proxy != policy::kNoIndex16 && !query.host.empty() &&
+         !policy::IsExcepted(side.snapshot->proxies()[proxy], query.host, {}, query.port);
 }
 
 RuleNumbers AllowsOf(const Side& side, const RuleNumbers& alive, Verb verb) {
@@ -66,12 +83,12 @@ void AddJudged(const Side& side, const RuleNumbers& alive, Scheme scheme, Scheme
 CellReach PolicyReach(const Side& side, const RuleNumbers& alive, const ConnectionView& connection, const Layers& layers) {
   CellReach reach;
   const bool open = layers.outer_deny == kNoIndex;
-  reach.audit = side.audit() && !policy::GuardRefuses(layers, connection);
+  reach.audit = side.audit() && (AuditGoesByProxy(side, connection.query) || !policy::GuardRefuses(layers, connection));
   if (open && layers.OpaqueTcp() != kNoIndex) reach.tcp_rules = AllowsOf(side, alive, Verb::kTcp);
   if (open && layers.OpaqueTls() != kNoIndex) reach.tls_rules = AllowsOf(side, alive, Verb::kTls);
   // In audit mode the enforcer says where bytes pass: a connection that is inspected, as all at 80 and 443 are that no rule
   // opens, carries requests alone. What else is sent there is a fault of protocol (exact point 19).
-  const auto passed = reach.audit ? side.snapshot->DecideConnect(connection.query).verdict : policy::ConnectVerdict::kDeny;
+  const auto passed = reach.audit ? ConnectionAt(side, connection.query).verdict : policy::ConnectVerdict::kDeny;
   reach.tcp = passed == policy::ConnectVerdict::kOpaqueTcp || !reach.tcp_rules.empty();
   reach.tls = reach.tcp || !reach.tls_rules.empty();
   for (const Scheme scheme : {Scheme::kHttps, Scheme::kHttp}) {
@@ -122,11 +139,37 @@ Side Classes::MakeSide(const policy::Snapshot& snapshot, SideKind kind, InnerRul
     // Two names may mean the same, and one name two things.
     if (way != Ways::Rule{}) meaning += "\n" + std::to_string(way.credential) + " " + std::to_string(way.proxy);
     if (way.by_name) meaning += "\n" + std::to_string(side.ways.settings_proxy());
+    // Where a credential goes is what its rule says, but for the case of a repository.
+    if (way.credential != 0 && policy::IsGit(rule.verb))
+      for (const policy::CredentialScope& scope : snapshot.credentials()[rule.credential].to) meaning += "\n" + scope.text;
     const auto [at, fresh] = numbers_.try_emplace(std::move(meaning), static_cast<uint32_t>(numbers_.size()));
     side.classes.push_back(at->second);
     side.inner.push_back(policy::IsInner(rule.verb) ? inner->Intern(rule) : kUniversal);
   }
   return side;
+}
+
+bool GoesByProxy(const Side& side, uint32_t allow, const policy::ConnectQuery& query) {
+  const Rule& rule = side.rules()[allow];
+  if (!rule.allow || !(policy::IsInner(rule.verb) || rule.verb == Verb::kTls || rule.verb == Verb::kTcp)) return false;
+  if (rule.proxy != policy::kNoIndex16) return IsAsked(side, rule.proxy, query);
+  return rule.ip.empty() && !rule.host.cidr && IsAsked(side, side.snapshot->settings().proxy, query);
+}
+
+bool AuditGoesByProxy(const Side& side, const policy::ConnectQuery& query) {
+  return side.audit() && IsAsked(side, side.snapshot->settings().proxy, query);
+}
+
+policy::ConnectDecision ConnectionAt(const Side& side, const policy::ConnectQuery& query) {
+  if (!query.host.empty() && side.ways.any_proxy()) {
+    policy::ConnectQuery open = query;
+    open.address.reset();
+    const policy::ConnectDecision way = side.snapshot->DecideConnect(open);
+    open.remote = true;
+    const bool unread = way.allowed() && way.verdict != policy::ConnectVerdict::kInspect;
+    if (unread && IsAsked(side, way.decision.via, query)) return side.snapshot->DecideConnect(open);
+  }
+  return side.snapshot->DecideConnect(query);
 }
 
 CellReach ReachAt(const Side& side, const RuleNumbers& alive, const policy::ConnectQuery& query) {

@@ -67,7 +67,15 @@ struct CellReach {
   bool closes_tls = false;               ///< kAllBut: it lacks TLS
 };
 
-/// `alive` are the side's rules that cover the connection.
+/// Whether what the allow covers goes through an upstream proxy, which then looks the name up: such a connection is judged for an
+/// address that nobody knows, whatever the name's may be.
+[[nodiscard]] bool GoesByProxy(const Side& side, uint32_t allow, const policy::ConnectQuery& query);
+/// The same of what `mode: audit` alone lets through.
+[[nodiscard]] bool AuditGoesByProxy(const Side& side, const policy::ConnectQuery& query);
+/// What the enforcer says of the connection, judged in that way where it goes through a proxy unread.
+[[nodiscard]] policy::ConnectDecision ConnectionAt(const Side& side, const policy::ConnectQuery& query);
+
+/// `alive` are the side's rules that cover the connection: at its address, or at none where that is how it is judged.
 [[nodiscard]] CellReach ReachAt(const Side& side, const RuleNumbers& alive, const policy::ConnectQuery& query);
 
 }  // namespace sluice::prover

@@ -231,12 +231,23 @@ void Walk::Addresses(const Alive& alive, Cell cell) {
     query.address = interval.representative;
     const policy::ConnectionView view(query);
     if (!budget_->Spend(1 + alive[kBase].size() + alive[kHead].size())) return;
-    const Alive next = Filter(alive, [&](const Rule& rule) {
-      if (rule.host.cidr && !policy::Holds(*rule.host.cidr, interval.representative)) return false;
+    const auto in_target = [&](const Rule& rule) {
+      return !rule.host.cidr || policy::Holds(*rule.host.cidr, interval.representative);
+    };
+    const auto covers = [&](const Rule& rule) {
       if (rule.allow) return policy::AllowCoversAddress(rule, view);
       return rule.verb == Verb::kDns ? policy::DnsDenyCloses(rule, query) : policy::DenyCoversAddress(rule, view);
-    });
-    if (!seen.insert({next, view.special.has_value()}).second || Nothing(next)) continue;
+    };
+    const Alive here = Filter(alive, [&](const Rule& rule) { return in_target(rule) && covers(rule); });
+    Alive next = here;
+    for (size_t s = 0; s < kSides; ++s) {
+      if (!MayBeRemote(s, cell)) continue;
+      // What a proxy looks up is judged for no address, and is told from the rest by what every allow says: see JudgedAt.
+      for (const uint32_t i : alive[s])
+        if (RuleOf(s, i).allow || (RuleOf(s, i).verb != Verb::kDns && in_target(RuleOf(s, i)))) next[s].push_back(i);
+      SortUnique(&next[s]);
+    }
+    if (!seen.insert({here, view.special.has_value()}).second || Nothing(next)) continue;
     cell.address = interval.representative;
     Ports(next, cell);
   }
@@ -285,13 +296,16 @@ void Walk::Processes(const Alive& alive, Cell cell, void (Walk::*next)(const Ali
   }
 }
 
-void Walk::At(const Alive& alive, const Cell& cell) {
+void Walk::At(const Alive& covering, const Cell& cell) {
   policy::ConnectQuery query;
   query.process = cell.known ? &*cell.known : nullptr;
   query.host = cell.host;
   query.address = cell.address;
   query.port = cell.port;
   query.now = cell.now;
+  Alive alive = covering;
+  for (size_t s = 0; s < kSides; ++s)
+    if (MayBeRemote(s, cell)) alive[s] = JudgedAt(*sides_[s], covering[s], query);
   std::array<CellReach, kSides> reach;
   for (size_t s = 0; s < kSides; ++s)
     if (sides_[s] != nullptr) reach[s] = ReachAt(*sides_[s], alive[s], query);
@@ -378,8 +392,10 @@ void Walk::Solve(const Alive& alive, const Asked& asked, const RequestProblem& p
     Witness witness = WitnessOf(gain, like, asked.scheme);
     for (const uint32_t i : alive[asked.winner]) {
       const Rule& rule = RuleOf(asked.winner, i);
-      if (!rule.allow || !policy::IsInner(rule.verb) || sides_[asked.winner]->inner[i] != gain.allow) continue;
-      if (witness.way == Way::kCredential &&
+      if (!rule.allow || !policy::IsInner(rule.verb)) continue;
+      const bool credential = witness.way == Way::kCredential;
+      if ((credential ? Carried(asked.winner, i, asked.cell) : sides_[asked.winner]->inner[i]) != gain.allow) continue;
+      if (credential &&
           sides_[asked.winner]->ways.CredentialName(sides_[asked.winner]->ways.of(i).credential) != witness.way_name)
         continue;
       if (rule.verb != Verb::kHttp && rule.verb != Verb::kWs) witness.operation = rule.verb;

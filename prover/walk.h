@@ -54,6 +54,10 @@ class Walk {
   void Ports(const Alive& alive, Cell cell);
   void Processes(const Alive& alive, Cell cell, void (Walk::*next)(const Alive&, const Cell&));
   void At(const Alive& alive, const Cell& cell);
+  /// Whether some of it may go through a proxy that looks the name up.
+  [[nodiscard]] bool MayBeRemote(size_t side, const Cell& cell) const;
+  /// The rules that cover the address, or that are asked where it is not known.
+  [[nodiscard]] RuleNumbers JudgedAt(const Side& side, const RuleNumbers& covering, const policy::ConnectQuery& query);
   void Gain(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
   void RequestGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner,
                     policy::Scheme scheme, const RuleNumbers& everything_by);
@@ -65,6 +69,8 @@ class Walk {
   };
   void Solve(const Alive& alive, const Asked& asked, const RequestProblem& problem, const Witness& like);
   void WayGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
+  /// What of the rule's requests its credential goes with.
+  [[nodiscard]] InnerId Carried(size_t side, uint32_t rule, const Cell& cell) const;
   void CredentialGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach);
   /// The same of gains that are no rule's: what `mode: audit` lets through.
   void SolveRest(const Asked& asked, const RequestProblem& problem, const Witness& like);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "policy/credential.h"
+#include "policy/match.h"
 #include "prover/walk.h"
 
 namespace sluice::prover {
@@ -26,14 +28,20 @@ void SortUnique(std::vector<InnerId>* ids) {
   ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
 }
 
-// The judged allows that pass the test, without their connection.
-template <class Test>
-std::vector<InnerId> Those(const Side& side, const SchemeReach& reach, Test test) {
+// The judged allows that pass the test, as `inner` has them.
+template <class Test, class Inner>
+std::vector<InnerId> Those(const SchemeReach& reach, Test test, Inner inner) {
   std::vector<InnerId> ids;
   for (const uint32_t i : reach.judged_allows)
-    if (test(i)) ids.push_back(side.inner[i]);
+    if (test(i)) ids.push_back(inner(i));
   SortUnique(&ids);
   return ids;
+}
+
+// The same without their connection.
+template <class Test>
+std::vector<InnerId> Those(const Side& side, const SchemeReach& reach, Test test) {
+  return Those(reach, test, [&](uint32_t i) { return side.inner[i]; });
 }
 
 std::vector<InnerId> Both(std::vector<InnerId> a, const std::vector<InnerId>& b) {
@@ -84,6 +92,24 @@ void Walk::WayGains(const Alive& alive, const Cell& cell, const std::array<CellR
   }
 }
 
+// A repository may be spelt in a case that the credential's `to` does not have: then the request goes without.
+InnerId Walk::Carried(size_t side, uint32_t i, const Cell& cell) const {
+  const Rule& rule = RuleOf(side, i);
+  const InnerId all = sides_[side]->inner[i];
+  if (rule.credential == policy::kNoIndex16 || !policy::IsGit(rule.verb)) return all;
+  policy::ConnectQuery query;
+  query.host = cell.host;
+  query.address = cell.address;
+  query.port = cell.port;
+  std::vector<policy::Glob> within;
+  for (const policy::CredentialScope& scope : sides_[side]->snapshot->credentials()[rule.credential].to) {
+    if (!policy::ScopeHolds(scope, query)) continue;
+    if (scope.paths.empty()) return all;
+    within.insert(within.end(), scope.paths.begin(), scope.paths.end());
+  }
+  return requests_->rules().Intern(rule, within);
+}
+
 // R(P) holds a request with a credential where some allow that has it covers the request: with beats without.
 void Walk::CredentialGains(const Alive& alive, const Asked& asked, const std::array<CellReach, kSides>& reach) {
   const Side& mine = *sides_[asked.winner];
@@ -95,9 +121,13 @@ void Walk::CredentialGains(const Alive& alive, const Asked& asked, const std::ar
   credentials.erase(0);
   for (const uint32_t credential : credentials) {
     RequestProblem problem;
-    problem.head_allows = Those(mine, here, [&](uint32_t i) { return mine.ways.of(i).credential == credential; });
+    problem.head_allows = Those(
+        here, [&](uint32_t i) { return mine.ways.of(i).credential == credential; },
+        [&](uint32_t i) { return Carried(asked.winner, i, asked.cell); });
     problem.head_denies = here.judged_denies;
-    problem.base_allows = Those(other, there, [&](uint32_t i) { return other.ways.of(i).credential == credential; });
+    problem.base_allows = Those(
+        there, [&](uint32_t i) { return other.ways.of(i).credential == credential; },
+        [&](uint32_t i) { return Carried(1 - asked.winner, i, asked.cell); });
     problem.base_denies = there.judged_denies;
     Witness like = WitnessAt(asked.cell, Layer::kHttp);
     like.way = Way::kCredential;
@@ -208,9 +238,12 @@ void Walk::OwnGains(const Alive& alive, const Asked& asked, const std::array<Cel
     Witness like = WitnessAt(asked.cell, Layer::kHttp);
     like.way = Way::kOwn;
     like.way_name = field;
-    const Tight tight{
-        Those(other, there, [&](uint32_t i) { return replaced(other, i) == field; }),
-        Those(mine, Over(reach[asked.winner], asked.scheme), [&](uint32_t i) { return replaced(mine, i) == field; })};
+    const Tight tight{Those(
+                          there, [&](uint32_t i) { return replaced(other, i) == field; },
+                          [&](uint32_t i) { return Carried(1 - asked.winner, i, asked.cell); }),
+                      Those(
+                          Over(reach[asked.winner], asked.scheme), [&](uint32_t i) { return replaced(mine, i) == field; },
+                          [&](uint32_t i) { return Carried(asked.winner, i, asked.cell); })};
     LooseGains(alive, asked, reach, tight, like);
   }
 }
@@ -239,7 +272,7 @@ uint32_t Walk::ViaOfBytes(const Cell& cell, size_t side) const {
   query.address = cell.address;
   query.port = cell.port;
   query.now = cell.now;
-  return sides_[side]->ways.ProxyNumber(sides_[side]->snapshot->DecideConnect(query).decision.via);
+  return sides_[side]->ways.ProxyNumber(ConnectionAt(*sides_[side], query).decision.via);
 }
 
 // Of connections that both let pass unread.

@@ -1,46 +1,11 @@
 // The table of cases that a person would ask about: base, head, verdict and the shortest witness of each side.
 
-#include "tests/prover/support.h"
+#include "tests/prover/cases.h"
 
 namespace sluice::prover {
 namespace {
 
-struct Case {
-  const char* what;
-  std::string base;
-  std::string head;
-  Verdict verdict;
-  const char* gain = "";
-  const char* loss = "";
-};
-
-void Check(const Case& c) {
-  const Options options{.at = kNow};
-  const auto base = Loaded(c.base);
-  const auto head = Loaded(c.head);
-  const Proof proof = Compare(*base, *head, options);
-  EXPECT_EQ(proof.verdict, c.verdict) << c.what << "\n" << Shown(proof);
-  if (*c.gain != 0) EXPECT_TRUE(Has(proof.gains, c.gain)) << c.what << ": " << c.gain << "\n" << Shown(proof);
-  if (*c.loss != 0) EXPECT_TRUE(Has(proof.losses, c.loss)) << c.what << ": " << c.loss << "\n" << Shown(proof);
-  EXPECT_EQ(proof.gains.empty(), c.verdict == Verdict::kEqual || c.verdict == Verdict::kNarrowed) << c.what;
-  EXPECT_EQ(proof.losses.empty(), c.verdict == Verdict::kEqual || c.verdict == Verdict::kWidened) << c.what;
-  // The same question the other way round.
-  const Proof turned = Compare(*head, *base, options);
-  EXPECT_EQ(turned.gains.size(), proof.losses.size()) << c.what << "\n" << Shown(turned);
-  EXPECT_EQ(turned.losses.size(), proof.gains.size()) << c.what << "\n" << Shown(turned);
-  EXPECT_EQ(Compare(*head, *head, options).verdict, Verdict::kEqual) << c.what;
-}
-
-std::string Allow(const std::string& rule) { return "  - allow: " + rule + "\n"; }
-std::string Deny(const std::string& rule) { return "  - deny: " + rule + "\n"; }
-std::string Key(const std::string& key) { return "    " + key + "\n"; }
-
 const std::string kX = Allow("http api.ex.com");
-constexpr auto kWidened = Verdict::kWidened;
-constexpr auto kNarrowed = Verdict::kNarrowed;
-constexpr auto kEqual = Verdict::kEqual;
-constexpr auto kIncomparable = Verdict::kIncomparable;
-
 TEST(Cases, OfHosts) {
   for (const Case& c : std::vector<Case>{
            {"from nothing", "", Allow("GET api.ex.com"), kWidened, "GET https://api.ex.com/"},
@@ -421,74 +386,6 @@ TEST(Cases, OfLfsBesideWhatReadsTheSameBody) {
             "POST https://a.ex/x (JSON /operation=download)"},
            {"a deny of mutations closes batches that are one", lfs + post, lfs + post + Deny("graphql mutation a.ex/**"),
             kNarrowed},
-       })
-    Check(c);
-}
-
-std::string Travelling(const std::string& rules, const std::string& more = "") {
-  return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
-         "  mine: { from: env MINE, send: bearer, to: [api.ex.com] }\n"
-         "  key: { from: env KEY, send: header X_Api_Key, to: [api.ex.com] }\n"
-         "  query: { from: env QUERY, send: query key, to: [api.ex.com] }\n"
-         "  stand: { from: env STAND, send: placeholder TOKEN, to: [api.ex.com] }\n"
-         "proxies:\n  corp: { url: 'http://proxy.corp:3128' }\n" +
-         more + "rules:\n" + rules;
-}
-
-// What audit lets through goes a way of its own.
-TEST(Cases, OfWaysUnderAudit) {
-  const std::string allow = Allow("GET api.ex.com");
-  const std::string audit = "mode: audit\n";
-  const std::string corp = "settings: { via: corp }\n";
-  const std::string via = allow + Key("via: corp");
-  for (const Case& c : std::vector<Case>{
-           {"what no rule allows goes the way of the settings", Travelling(allow, audit), Travelling(allow, audit + corp),
-            kIncomparable},
-           {"one rule's way", Travelling(allow, audit), Travelling(via, audit), kIncomparable,
-            "GET https://api.ex.com/ through the upstream proxy `corp`",
-            "GET https://api.ex.com/ directly, through no upstream proxy"},
-           {"the same way for all", Travelling(via, audit + corp), Travelling(allow, audit + corp), kEqual},
-           {"a credential that audit alone goes without", Travelling(allow + Key("with: hub")),
-            Travelling(Allow("GET other.ex"), audit), kIncomparable},
-           {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
-       })
-    Check(c);
-}
-
-TEST(Cases, OfWays) {
-  const std::string plain = Travelling(Allow("GET api.ex.com"));
-  const std::string pins = "pins: [sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]";
-  for (const Case& c : std::vector<Case>{
-           {"a credential", plain, Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
-            "GET https://api.ex.com/ with the credential `hub`",
-            "GET https://api.ex.com/ with the workload's own `authorization`"},
-           {"a credential dropped", Travelling(Allow("GET api.ex.com") + Key("with: hub")), plain, kIncomparable,
-            "GET https://api.ex.com/ with the workload's own `authorization`",
-            "GET https://api.ex.com/ with the credential `hub`"},
-           {"a credential in a field of its own", Travelling(Allow("GET api.ex.com") + Key("with: key")), plain, kIncomparable,
-            "GET https://api.ex.com/ with the workload's own `x-api-key`", "GET https://api.ex.com/ with the credential `key`"},
-           {"a parameter", Travelling(Allow("GET api.ex.com") + Key("with: query")), plain, kIncomparable,
-            "GET https://api.ex.com/ with the workload's own `?key`", "GET https://api.ex.com/ with the credential `query`"},
-           {"a stand-in takes no field", Travelling(Allow("GET api.ex.com") + Key("with: stand")), plain, kNarrowed, "",
-            "GET https://api.ex.com/ with the credential `stand`"},
-           {"no longer sent at all", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
-            Travelling(Allow("GET api.ex.com") + Deny("GET api.ex.com/v")), kNarrowed},
-           {"anew, where there was nothing", Travelling(Allow("GET api.ex.com/v")),
-            Travelling(Allow("GET api.ex.com/v") + Allow("POST api.ex.com") + Key("with: hub")), kWidened},
-           {"a credential for more", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
-            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
-            "GET https://api.ex.com/ with the credential `hub`",
-            "GET https://api.ex.com/ with the workload's own `authorization`"},
-           {"another credential", Travelling(Allow("GET api.ex.com") + Key("with: mine")),
-            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
-            "GET https://api.ex.com/ with the credential `hub`", "GET https://api.ex.com/ with the credential `mine`"},
-           {"an upstream proxy", plain, Travelling(Allow("GET api.ex.com") + Key("via: corp")), kIncomparable,
-            "GET https://api.ex.com/ through the upstream proxy `corp`",
-            "GET https://api.ex.com/ directly, through no upstream proxy"},
-           {"the policy's own proxy for a rule's", Travelling(Allow("GET api.ex.com") + Key("via: corp")),
-            Travelling(Allow("GET api.ex.com"), "settings: { via: corp }\n"), kEqual},
-           {"pins dropped", Travelling(Allow("GET api.ex.com") + Key(pins)), plain, kWidened,
-            "GET https://api.ex.com/ to an upstream with another key"},
        })
     Check(c);
 }

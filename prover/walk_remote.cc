@@ -1,0 +1,62 @@
+// Names that an upstream proxy looks up. The connection is then judged for an address that nobody knows: denies that speak of
+// addresses all hold, and no allow that does (docs/policy-language.md, "Upstream proxies and pins").
+
+#include <algorithm>
+
+#include "prover/walk.h"
+
+namespace sluice::prover {
+
+using policy::Rule;
+using policy::Verb;
+
+namespace {
+
+bool AllowHolds(const Rule& allow, const policy::ConnectionView& view) {
+  return (!allow.host.cidr || policy::Holds(*allow.host.cidr, *view.query.address)) && policy::AllowCoversAddress(allow, view);
+}
+
+bool DenyHolds(const Rule& deny, const policy::ConnectionView& view) {
+  return deny.verb == Verb::kDns ? policy::DnsDenyCloses(deny, view.query) : policy::DenyCoversAddress(deny, view);
+}
+
+}  // namespace
+
+bool Walk::MayBeRemote(size_t side, const Cell& cell) const {
+  return sides_[side] != nullptr && !cell.host.empty() && sides_[side]->ways.any_proxy();
+}
+
+RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const policy::ConnectQuery& query) {
+  const policy::ConnectionView known(query);
+  policy::ConnectQuery open = query;
+  open.address.reset();
+  open.remote = true;
+  const policy::ConnectionView unknown(open);
+  bool proxied = AuditGoesByProxy(side, query);
+  bool direct = side.audit() && !proxied;
+  bool by_address = false;
+  for (const uint32_t i : covering) {
+    const Rule& rule = side.rules()[i];
+    if (!rule.allow || rule.verb == Verb::kUdp) continue;
+    (GoesByProxy(side, i, query) ? proxied : direct) = true;
+    by_address |= !rule.ip.empty() || rule.host.cidr.has_value();
+  }
+  RuleNumbers here;
+  RuleNumbers remote;
+  for (const uint32_t i : covering) {
+    const Rule& rule = side.rules()[i];
+    const bool at_address = rule.allow ? AllowHolds(rule, known) : DenyHolds(rule, known);
+    const bool nowhere = rule.allow ? GoesByProxy(side, i, query) : !rule.host.cidr && DenyHolds(rule, unknown);
+    const bool kept = rule.allow || rule.verb == Verb::kUdp;  // on both sides of the question
+    if (at_address || (kept && nowhere)) here.push_back(i);
+    if (nowhere || (kept && at_address)) remote.push_back(i);
+  }
+  if (!proxied) return here;
+  const auto& proxies = side.snapshot->proxies();
+  const bool excepts = std::any_of(proxies.begin(), proxies.end(), [](const auto& proxy) { return !proxy.except.empty(); });
+  if (by_address || (here != remote && (direct || excepts)))
+    budget_->Exhaust("a rule by address meets what goes through an upstream proxy");
+  return remote;
+}
+
+}  // namespace sluice::prover

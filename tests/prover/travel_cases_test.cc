@@ -1,0 +1,132 @@
+// The cases of how things travel: credentials, upstream proxies, pins.
+
+#include "tests/prover/cases.h"
+
+namespace sluice::prover {
+namespace {
+
+std::string Travelling(const std::string& rules, const std::string& more = "") {
+  return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
+         "  mine: { from: env MINE, send: bearer, to: [api.ex.com] }\n"
+         "  key: { from: env KEY, send: header X_Api_Key, to: [api.ex.com] }\n"
+         "  query: { from: env QUERY, send: query key, to: [api.ex.com] }\n"
+         "  stand: { from: env STAND, send: placeholder TOKEN, to: [api.ex.com] }\n"
+         "proxies:\n  corp: { url: 'http://proxy.corp:3128' }\n" +
+         more + "rules:\n" + rules;
+}
+
+// What audit lets through goes a way of its own.
+TEST(Cases, OfWaysUnderAudit) {
+  const std::string allow = Allow("GET api.ex.com");
+  const std::string audit = "mode: audit\n";
+  const std::string corp = "settings: { via: corp }\n";
+  const std::string via = allow + Key("via: corp");
+  for (const Case& c : std::vector<Case>{
+           {"what no rule allows goes the way of the settings", Travelling(allow, audit), Travelling(allow, audit + corp),
+            kIncomparable},
+           {"one rule's way", Travelling(allow, audit), Travelling(via, audit), kIncomparable,
+            "GET https://api.ex.com/ through the upstream proxy `corp`",
+            "GET https://api.ex.com/ directly, through no upstream proxy"},
+           {"the same way for all", Travelling(via, audit + corp), Travelling(allow, audit + corp), kEqual},
+           {"a credential that audit alone goes without", Travelling(allow + Key("with: hub")),
+            Travelling(Allow("GET other.ex"), audit), kIncomparable},
+           {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
+       })
+    Check(c);
+}
+
+TEST(Cases, OfWays) {
+  const std::string plain = Travelling(Allow("GET api.ex.com"));
+  const std::string pins = "pins: [sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]";
+  for (const Case& c : std::vector<Case>{
+           {"a credential", plain, Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
+            "GET https://api.ex.com/ with the credential `hub`",
+            "GET https://api.ex.com/ with the workload's own `authorization`"},
+           {"a credential dropped", Travelling(Allow("GET api.ex.com") + Key("with: hub")), plain, kIncomparable,
+            "GET https://api.ex.com/ with the workload's own `authorization`",
+            "GET https://api.ex.com/ with the credential `hub`"},
+           {"a credential in a field of its own", Travelling(Allow("GET api.ex.com") + Key("with: key")), plain, kIncomparable,
+            "GET https://api.ex.com/ with the workload's own `x-api-key`", "GET https://api.ex.com/ with the credential `key`"},
+           {"a parameter", Travelling(Allow("GET api.ex.com") + Key("with: query")), plain, kIncomparable,
+            "GET https://api.ex.com/ with the workload's own `?key`", "GET https://api.ex.com/ with the credential `query`"},
+           {"a stand-in takes no field", Travelling(Allow("GET api.ex.com") + Key("with: stand")), plain, kNarrowed, "",
+            "GET https://api.ex.com/ with the credential `stand`"},
+           {"no longer sent at all", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
+            Travelling(Allow("GET api.ex.com") + Deny("GET api.ex.com/v")), kNarrowed},
+           {"anew, where there was nothing", Travelling(Allow("GET api.ex.com/v")),
+            Travelling(Allow("GET api.ex.com/v") + Allow("POST api.ex.com") + Key("with: hub")), kWidened},
+           {"a credential for more", Travelling(Allow("GET api.ex.com") + Allow("GET api.ex.com/v") + Key("with: hub")),
+            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
+            "GET https://api.ex.com/ with the credential `hub`",
+            "GET https://api.ex.com/ with the workload's own `authorization`"},
+           {"another credential", Travelling(Allow("GET api.ex.com") + Key("with: mine")),
+            Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
+            "GET https://api.ex.com/ with the credential `hub`", "GET https://api.ex.com/ with the credential `mine`"},
+           {"an upstream proxy", plain, Travelling(Allow("GET api.ex.com") + Key("via: corp")), kIncomparable,
+            "GET https://api.ex.com/ through the upstream proxy `corp`",
+            "GET https://api.ex.com/ directly, through no upstream proxy"},
+           {"the policy's own proxy for a rule's", Travelling(Allow("GET api.ex.com") + Key("via: corp")),
+            Travelling(Allow("GET api.ex.com"), "settings: { via: corp }\n"), kEqual},
+           {"pins dropped", Travelling(Allow("GET api.ex.com") + Key(pins)), plain, kWidened,
+            "GET https://api.ex.com/ to an upstream with another key"},
+       })
+    Check(c);
+}
+
+// What goes by name through a proxy meets every deny that speaks of addresses.
+TEST(Cases, OfNamesThatAProxyLooksUp) {
+  const std::string via = Allow("GET api.ex.com") + Key("via: corp");
+  const std::string direct = Allow("GET b.ex.com");
+  const std::string deny = Deny("GET *.ex.com") + Key("ip: [10.0.0.0/8]");
+  const std::string corp = "settings: { via: corp }\n";
+  for (const Case& c : std::vector<Case>{
+           {"a deny of a private range dropped", Travelling(via + deny), Travelling(via), kWidened,
+            "GET https://api.ex.com/ at 1.1.1.1"},
+           {"a deny of a public range dropped", Travelling(via + Deny("http **") + Key("ip: [1.2.3.0/24]")), Travelling(via),
+            kWidened, "GET https://api.ex.com/ at 1.1.1.1"},
+           {"what such a deny had closed already", Travelling(via + deny), Travelling(deny), kNarrowed, "",
+            "lookup of api.ex.com"},
+           {"another name goes directly", Travelling(via + direct + deny), Travelling(direct + deny), kNarrowed, "",
+            "lookup of api.ex.com"},
+           {"directly such a deny leaves public addresses", Travelling(direct + deny), Travelling(direct), kEqual},
+           {"a deny by target says nothing of a name that is looked up there", Travelling(via + Deny("tcp 1.2.3.0/24")),
+            Travelling(via), kEqual},
+           {"through the policy's own proxy", Travelling(Allow("GET api.ex.com") + deny, corp),
+            Travelling(Allow("GET api.ex.com"), corp), kWidened, "GET https://api.ex.com/ at 1.1.1.1"},
+           {"bytes", Travelling(Allow("tls api.ex.com") + Key("via: corp") + deny),
+            Travelling(Allow("tls api.ex.com") + Key("via: corp")), kWidened, "TLS bytes to api.ex.com:443 at 1.1.1.1"},
+           {"a deny of lookups of one family", Travelling(via + Deny("dns api.ex.com") + Key("types: [AAAA]")), Travelling(via),
+            kWidened, "lookup of api.ex.com"},
+       })
+    Check(c);
+  // What is not told apart is never a pass.
+  for (const std::string& beside : {Allow("POST api.ex.com") + deny, Allow("GET api.ex.com") + Key("ip: [10.0.0.0/8]")}) {
+    const Proof mixed = Compare(*Loaded(Travelling(via + beside)), *Loaded(Travelling(direct)), {.at = kNow});
+    EXPECT_EQ(mixed.verdict, Verdict::kUnknown);
+    EXPECT_FALSE(mixed.replay_failed) << mixed.why_unknown;
+  }
+}
+
+std::string Scoped(const std::string& to, const std::string& rules) {
+  return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [" + to + "] }\nrules:\n" + rules;
+}
+
+// A repository may be spelt in a case that the credential's `to` does not have.
+TEST(Cases, OfWhereACredentialMayGo) {
+  const std::string fetch = Allow("git fetch-pack hub.ex/o/r") + Key("with: hub");
+  const std::string get = Allow("GET hub.ex/o/r") + Key("with: hub");
+  for (const Case& c : std::vector<Case>{
+           {"another case", Scoped("hub.ex/o/**", fetch), Scoped("hub.ex/O/**", fetch), kIncomparable,
+            "POST https://hub.ex/O/r/git-upload-pack (git fetch-pack) with the credential `hub`",
+            "POST https://hub.ex/o/r/git-upload-pack (git fetch-pack) with the credential `hub`"},
+           {"every case", Scoped("hub.ex/o/**", fetch), Scoped("hub.ex", fetch), kIncomparable},
+           {"more than the rule covers", Scoped("hub.ex/o/**", fetch), Scoped("hub.ex/o/**, hub.ex/p/**", fetch), kEqual},
+           {"a request has one case", Scoped("hub.ex/o/**", get), Scoped("hub.ex", get), kEqual},
+           {"the same by another list", Scoped("hub.ex/o/**, hub.ex/O/**", fetch), Scoped("hub.ex/O/**, hub.ex/o/**", fetch),
+            kEqual},
+       })
+    Check(c);
+}
+
+}  // namespace
+}  // namespace sluice::prover
