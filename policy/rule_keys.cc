@@ -448,6 +448,9 @@ Result<std::string> ReadText(const Node& node, std::string_view slot) {
   return node.text;
 }
 
+std::span<const std::string_view> RuleKeys() { return kKeys; }
+std::span<const std::string_view> TargetKeys() { return kTargetKeys; }
+
 Result<Rule> ReadRule(const Node& node, const std::string& label) { return ReadEntry(node, label, kRuleEntry); }
 
 Result<Assertion> ReadAssertion(const Node& node, const std::string& label) {

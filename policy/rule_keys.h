@@ -2,10 +2,18 @@
 
 // One entry of `rules:` or of `assert:`.
 
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "policy/node.h"
 #include "policy/rule.h"
 
 namespace sluice::policy {
+
+/// What may stand in an entry of `rules:`, `allow` and `deny` among it, and in the long form of a target.
+[[nodiscard]] std::span<const std::string_view> RuleKeys();
+[[nodiscard]] std::span<const std::string_view> TargetKeys();
 
 [[nodiscard]] Result<Rule> ReadRule(const Node& node, const std::string& label);
 [[nodiscard]] Result<Assertion> ReadAssertion(const Node& node, const std::string& label);

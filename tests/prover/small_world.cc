@@ -3,13 +3,12 @@
 #include <map>
 
 #include "policy/credential.h"
+#include "policy/no_proxy.h"
 #include "policy/routes.h"
 #include "policy/rule_text.h"
 #include "policy/target.h"
 #include "prover/process_domain.h"
-#include "prover/replay.h"
 #include "prover/request_bodies.h"
-#include "prover/ways.h"
 
 namespace sluice::prover {
 namespace {
@@ -18,8 +17,6 @@ using policy::Glob;
 using policy::Rule;
 
 constexpr std::chrono::hours kDay{24};
-
-const std::string& Pick(const std::vector<std::string>& list, const Draw& draw) { return list[draw(list.size())]; }
 
 // "k=a*|b".
 policy::ValueMatcher Matcher(const std::string& text) {
@@ -34,40 +31,23 @@ policy::ValueMatcher Matcher(const std::string& text) {
   }
 }
 
-policy::PolicySource WithWays() {
-  policy::PolicySource source;
-  for (const char* name : {"c", "d"}) {
-    policy::Credential credential;
-    credential.name = name;
-    credential.from.text = std::string("VARIABLE_") + name;
-    if (credential.name == "d") credential.send = {.kind = policy::CredentialUse::Kind::kHeader, .text = "X_D"};
-    policy::CredentialScope scope;
-    scope.host = Value(policy::ParseCompact(policy::Effect::kAllow, "http *.t")).host;
-    scope.ports = {{443, 443}};
-    credential.to = {scope};
-    source.credentials.push_back(std::move(credential));
-    policy::UpstreamProxy proxy;
-    proxy.name = std::string("p") + name;
-    proxy.host = proxy.name + ".t";
-    proxy.port = 3128;
-    source.proxies.push_back(std::move(proxy));
-  }
-  return source;
-}
-
 policy::Pin PinOf(uint8_t byte) {
   policy::Pin pin{};
   pin.fill(byte);
   return pin;
 }
 
+// What no loader lets through (CheckRoute) is not drawn.
 void DrawWay(Rule* rule, const Draw& draw) {
+  using policy::Verb;
   if (!rule->allow) return;
   const bool inner = policy::IsInner(rule->verb);
-  if (inner && draw(3) == 0) rule->with = draw(3) == 0 ? "d" : "c";
-  if (draw(4) == 0 && rule->ip.empty() && (inner || rule->verb == policy::Verb::kTls)) rule->via = draw(3) == 0 ? "pd" : "pc";
-  if (inner && draw(5) == 0) rule->pins = {PinOf(1)};
-  if (inner && draw(8) == 0) rule->pins = {PinOf(1), PinOf(2)};
+  const bool secured = inner && rule->scheme != policy::Scheme::kHttp;
+  const bool routed = inner || rule->verb == Verb::kTls || (rule->verb == Verb::kTcp && !rule->host.cidr);
+  if (secured && draw(3) == 0) rule->with = draw(3) == 0 ? "d" : "c";
+  if (draw(4) == 0 && rule->ip.empty() && routed) rule->via = draw(3) == 0 ? "pd" : "pc";
+  if (secured && draw(5) == 0) rule->pins = {PinOf(1)};
+  if (secured && draw(8) == 0) rule->pins = {PinOf(1), PinOf(2)};
 }
 
 std::vector<Glob> Globs(const std::string& text) { return Matcher("k=" + text).values; }
@@ -108,7 +88,10 @@ std::string CompactOf(const World& world, bool allow, const Draw& draw) {
   if (opaque && allow && port.empty()) port = "443";
   if (verb == "grpc") {
     const std::string& call = Pick(world.paths, draw);
-    return "grpc " + host + " " + (call == "/p.S/m" ? "p.S/m" : call == "/o/*" ? "p.S/*" : "**");
+    return "grpc " + scheme + host + (port.empty() ? "" : ":" + port) + " " +
+           (call == "/p.S/m" ? "p.S/m"
+            : call == "/o/*" ? "p.S/*"
+                             : "**");
   }
   std::string path = opaque || verb == "tls" || verb == "dns" || !world.sockets.empty() ? "" : Pick(world.paths, draw);
   return verb + " " + scheme + host + (port.empty() ? "" : ":" + port) + path;
@@ -127,9 +110,8 @@ Rule DrawRule(const World& world, const Draw& draw) {
   if (const std::string& ip = Pick(world.ip, draw);
       !ip.empty() && rule.verb != policy::Verb::kDns && rule.verb != policy::Verb::kUnix)
     rule.ip = {*Cidr::Parse(ip)};
-  const bool keyed = rule.verb == policy::Verb::kHttp || rule.verb == policy::Verb::kGraphql;
-  if (const std::string& query = Pick(world.query, draw); !query.empty() && rule.verb == policy::Verb::kHttp)
-    rule.query = {Matcher(query)};
+  const bool keyed = inner && !policy::IsGit(rule.verb) && rule.verb != policy::Verb::kGrpc;
+  if (const std::string& query = Pick(world.query, draw); keyed && !query.empty()) rule.query = {Matcher(query)};
   if (const std::string& header = Pick(world.headers, draw); !header.empty() && inner) rule.headers = {Matcher(header)};
   if (const std::string& keys = Pick(world.query_keys, draw); allow && !keys.empty() && keyed) {
     rule.query_keys = {keys.substr(0, keys.find(','))};
@@ -143,7 +125,9 @@ Rule DrawRule(const World& world, const Draw& draw) {
     rule.path_params = draw(3) == 0;
   }
   DrawOperation(world, &rule, draw);
+  if (world.remote && rule.allow && draw(4) != 0) rule.ip.clear();
   if (world.ways) DrawWay(&rule, draw);
+  if (world.ways && !world.remote && !rule.allow) rule.ip.clear();
   if (world.opening_methods && allow && inner) rule.method_override = draw(2) == 0;
   return rule;
 }
@@ -152,6 +136,7 @@ SmallPolicy DrawPolicy(const World& world, const Draw& draw) {
   SmallPolicy policy;
   policy.ways = world.ways;
   if (world.ways && draw(3) == 0) policy.via = draw(2) == 0 ? "pc" : "pd";
+  if (world.ways) policy.definitions = DrawDefinitions(world.scopes, draw);
   if (world.audit_in != 0 && draw(world.audit_in) == 0) policy.mode = policy::Mode::kAudit;
   const size_t count = 1 + draw(4);
   for (size_t i = 0; i < count; ++i) {
@@ -164,6 +149,10 @@ SmallPolicy DrawPolicy(const World& world, const Draw& draw) {
 namespace {
 
 SmallPolicy Edited(const World& world, SmallPolicy policy, const Draw& draw) {
+  if (world.ways && draw(5) == 0) {
+    EditDefinitions(world.scopes, draw, &policy.definitions);
+    return policy;
+  }
   if (world.ways && draw(8) == 0) policy.via = policy.via.empty() ? "pc" : "";
   if (world.audit_in != 0 && draw(world.audit_in) == 0)
     policy.mode = policy.mode == policy::Mode::kAudit ? policy::Mode::kEnforce : policy::Mode::kAudit;
@@ -192,7 +181,7 @@ SmallPolicy DrawEdit(const World& world, const SmallPolicy& from, const Draw& dr
 }
 
 policy::SnapshotPtr SmallPolicy::Compiled() const {
-  policy::PolicySource source = ways ? WithWays() : policy::PolicySource{};
+  policy::PolicySource source = ways ? SourceOf(definitions) : policy::PolicySource{};
   source.rules = rules;
   source.mode = mode;
   source.settings.via = via;
@@ -202,65 +191,182 @@ policy::SnapshotPtr SmallPolicy::Compiled() const {
 
 namespace {
 
-// As Replay does, with what never changes made once.
-policy::Decision DecideTuple(const policy::Snapshot& snapshot, const Witness& tuple) {
+using policy::ConnectDecision;
+using policy::ConnectVerdict;
+using policy::Decision;
+using policy::Snapshot;
+
+const policy::CanonicalTarget& TargetOf(const Witness& tuple) {
   static std::map<std::string, policy::CanonicalTarget> targets;
   const std::string text = tuple.has_query ? tuple.path + '?' + tuple.query : tuple.path;
   auto at = targets.find(text);
   if (at == targets.end()) at = targets.emplace(text, Value(policy::CanonicalizeTarget(text))).first;
-  const auto process = AsProcess(tuple.process);
-  std::vector<policy::HeaderView> headers(tuple.headers.begin(), tuple.headers.end());
-  policy::RequestQuery query;
-  query.connection = {.process = process ? &*process : nullptr,
-                      .host = tuple.host,
-                      .address = tuple.address,
-                      .port = tuple.port,
-                      .transport = policy::Transport::kTcp,
-                      .now = tuple.time};
-  query.scheme = tuple.scheme;
-  query.method = tuple.method;
-  query.target = &at->second;
-  query.headers = headers;
-  query.upgrade = tuple.upgrade;
-  const policy::Decision decision = snapshot.DecideRequest(query);
-  if (decision.body_needed == 0) return decision;
-  const policy::RequestBody body = AsRequestBody(tuple.body, decision.body_needed);
-  query.body = &body;
-  return snapshot.DecideRequest(query);
+  return at->second;
+}
+
+// One tuple asked of one policy, as proxy/io asks: what goes by name through an upstream proxy is judged for an address that
+// nobody knows, and whether it does is asked before there is one.
+class Asking {
+ public:
+  Asking(const Snapshot& snapshot, const Witness& tuple)
+      : snapshot_(snapshot),
+        tuple_(tuple),
+        process_(AsProcess(tuple.process)),
+        headers_(tuple.headers.begin(), tuple.headers.end()) {}
+
+  [[nodiscard]] ConnectDecision Connect() const {
+    if (MayGoByProxy()) {
+      policy::ConnectQuery open = Connection();
+      open.address.reset();
+      const ConnectDecision way = snapshot_.DecideConnect(open);
+      open.remote = true;
+      if (way.verdict != ConnectVerdict::kInspect && way.allowed() && GoesByProxy(way.decision))
+        return snapshot_.DecideConnect(open);
+    }
+    return snapshot_.DecideConnect(Connection());
+  }
+
+  /// `shown` are the readings of the body that it is shown unasked.
+  struct Answer {
+    Decision decision;
+    bool connected;  ///< whether its connection is allowed
+  };
+  [[nodiscard]] Answer Request(policy::BodyKinds shown = 0) const {
+    policy::RequestQuery query;
+    query.connection = Connection();
+    query.scheme = tuple_.scheme;
+    query.method = tuple_.method;
+    query.target = &TargetOf(tuple_);
+    query.headers = headers_;
+    query.upgrade = tuple_.upgrade;
+    if (MayGoByProxy()) {
+      policy::RequestQuery open = query;
+      open.connection.address.reset();
+      if (GoesByProxy(WithBody(open, shown))) {
+        open.connection.remote = true;
+        return {WithBody(open, shown), snapshot_.DecideConnect(open.connection).allowed()};
+      }
+    }
+    // Without proxies the connection says nothing more of a request.
+    return {WithBody(query, shown), snapshot_.proxies().empty() || snapshot_.DecideConnect(query.connection).allowed()};
+  }
+
+  [[nodiscard]] policy::NameDecision Name() const {
+    return snapshot_.DecideName({process(), tuple_.host, tuple_.dns_type, tuple_.time});
+  }
+  [[nodiscard]] Decision Socket() const { return snapshot_.DecideUnix({process(), tuple_.path, tuple_.time}); }
+
+ private:
+  [[nodiscard]] const policy::Process* process() const { return process_ ? &*process_ : nullptr; }
+  [[nodiscard]] policy::ConnectQuery Connection() const {
+    return {.process = process(),
+            .host = tuple_.host,
+            .address = tuple_.address ? *tuple_.address : IpAddress::FromV4(0x01010101),
+            .port = tuple_.port,
+            .transport = tuple_.layer == Layer::kUdp ? policy::Transport::kUdp : policy::Transport::kTcp,
+            .now = tuple_.time};
+  }
+  [[nodiscard]] bool MayGoByProxy() const { return !tuple_.host.empty() && !snapshot_.proxies().empty(); }
+  [[nodiscard]] bool GoesByProxy(const Decision& decision) const {
+    return decision.allowed && decision.via != policy::kNoIndex16 &&
+           !policy::IsExcepted(snapshot_.proxies()[decision.via], tuple_.host, {}, tuple_.port);
+  }
+  [[nodiscard]] Decision WithBody(policy::RequestQuery query, policy::BodyKinds shown) const {
+    const Decision decision = snapshot_.DecideRequest(query);
+    const auto needed = static_cast<policy::BodyKinds>(decision.body_needed | shown);
+    if (needed == 0) return decision;
+    const policy::RequestBody body = AsRequestBody(tuple_.body, needed);
+    query.body = &body;
+    return snapshot_.DecideRequest(query);
+  }
+
+  const Snapshot& snapshot_;
+  const Witness& tuple_;
+  std::optional<policy::Process> process_;
+  std::vector<policy::HeaderView> headers_;
+};
+
+struct Outcome {
+  bool reached = false;
+  Decision decision{};
+};
+
+Outcome OutcomeOf(const Snapshot& snapshot, const Witness& tuple) {
+  const Asking asking(snapshot, tuple);
+  if (tuple.layer == Layer::kDns) return {asking.Name().verdict == policy::NameVerdict::kAllow};
+  if (tuple.layer == Layer::kUnix) return {asking.Socket().allowed};
+  if (tuple.layer == Layer::kHttp && snapshot.proxies().empty()) {
+    const Decision decision = asking.Request().decision;
+    return {decision.allowed, decision};
+  }
+  const ConnectDecision connect = asking.Connect();
+  const bool tcp = connect.verdict == ConnectVerdict::kOpaqueTcp;
+  const bool tls = tcp || connect.verdict == ConnectVerdict::kOpaqueTls;
+  switch (tuple.layer) {
+    case Layer::kUdp:
+      return {connect.allowed(), connect.decision};
+    case Layer::kTcp:
+      return {tcp, connect.decision};
+    case Layer::kTls:
+      return {tls, connect.decision};
+    default:
+      break;
+  }
+  if (tuple.scheme == policy::Scheme::kHttps ? tls : tcp) return {true, connect.decision};
+  // Cleartext where only TLS may pass is looked into.
+  const auto [decision, connected] = asking.Request();
+  return {decision.allowed && connected, decision};
 }
 
 }  // namespace
 
-Bits ReachOf(const World& world, const policy::Snapshot& snapshot) {
+bool IsReached(const Snapshot& snapshot, const Witness& witness) { return OutcomeOf(snapshot, witness).reached; }
+
+bool IsDenied(const Snapshot& deny, const Witness& witness) {
+  constexpr policy::BodyKinds kEvery = 0xff;
+  Witness asked = witness;
+  if (witness.layer == Layer::kTls) asked.method = "GET";
+  if (witness.layer == Layer::kTls) asked.path = "/";
+  const Asking asking(deny, asked);
+  const policy::Verb verb = deny.compiled().rules.front().verb;
+  constexpr auto kDenied = policy::Reason::kDenyRule;
+  switch (witness.layer) {
+    case Layer::kDns:
+      return asking.Name().decision.reason == kDenied;
+    case Layer::kUnix:
+      return asking.Socket().reason == kDenied;
+    case Layer::kTls:
+      return !policy::IsInner(verb) && asking.Request(kEvery).decision.reason == kDenied;
+    case Layer::kHttp:
+      return asking.Request(kEvery).decision.reason == kDenied;
+    case Layer::kUdp:
+    case Layer::kTcp:
+      break;
+  }
+  return asking.Connect().decision.reason == kDenied;
+}
+
+Bits ReachOf(const World& world, const Snapshot& snapshot) {
   Bits bits;
   bits.reserve(world.tuples.size());
-  for (const Witness& tuple : world.tuples)
-    bits.push_back(tuple.layer != Layer::kHttp ? Replay(snapshot, tuple).reached : DecideTuple(snapshot, tuple).allowed);
+  for (const Witness& tuple : world.tuples) bits.push_back(OutcomeOf(snapshot, tuple).reached);
   return bits;
 }
 
-std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapshot) {
+std::vector<WayTexts> WaysOf(const World& world, const Snapshot& snapshot) {
   std::vector<WayTexts> ways;
   for (const Witness& tuple : world.tuples) {
     WayTexts& way = ways.emplace_back();
-    if (tuple.layer != Layer::kHttp) continue;
-    const policy::ConnectQuery connection{.host = tuple.host,
-                                          .address = tuple.address,
-                                          .port = tuple.port,
-                                          .transport = policy::Transport::kTcp,
-                                          .now = tuple.time};
-    const policy::ConnectDecision connect = snapshot.DecideConnect(connection);
-    if (!connect.allowed()) continue;
-    // Cleartext where only TLS may pass is looked into.
-    const bool inspected = connect.verdict == policy::ConnectVerdict::kInspect ||
-                           (connect.verdict == policy::ConnectVerdict::kOpaqueTls && tuple.scheme == policy::Scheme::kHttp);
-    const policy::Decision decision = inspected ? DecideTuple(snapshot, tuple) : connect.decision;
-    way.reached = decision.allowed;
+    if (tuple.layer != Layer::kHttp && tuple.layer != Layer::kTcp && tuple.layer != Layer::kTls) continue;
+    const Outcome outcome = OutcomeOf(snapshot, tuple);
+    way.reached = outcome.reached;
     if (!way.reached) continue;
-    way.credential = CredentialText(snapshot, decision.credential);
-    if (!way.credential.empty()) way.replaced = snapshot.credentials()[decision.credential].name == "d" ? "x-d" : "authorization";
-    way.proxy = ProxyText(snapshot, decision.via);
-    const auto pins = snapshot.pins(decision.pinned_by);
+    if (const uint16_t credential = outcome.decision.credential; credential != policy::kNoIndex16) {
+      way.credential = Spelled(snapshot.credentials()[credential]);
+      way.replaced = Taken(snapshot.credentials()[credential].send);
+    }
+    if (outcome.decision.via != policy::kNoIndex16) way.proxy = Spelled(snapshot.proxies()[outcome.decision.via]);
+    const auto pins = snapshot.pins(outcome.decision.pinned_by);
     way.pins.assign(pins.begin(), pins.end());
   }
   return ways;
@@ -269,6 +375,15 @@ std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapsho
 std::string Shown(const SmallPolicy& policy) {
   std::string text = policy.mode == policy::Mode::kAudit ? "  mode: audit\n" : "";
   if (!policy.via.empty()) text += "  settings: { via: " + policy.via + " }\n";
+  if (policy.ways) {
+    const policy::PolicySource source = SourceOf(policy.definitions);
+    for (const policy::Credential& credential : source.credentials) {
+      text += "  " + Spelled(credential) + " to";
+      for (const policy::CredentialScope& scope : credential.to) text += " " + scope.text;
+      text += "\n";
+    }
+    for (const policy::UpstreamProxy& proxy : source.proxies) text += "  " + Spelled(proxy) + "\n";
+  }
   for (const Rule& rule : policy.rules) text += "  " + policy::CanonicalText(rule) + "\n";
   return text;
 }

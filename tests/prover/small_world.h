@@ -3,32 +3,22 @@
 // Small worlds: rules drawn from short lists, and every tuple that those rules can tell apart, so that what a policy reaches can
 // be written down as a set by asking the enforcer about each.
 
-#include <functional>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "policy/compiled.h"
 #include "prover/prove.h"
+#include "tests/prover/small_draw.h"
+#include "tests/prover/small_ways.h"
 
 namespace sluice::prover {
 
 inline const WallTime kNow = std::chrono::sys_days{std::chrono::year{2026} / 11 / 29};
 
-/// What must be there, since a test wrote it.
-template <class T>
-T Value(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  return std::move(*result);
-}
-
-/// Gives a number below its argument.
-using Draw = std::function<size_t(size_t)>;
-
 struct World {
   std::string name;
-  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 201,500 in all
+  size_t pairs = 0;                ///< compared by the tests: fewer where brute force is slow, 231,500 in all
   std::vector<std::string> verbs;  ///< "GET", "tls", "http://GET": a scheme may stand before a method
   std::vector<std::string> hosts;
   std::vector<std::string> ports{""};
@@ -47,11 +37,13 @@ struct World {
   std::vector<unsigned> changes{0};        ///< policy::RefChanges; 0: not said
   std::vector<int> until{0};               ///< days from now; 0: none
   bool types = false;
-  bool opening_paths = false;    ///< encoded-slash, path-params
-  bool opening_methods = false;  ///< method-override
-  unsigned audit_in = 0;         ///< one policy in so many is `mode: audit`
-  bool ways = false;             ///< credentials, upstream proxies, pins
-  bool lfs = false;              ///< `lfs: true` beside git verbs
+  bool opening_paths = false;     ///< encoded-slash, path-params
+  bool opening_methods = false;   ///< method-override
+  unsigned audit_in = 0;          ///< one policy in so many is `mode: audit`
+  bool ways = false;              ///< credentials, upstream proxies, pins
+  std::vector<size_t> scopes{0};  ///< where credentials may go
+  bool remote = false;            ///< rules by address beside upstream proxies
+  bool lfs = false;               ///< `lfs: true` beside git verbs
   // The tuples.
   std::vector<std::string> names{};  ///< "" is by literal
   std::vector<std::string> addresses{"1.1.1.1"};
@@ -75,8 +67,9 @@ struct World {
 struct SmallPolicy {
   std::vector<policy::Rule> rules;
   policy::Mode mode = policy::Mode::kEnforce;
-  bool ways = false;  ///< has the credentials and proxies of the world
+  bool ways = false;  ///< has the credentials and proxies that `definitions` says
   std::string via{};  ///< of the settings
+  Definitions definitions{};
   /// Null: two rules give one request two ways.
   [[nodiscard]] policy::SnapshotPtr Compiled() const;
 };
@@ -96,6 +89,9 @@ struct WayTexts {
 [[nodiscard]] std::vector<WayTexts> WaysOf(const World& world, const policy::Snapshot& snapshot);
 /// By tuple of the world.
 [[nodiscard]] Bits ReachOf(const World& world, const policy::Snapshot& snapshot);
+[[nodiscard]] bool IsReached(const policy::Snapshot& snapshot, const Witness& witness);
+/// Whether the one deny that the snapshot holds speaks of it, whatever layer it closes. Bytes have no request in them.
+[[nodiscard]] bool IsDenied(const policy::Snapshot& deny, const Witness& witness);
 [[nodiscard]] std::string Shown(const SmallPolicy& policy);
 
 }  // namespace sluice::prover

@@ -1,0 +1,122 @@
+#include "tests/prover/brute_force.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+namespace sluice::prover {
+
+Member MemberOf(const World& world, SmallPolicy policy) {
+  Member member{.policy = std::move(policy), .snapshot = nullptr, .reach = {}, .alone = {}, .by_rule = {}};
+  member.snapshot = member.policy.Compiled();
+  member.reach = ReachOf(world, *member.snapshot);
+  if (world.ways) member.ways = WaysOf(world, *member.snapshot);
+  for (const policy::Rule& rule : member.policy.rules) {
+    SmallPolicy alone{.rules = {}, .ways = world.ways, .via = member.policy.via, .definitions = member.policy.definitions};
+    if (rule.allow) alone.rules.push_back(rule);
+    for (const policy::Rule& deny : member.policy.rules)
+      if (rule.allow && !deny.allow) alone.rules.push_back(deny);
+    member.alone.push_back(alone.Compiled());
+    member.by_rule.push_back(ReachOf(world, *member.alone.back()));
+  }
+  return member;
+}
+
+namespace {
+
+// Which rules grant something that the other policy refuses, at the outermost layer where it does.
+std::set<uint32_t> Granting(const World& world, const Member& winner, const Member& loser) {
+  std::map<size_t, std::set<Layer>> gained;  // opaque layers, by connection
+  const auto gain = [&](size_t t) { return winner.reach[t] && !loser.reach[t]; };
+  for (size_t t = 0; t < world.tuples.size(); ++t)
+    if (gain(t) && (world.tuples[t].layer == Layer::kTcp || world.tuples[t].layer == Layer::kTls))
+      gained[world.cells[t]].insert(world.tuples[t].layer);
+  std::set<uint32_t> rules;
+  std::set<uint32_t> lookups;
+  for (size_t t = 0; t < world.tuples.size(); ++t) {
+    const Witness& tuple = world.tuples[t];
+    if (!gain(t)) continue;
+    const auto outer = gained.find(world.cells[t]);
+    if (outer != gained.end() && world.cells[t] != 0) {
+      if (outer->second.contains(Layer::kTcp) && tuple.layer != Layer::kTcp && tuple.layer != Layer::kUdp) continue;
+      if (outer->second.contains(Layer::kTls) && tuple.layer == Layer::kHttp && tuple.scheme == policy::Scheme::kHttps) continue;
+    }
+    for (uint32_t r = 0; r < winner.by_rule.size(); ++r)
+      if (winner.by_rule[r][t]) (tuple.layer == Layer::kDns ? lookups : rules).insert(r);
+  }
+  rules.insert(lookups.begin(), lookups.end());
+  return rules;
+}
+
+std::string Both(const World& world, const Member& base, const Member& head, const Proof& proof) {
+  return world.name + "\nbase\n" + Shown(base.policy) + "head\n" + Shown(head.policy) + Shown(proof);
+}
+
+}  // namespace
+
+// Whether the winner lets something out another way than the loser: with a credential that the loser does not add, with what the
+// workload has in a field that the loser's takes, through another proxy, to a key that the loser does not accept.
+bool WayGained(const Member& winner, const Member& loser, size_t t) {
+  const WayTexts& mine = winner.ways[t];
+  const WayTexts& other = loser.ways[t];
+  if (!mine.reached) return false;
+  if (!mine.credential.empty() && mine.credential != other.credential) return true;
+  if (!other.reached) return false;
+  if (!other.replaced.empty() && mine.replaced != other.replaced) return true;
+  const bool pinned = !other.pins.empty() && (mine.pins.empty() || !std::includes(other.pins.begin(), other.pins.end(),
+                                                                                  mine.pins.begin(), mine.pins.end()));
+  return mine.proxy != other.proxy || pinned;
+}
+
+namespace {
+
+// One side's findings: brute force finds nothing more, and each holds as the enforcer decides, for the rule that it names too.
+void CheckSide(const World& world, const Member& winner, const Member& loser, const std::vector<Difference>& found,
+               const std::function<std::string()>& shown) {
+  for (size_t t = 0; t < world.tuples.size(); ++t)
+    if (winner.reach[t] && !loser.reach[t])
+      ASSERT_FALSE(found.empty()) << "missed: " << world.tuples[t].Text() << "\n" << shown();
+  for (size_t t = 0; world.ways && t < world.tuples.size(); ++t)
+    if (WayGained(winner, loser, t)) ASSERT_FALSE(found.empty()) << "missed a way: " << world.tuples[t].Text() << "\n" << shown();
+  std::set<uint32_t> rules;
+  for (const Difference& difference : found) {
+    ASSERT_TRUE(Replay(*winner.snapshot, difference.witness).reached) << difference.witness.Text() << "\n" << shown();
+    const Answer refused = ReplayWay(*loser.snapshot, *winner.snapshot, difference.witness);
+    ASSERT_FALSE(refused.reached) << difference.witness.Text() << "\n" << shown();
+    if (difference.rule == policy::RuleRef::kNone) continue;
+    const auto rule = static_cast<uint32_t>(difference.rule);
+    if (difference.witness.way == Way::kAny) rules.insert(rule);
+    ASSERT_TRUE(Replay(*winner.alone[rule], difference.witness).reached) << difference.witness.Text() << "\n" << shown();
+  }
+  if (winner.policy.mode == policy::Mode::kAudit || loser.policy.mode == policy::Mode::kAudit) return;
+  // Through a proxy a name leads to every address, and what then is new is the way alone.
+  if (world.remote) return;
+  for (const uint32_t rule : Granting(world, winner, loser))
+    ASSERT_TRUE(rules.contains(rule)) << "grants and is not named: " << policy::CanonicalText(winner.policy.rules[rule]) << "\n"
+                                      << shown();
+}
+
+}  // namespace
+
+bool Gains(const World& world, const Member& winner, const Member& loser) {
+  for (size_t t = 0; t < world.tuples.size(); ++t)
+    if ((winner.reach[t] && !loser.reach[t]) || (world.ways && WayGained(winner, loser, t))) return true;
+  return false;
+}
+
+void CheckPair(const World& world, const Member& base, const Member& head, size_t* given_up) {
+  const Proof proof = Compare(*base.snapshot, *head.snapshot, {.at = kNow});
+  const auto shown = [&] { return Both(world, base, head, proof); };
+  if (world.remote && proof.verdict == Verdict::kUnknown && proof.why_unknown.find("upstream proxy") != std::string::npos &&
+      !proof.replay_failed) {
+    ++*given_up;
+    return;
+  }
+  ASSERT_NE(proof.verdict, Verdict::kUnknown) << shown();
+  CheckSide(world, head, base, proof.gains, shown);
+  CheckSide(world, base, head, proof.losses, shown);
+  ASSERT_EQ(proof.gains.empty(), proof.verdict == Verdict::kEqual || proof.verdict == Verdict::kNarrowed) << shown();
+  ASSERT_EQ(proof.losses.empty(), proof.verdict == Verdict::kEqual || proof.verdict == Verdict::kWidened) << shown();
+}
+
+}  // namespace sluice::prover
