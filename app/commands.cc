@@ -141,7 +141,9 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
       ->required()
       ->type_name("REQUEST");
   sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");
+  sub->add_option("--under", explain->under, "Executable of an ancestor of it, repeatable")->type_name("EXE");
   sub->add_option("--ip", explain->ip, "Address the name resolves to")->type_name("ADDRESS");
+  sub->add_option("--header", explain->headers, "Header field of the request, repeatable")->type_name("'NAME: VALUE'");
   sub->add_option("--field", explain->body.fields, "Root field of a graphql question, repeatable")->type_name("NAME");
   sub->add_option("--operation", explain->body.operation, "Name of its operation")->type_name("NAME");
   sub->add_option("--tool", explain->body.tool, "Tool of `mcp tools/call`")->type_name("NAME");

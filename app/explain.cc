@@ -55,6 +55,16 @@ Result<Asker> ReadAsker(const ExplainOptions& options) {
     if (!process) return Fail(Code::kInvalid, "--by takes an absolute path");
     asker.process = *std::move(process);
   }
+  if (!options.under.empty() && !asker.process) return Fail(Code::kInvalid, "--under goes with --by: the program that asks");
+  for (const std::string& path : options.under) {
+    if (!path.starts_with('/')) return Fail(Code::kInvalid, "--under takes an absolute path");
+    asker.process->ancestors.push_back({.path = path, .trusted = true});
+  }
+  for (const std::string& text : options.headers) {
+    auto header = ParseHeader(text);
+    if (!header) return Fail(Code::kInvalid, fmt::format("--header: {}", header.error().message));
+    asker.headers.push_back(*std::move(header));
+  }
   return asker;
 }
 

@@ -19,9 +19,11 @@ struct ExplainOptions {
   /// "grpc a.test pkg.Svc/Get", "graphql query a.test/graphql", "mcp tools/call a.test/mcp", "connect a.test:443", "tcp
   /// a.test:443", "dns a.test [TYPE]", "unix /run/x.sock".
   std::string question;
-  std::string by;  ///< executable that asks, as the kernel names it; empty: unknown
-  std::string at;  ///< timestamp or date as `until` takes them; empty: now
-  std::string ip;  ///< address that the name leads to; empty: not resolved
+  std::string by;                      ///< executable that asks, as the kernel names it; empty: unknown
+  std::vector<std::string> under{};    ///< executables of its ancestors, parent first
+  std::vector<std::string> headers{};  ///< "NAME: VALUE"
+  std::string at;                      ///< timestamp or date as `until` takes them; empty: now
+  std::string ip;                      ///< address that the name leads to; empty: not resolved
   AskedBody body{};
   std::vector<std::string> json{};  ///< "/pointer=value"
   std::string body_file{};          ///< a body as it is sent; empty: none

@@ -26,8 +26,9 @@ namespace {
 using policy::Node;
 using policy::NodeError;
 
-constexpr std::array<std::string_view, 15> kKeys = {"allow", "deny",  "by",        "under", "ip",  "at",         "rule", "reason",
-                                                    "note",  "field", "operation", "tool",  "ref", "ref-change", "json"};
+constexpr std::array<std::string_view, 16> kKeys = {"allow", "deny",       "by",   "under", "ip",        "at",
+                                                    "rule",  "reason",     "note", "field", "operation", "tool",
+                                                    "ref",   "ref-change", "json", "header"};
 constexpr std::array<std::string_view, 3> kFileKeys = {"version", "policy", "tests"};
 // What a policy says of what it refuses.
 constexpr std::array<std::string_view, 13> kReasons = {"no_rule",   "method",  "path",    "query", "header",
@@ -42,6 +43,7 @@ struct Test {
   std::string by{};
   std::vector<std::string> under{};
   std::optional<IpAddress> address{};
+  std::vector<std::pair<std::string, std::string>> headers{};
   AskedBody body{};
   std::optional<WallTime> at{};
   std::string rule{};    ///< id of the rule that must decide; empty: any
@@ -107,8 +109,21 @@ Result<void> ReadJson(const Node& node, AskedBody* body) {
   return {};
 }
 
+Result<void> ReadHeaders(const Node& node, std::vector<std::pair<std::string, std::string>>* headers) {
+  if (node.kind != Node::Kind::kMapping) return NodeError(node, "`header` is a map, as in `{ x-team: a }`");
+  for (const auto& [key, value] : node.members) {
+    auto text = policy::ReadText(value, "header");
+    if (!text) return std::unexpected(text.error());
+    auto header = ParseHeader(fmt::format("{}: {}", key.text, *text));
+    if (!header) return NodeError(key, header.error().message);
+    headers->push_back(*std::move(header));
+  }
+  return {};
+}
+
 Result<void> ReadKey(const Node& key, const Node& value, Test* test) {
   const std::string& word = key.text;
+  if (word == "header") return ReadHeaders(value, &test->headers);
   if (word == "field") return ReadTexts(value, word, &test->body.fields);
   if (word == "ref") return ReadTexts(value, word, &test->body.refs);
   if (word == "json") return ReadJson(value, &test->body);
@@ -230,6 +245,7 @@ Result<void> RunOne(const Test& test, FileResult* result) {
   asker.snapshot = result->snapshot;
   asker.now = test.at.value_or(SystemClock().Wall());
   asker.address = test.address;
+  asker.headers = test.headers;
   asker.body = test.body;
   if (!test.by.empty()) {
     auto process = ProcessNamed(test.by, *asker.snapshot);

@@ -160,6 +160,17 @@ struct Parts {
   const policy::RequestBody* body = nullptr;
 };
 
+// What the question says of a field stands for what it brings along.
+std::vector<policy::HeaderView> HeadersOf(const Asker& asker, const Parts& parts) {
+  std::vector<policy::HeaderView> headers;
+  for (const policy::HeaderView& header : parts.headers)
+    if (std::ranges::find(asker.headers, header.first, [](const auto& said) { return std::string_view(said.first); }) ==
+        asker.headers.end())
+      headers.push_back(header);
+  headers.insert(headers.end(), asker.headers.begin(), asker.headers.end());
+  return headers;
+}
+
 Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::string_view method,
                   const policy::CanonicalTarget& target, const Parts& parts) {
   place.query.host = place.host;
@@ -168,7 +179,8 @@ Answer AskRequest(const Asker& asker, Place place, policy::Scheme scheme, std::s
   Answer answer;
   answer.asked =
       fmt::format("{} {}://{}{}{}", method, cleartext ? "http" : "https", PlaceText(place), port, target.ForUpstream());
-  policy::RequestQuery request{place.query, scheme, method, &target, parts.headers, parts.upgrade, parts.body};
+  const std::vector<policy::HeaderView> headers = HeadersOf(asker, parts);
+  policy::RequestQuery request{place.query, scheme, method, &target, headers, parts.upgrade, parts.body};
   policy::RequestBody read;
   const auto decide = [&] {
     request.body = parts.body;
@@ -347,6 +359,18 @@ Result<policy::Process> ProcessNamed(const std::string& path, const policy::Snap
     if (auto digest = policy::FileDigest(path)) process.exe.sha256 = *digest;
   }
   return process;
+}
+
+Result<std::pair<std::string, std::string>> ParseHeader(std::string_view text) {
+  const size_t colon = text.find(':');
+  std::string name(text.substr(0, colon));
+  std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
+  if (colon == std::string_view::npos || !policy::IsToken(name))
+    return Fail(Code::kInvalid, fmt::format("`{}` is not NAME: VALUE, as in `x-team: a`", text));
+  std::string_view value = text.substr(colon + 1);
+  while (value.starts_with(' ')) value.remove_prefix(1);
+  while (value.ends_with(' ')) value.remove_suffix(1);
+  return std::pair(std::move(name), std::string(value));
 }
 
 // A bare date means its first instant here; `until` counts it to its end.

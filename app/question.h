@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "app/operation_question.h"
 #include "base/clock.h"
@@ -24,6 +26,8 @@ struct Asker {
   WallTime now{};
   std::optional<policy::Process> process{};  ///< nothing: unknown
   std::optional<IpAddress> address{};        ///< where the name leads; nothing: not resolved
+  std::vector<std::pair<std::string, std::string>>
+      headers{};  ///< names in lower case; in place of what the question brings along
   AskedBody body{};
   std::optional<std::string> sent_body{};  ///< the body as it is sent, to be read as the enforcer reads it
   std::string content_type{};              ///< of sent_body; empty: application/json, or git's own for a push
@@ -52,6 +56,8 @@ struct Answer {
 
 /// An executable as the kernel names it, with its digest where the policy asks for one and the file is here.
 [[nodiscard]] Result<policy::Process> ProcessNamed(const std::string& path, const policy::Snapshot& snapshot);
+/// "NAME: VALUE", the name in lower case.
+[[nodiscard]] Result<std::pair<std::string, std::string>> ParseHeader(std::string_view text);
 /// `until`'s forms; a bare date is its first instant.
 [[nodiscard]] Result<WallTime> ParseInstant(std::string_view text);
 

@@ -91,6 +91,41 @@ TEST_F(PolicyCommands, ExplainTakesOperations) {
   }
 }
 
+TEST_F(PolicyCommands, ExplainTakesHeadersAndAncestors) {
+  ExplainOptions base;
+  base.file =
+      Write("h.yaml",
+            "version: 1\nrules:\n  - allow: GET a.test\n    headers: { x-team: [a*] }\n  - allow: mcp initialize a.test/mcp\n"
+            "  - deny: POST a.test\n  - allow: http b.test\n    method-override: true\n  - allow: GET c.test\n"
+            "    under: [/usr/bin/make]\n");
+  struct Case {
+    const char* question;
+    std::vector<std::string> headers;
+    std::vector<std::string> under;
+    int code;
+    const char* out;
+  };
+  for (const Case& c : {Case{"GET a.test/x", {}, {}, 1, "   header"},
+                        Case{"GET a.test/x", {"X-Team:  ab "}, {}, 0, "allowed  GET https://a.test/x"},
+                        Case{"GET a.test/x", {"x-team: b"}, {}, 1, "   header"},
+                        Case{"GET a.test/x", {"x-team: a", "x-http-method-override: POST"}, {}, 1, "denied"},
+                        Case{"GET b.test/x", {"x-http-method-override: POST"}, {}, 0, "allowed"},
+                        Case{"GET a.test/mcp", {"accept: text/event-stream"}, {}, 0, "allowed  GET https://a.test/mcp"},
+                        Case{"GET c.test/x", {}, {}, 1, "   binary"}, Case{"GET c.test/x", {}, {"/usr/bin/make"}, 0, "allowed"},
+                        Case{"GET c.test/x", {}, {"make"}, 2, ""}, Case{"GET a.test/x", {"x-team"}, {}, 2, ""},
+                        Case{"GET a.test/x", {"x team: a"}, {}, 2, ""}}) {
+    ExplainOptions options = base;
+    options.headers = c.headers;
+    options.under = c.under;
+    options.by = "/usr/bin/true";
+    const Captured o = Explain(c.question, options);
+    EXPECT_EQ(o.code, c.code) << c.question << o.out << o.err;
+    EXPECT_THAT(o.out, HasSubstr(c.out)) << c.question;
+  }
+  base.under = {"/usr/bin/make"};
+  EXPECT_THAT(Explain("GET c.test/x", base).err, HasSubstr("--under goes with --by"));
+}
+
 TEST_F(PolicyCommands, LintSaysOkWithRulesAndDigest) {
   const auto file = Write("p.yaml", "version: 1\nrules:\n  - allow: GET a.test\n");
   const Captured o = LintOf({file});

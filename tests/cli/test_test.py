@@ -37,8 +37,11 @@ class PolicyTests(cli.Case):
     by: /usr/bin/curl
   - allow: connect db.test:5432
     ip: 10.1.2.3
+  - deny: GET https://api.github.com/repos/octo/hello
+    header: { X-HTTP-Method-Override: POST }
+    reason: header
 """), 0)
-        self.assertEqual(outcome.out, "net/p.test.yaml: 8 passed, 0 failed; 4 of 4 rules decided a test\n")
+        self.assertEqual(outcome.out, "net/p.test.yaml: 9 passed, 0 failed; 4 of 4 rules decided a test\n")
 
     def test_what_fails_says_what_it_got(self):
         outcome = self.expect(self.run_tests("""
@@ -105,6 +108,8 @@ class PolicyTests(cli.Case):
                 (head + "tests:\n  - allow: GET a.test\n    by: node\n", "5:9", "absolute path"),
                 (head + "tests:\n  - allow: GET a.test\n    under: node\n    by: /x\n", "5:12", "absolute paths"),
                 (head + "tests:\n  - allow: GET a.test\n    under: /x\n", "4:5", "`under` needs `by`"),
+                (head + "tests:\n  - allow: GET a.test\n    header: x\n", "5:13", "`header` is a map"),
+                (head + "tests:\n  - allow: GET a.test\n    header: { 'x y': z }\n", "5:15", "is not NAME: VALUE"),
                 (head + "tests:\n  - deny: GET a.test\n    reason: pth\n", "5:13", "did you mean `path`?"),
                 (head + "tests:\n  - allow: GET a.test\n    ip: 10.1\n", "5:9", "not an address"),
                 (head + "tests:\n  - allow: GET a.test\n    at: soon\n", "5:9", "soon"),
