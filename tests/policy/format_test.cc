@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "policy/document.h"
+#include "policy/io/load.h"
 #include "policy/io/yaml.h"
+#include "policy/rule_keys.h"
 
 namespace sluice::policy {
 namespace {
@@ -87,6 +89,58 @@ TEST(Format, GivesTheCanonicalForm) {
 
 TEST(Format, IsDoneOnce) {
   for (const Case& c : kCases) EXPECT_EQ(Format(Format(c.before)), Format(c.before)) << c.name;
+}
+
+// Every key that a rule may have, and every verb.
+constexpr std::string_view kEvery = R"(
+version: 1
+credentials:
+  c: { to: [a.test], send: header x-key token, from: env A }
+  q: { send: query key, from: file /a, to: a.test }
+  p: { send: placeholder TOKEN, from: systemd a, to: a.test }
+  b: { send: basic bot, from: command "gh auth token", to: a.test }
+  t: { send: client-certificate, from: file /a.pem, to: a.test }
+  s: { send: sigv4, region: r, service: s, secret: env B, from: env A, to: a.test }
+  o: { send: bearer, from: oauth, token-url: 'https://i.test/t', client-id: c, client-secret: env B, scope: x, to: a.test }
+proxies:
+  up: { except: [localhost, .corp.test, 10.0.0.0/8, 'db.test:5432'], ca: /ca.pem, basic: env A, url: 'https://p.test:3128' }
+  other: { bearer: env A, url: 'http://[fd00::1]:3128' }
+settings: { via: up, deny-errno: ECONNREFUSED }
+rules:
+- { id: one, note: why, until: 2027-01-31, pins: sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=, via: other, with: c,
+    method-override: true, path-params: true, encoded-slash: true, headers: { X-A: '1' }, query-keys: k, query: { k: ['*'] },
+    under: /bin/sh, by: /bin/a, allow: { methods: [POST, GET], host: A.test, path: [/x, /y] } }
+- { json: { /m: ['1', b*] }, ip: 10.0.0.0/8, allow: POST http://a.test:8080/j }
+- { lfs: true, allow: { verb: git upload-pack, host: g.test, repo: /o/r } }
+- { ref-changes: [delete, create], refs: refs/heads/*, deny: git receive-pack g.test/o/r }
+- { allow: ws ws://a.test/s }
+- { deny: ws wss://a.test/s }
+- { allow: { verb: grpc, host: a.test, rpc: p.S/* } }
+- { operation: O*, fields: [a, b], allow: graphql query a.test/g }
+- { deny: graphql mutation https://a.test/g }
+- { allow: graphql subscription http://a.test/g }
+- { allow: jsonrpc eth_* a.test/r }
+- { tool: s, allow: mcp tools/call a.test/m }
+- { allow: 'tls b.test:443,8443' }
+- { allow: tcp 10.0.0.0/8:5432 }
+- { deny: 'tcp [fd00::/8]' }
+- { allow: 'udp t.test:123' }
+- { types: TXT, allow: dns d.test }
+- { allow: unix /run/a.sock }
+)";
+
+TEST(Format, KeepsTheMeaningOfEveryKeyAndVerb) {
+  const std::string before(kEvery.substr(1));
+  for (const auto keys : {RuleKeys(), TargetKeys()})
+    for (const std::string_view key : keys)
+      if (key != "scheme" && key != "ports") EXPECT_NE(before.find(std::string(key) + ":"), std::string::npos) << key;
+  const std::string after = Format(before);
+  const auto meant = LoadText(before, "p.yaml");
+  const auto kept = LoadText(after, "p.yaml");
+  ASSERT_TRUE(meant) << RenderError(meant.error(), false);
+  ASSERT_TRUE(kept) << RenderError(kept.error(), false) << after;
+  EXPECT_EQ((*meant)->digest(), (*kept)->digest()) << after;
+  EXPECT_EQ(Format(after), after);
 }
 
 TEST(Format, RefusesWhatIsNoPolicy) {
