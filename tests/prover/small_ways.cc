@@ -62,7 +62,7 @@ const std::vector<Meaning>& Credentials() {
       {{.kind = From::kFile, .text = "/a"}, {.kind = Send::kClientCertificate}},
       {{.kind = From::kFile, .text = "/b"}, {.kind = Send::kClientCertificate}},
       {{.kind = From::kFile, .text = "/b"}, kBearer},
-      {{.kind = From::kSystemd, .text = "b"}, kBearer},
+      {{.kind = From::kSystemd, .text = "/b"}, kBearer},
       {{.kind = From::kCommand, .text = "", .command = {"b"}}, kBearer},
       {{.kind = From::kCommand, .text = "", .command = {"b", "c"}}, kBearer},
       {{.kind = From::kCommand, .text = "", .command = {"b c"}}, kBearer},
