@@ -283,10 +283,12 @@ void SidecarServer::Shut() {
     shut_ = true;
   }
   ++plan_.fence.generation;
-  auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence));
-  if (shut) shut = fence_->Withdraw([](const supervisor::FenceElement&) { return true; });
+  const auto shut = fence_->Replace(supervisor::ClosedPlan(plan_.fence));
+  // Also where the rules stay as they were.
+  const auto emptied = fence_->Withdraw([](const supervisor::FenceElement&) { return true; });
   for (const auto& resolver : resolvers_) resolver->ForgetLeases();
-  if (!shut) LogError("fence: {}", shut.error().message);
+  for (const auto* done : {&shut, &emptied})
+    if (!*done) LogError("fence: {}", done->error().message);
 }
 
 PolicyOutcome SidecarServer::SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) {

@@ -119,6 +119,7 @@ class KernelFence final : public Fence {
       in_force_.clear();
       if (auto taken = Take(std::move(before)); !taken) return taken;
     }
+    if (applied) unjudged_.reset();
     return applied;
   }
 
@@ -276,9 +277,7 @@ class KernelFence final : public Fence {
 
   Result<void> Check() override {
     const std::lock_guard change(changes_);
-    auto compared = Compare();
-    if (!compared) in_force_.clear();
-    return compared;
+    return ReadBack();
   }
 
   Result<void> Watch(std::function<void(const FenceChange&)> on_change) override {
@@ -351,6 +350,7 @@ class KernelFence final : public Fence {
       [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
       watcher_.join();
     }
+    EndUnjudged();
     const std::lock_guard change(changes_);
     const std::lock_guard lock(mutex_);
     const std::lock_guard observing(observing_);
@@ -432,11 +432,11 @@ class KernelFence final : public Fence {
     return {};
   }
 
-  Result<void> ApplyAll() {
-    auto applied = Apply();
-    if (applied) applied = Compare();
-    if (!applied) in_force_.clear();
-    return applied;
+  // Rules that are not as planned are read before they are changed.
+  Result<void> ReadBack() {
+    auto compared = Compare();
+    if (!compared) in_force_.clear();
+    return compared;
   }
 
   Result<void> ApplyOver() {
@@ -539,7 +539,24 @@ class KernelFence final : public Fence {
       for (const Held& held : *found) held_[held.element] = {now + held.left, 0};
     }
     if (auto bridged = BridgeFormer(); !bridged) LogWarn("fence: flows of before may end: {}", bridged.error().message);
-    return ApplyAll();
+    // Rules that could not be put in force may be those of a process that lives, and so may the flows.
+    if (auto applied = Apply(); !applied) return applied;
+    unjudged_ = publications_;
+    return ReadBack();
+  }
+
+  // What was adopted, and no Replace has judged: nobody has said that it may go on.
+  void EndUnjudged() {
+    std::unique_lock change(changes_);
+    const auto publications = std::exchange(unjudged_, std::nullopt);
+    if (!publications) return;
+    const auto known = KnownElements();
+    auto ended = known ? TakeOut(known->elements, *publications) : std::unexpected(known.error());
+    FencePlan plan = plan_;
+    change.unlock();
+    ++plan.generation;
+    if (auto replaced = Replace(plan, {}); ended) ended = replaced;
+    if (!ended) LogError("fence: flows of before may go on: {}", ended.error().message);
   }
 
   // Flows that outlived their elements have the mark of a generation that nobody knows any more.
@@ -717,7 +734,8 @@ class KernelFence final : public Fence {
         FencePlan plan = plan_;
         plan.devices = devices;
         auto applied = Take(std::move(plan));
-        if (applied) applied = ApplyAll();
+        if (applied) applied = Apply();
+        if (applied) applied = ReadBack();
         // A table that was left as it is may hold other elements than were published.
         if (applied)
           if (auto mended = MendElements(); !mended) applied = std::unexpected(mended.error());
@@ -752,6 +770,7 @@ class KernelFence final : public Fence {
   uint64_t publications_ = 0;                                         ///< under mutex_
   uint32_t element_commits_ = 0;                                      ///< under mutex_
   bool unsure_ = false;                                               ///< the kernel may hold more than held_; under mutex_
+  std::optional<uint64_t> unjudged_;                                  ///< publications_ as of the adoption, until a Replace
   XdpGuard xdp_;
   bool destroys_ = true;
   std::unique_ptr<nft::Notices> notices_;

@@ -41,7 +41,8 @@ struct FenceChange {
 class Fence {
  public:
   /// Puts the plan in force in one transaction and reads it back; before anything listens that is a ClosedPlan. Tables that a
-  /// former process left are adopted, their dynamic sets kept where they are of the same kind. Blocks, under a second.
+  /// former process left are adopted, their dynamic sets kept where they are of the same kind; the first Replace judges what they
+  /// let out, and where none succeeds, Release ends it. Blocks, under a second.
   /// kPermission without CAP_NET_ADMIN; kUnsupported names the feature that the kernel lacks; kInternal when what was read back
   /// differs.
   static Result<std::unique_ptr<Fence>> Install(const FencePlan& plan);
@@ -89,7 +90,7 @@ class Fence {
   /// Whether one of them lets out whoever holds CAP_NET_RAW (xdp_guard.h).
   [[nodiscard]] virtual bool OpenToNetRaw() const = 0;
 
-  /// Ends the watching and closes the sockets; the rules stay in force.
+  /// Ends the watching and closes the sockets; the rules stay in force. What was adopted and never judged ends first.
   virtual void Release() = 0;
 };
 

@@ -38,8 +38,8 @@ class UnwillingFence final : public supervisor::Fence {
   explicit UnwillingFence(std::unique_ptr<supervisor::Fence> fence) : fence_(std::move(fence)) {}
 
   Result<void> Replace(const supervisor::FencePlan& plan, const StillAllowed& still) override {
-    if (plan.proxy_port != 0 && refusals_ > 0) {
-      --refusals_;
+    if (plan.proxy_port == 0 ? stays_open_.load() : refusals_ > 0) {
+      if (plan.proxy_port != 0) --refusals_;
       return Fail(Code::kIo, "no buffer space");
     }
     return fence_->Replace(plan, still);
@@ -63,11 +63,13 @@ class UnwillingFence final : public supervisor::Fence {
   void Release() override { fence_->Release(); }
 
   void RefuseNext(int times) { refusals_ = times; }
+  void StayOpen() { stays_open_ = true; }
   void OpenToNetRaw(bool open) { open_to_net_raw_ = open; }
 
  private:
   std::unique_ptr<supervisor::Fence> fence_;
   std::atomic<int> refusals_{0};
+  std::atomic<bool> stays_open_{false};
   std::atomic<bool> open_to_net_raw_{false};
 };
 
@@ -218,6 +220,12 @@ std::string TryUnwilling() {
   const std::string shut = nft::Command(kRules);
   if (shut.find("redirect to") != std::string::npos || shut.find("198.51.100.7") != std::string::npos)
     return "not shut at the end: " + shut;
+
+  if (std::string fault = bed.Start(ProcessSight::kUnseen); !fault.empty()) return fault;
+  if (auto published = bed.fence->Publish(std::vector{leased}, 300s); !published) return published.error().message;
+  bed.fence->StayOpen();
+  bed.server.reset();
+  if (nft::Command(kRules).find("198.51.100.7") != std::string::npos) return "leases stay where the rules do";
   return "";
 }
 

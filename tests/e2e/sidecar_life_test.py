@@ -2,7 +2,9 @@
 """The ends of a sidecar, and the next one beside the same workload: what it holds then, what may end by itself, what is not ready."""
 import contextlib
 import json
+import select
 import signal
+import subprocess
 import time
 
 import harness
@@ -67,6 +69,51 @@ class Restart(LifeTest):
                 if state:
                     self.assertEqual(self.echo(held, 5432).out, "hello\n")
                     self.assertEqual(self.workload("getent", "ahostsv4", "a.test").out.split()[0], held)
+
+
+class FailedStart(LifeTest):
+    def assertShut(self):
+        self.assertNotIn("151.101.1.50 . tcp . 5432", self.sets())
+        self.assertNotIn("redirect to", self.sets())
+        self.assertNotEqual(self.echo("151.101.1.50", 5432).code, 0)
+
+    def assertCut(self, flow):
+        self.assertTrue(select.select([flow.stdout], [], [], 10 * harness.SLOW)[0], "it goes on")
+        self.assertEqual(flow.stdout.readline(), "cut\n")
+
+    def test_a_start_that_fails_lets_nothing_of_before_go_on(self):
+        rules = harness.policy_text(RULES, REAL)
+        taken = self.lab.popen([harness.PYTHON, "-c", "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        port = taken.stdout.readline().strip()
+        missing = self.folder / "none/ca.pem"
+        try:
+            for flags, ca in ((("--proxy-port", port), self.ca), ((), missing), (("--health", f"127.0.0.1:{port}"), self.ca)):
+                with self.subTest(flags=flags, ca=ca):
+                    with self.sidecar(rules) as sidecar, self.held("db.test", 5432) as flow:
+                        sidecar.stop(signal.SIGKILL)
+                        self.alive(flow)
+                        self.ca, usual = ca, self.ca
+                        done = self.lab.run(self.sidecar_command(None, flags), cwd=self.work)
+                        self.ca = usual
+                        self.assertNotEqual(done.returncode, 0)
+                        self.assertIn(str(missing.parent) if ca == missing else port, done.stderr)
+                        self.assertCut(flow)
+                        self.assertShut()
+        finally:
+            taken.kill()
+            taken.communicate()
+
+    def test_nor_what_was_open_before_there_was_a_fence(self):
+        with self.held("151.101.1.50", 5432) as flow:
+            self.alive(flow)
+            self.ca = self.folder / "none/ca.pem"
+            done = self.lab.run(self.sidecar_command(harness.policy_text(["allow tcp 151.101.1.0/24:5432"], REAL), ()), cwd=self.work)
+            self.assertNotEqual(done.returncode, 0)
+            with contextlib.suppress(BrokenPipeError):  # where it has ended by itself
+                flow.stdin.write("\n")
+            self.assertCut(flow)
+            self.assertShut()
 
 
 class Drain(LifeTest):
