@@ -1,7 +1,8 @@
 #pragma once
 
-// What the other containers of a pod may do to its fence, as far as they can be seen: processes of this network namespace that
-// have a mount namespace other than ours, and the same user namespace. Who shares our mounts is of our own container.
+// What the other containers of a pod may do to its fence, as far as they can be seen: threads in this network namespace that have
+// a mount namespace other than ours, and a capability over the network. They have it in the user namespace that owns the network,
+// or in one above that; in one below it counts for nothing (user_namespaces(7)). Who shares our mounts is of our own container.
 
 #include <cstdint>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace sluice::supervisor {
 
-/// "process 12 (node)" of one that holds it; empty: none is seen.
+/// "process 12 (node)" or "thread 15 (worker) of process 12" of one that holds it; empty: none is seen.
 struct NeighbourRights {
   std::string net_admin;
   std::string net_raw;
@@ -18,7 +19,9 @@ struct NeighbourRights {
 /// Of /proc/PID/status; none where it does not say. Pure.
 [[nodiscard]] uint64_t PermittedCapabilities(std::string_view status);
 
-/// A walk through /proc. Sees those alone whose namespaces may be read: with SYS_PTRACE all of the process namespace.
+/// Walks through /proc. Sees those alone whose namespaces may be read: with SYS_PTRACE all of the process namespace. Whoever is
+/// seen with a capability is looked at again a second later, since the process of a container's runtime has them all until it
+/// becomes the container's; where it is always somebody else, three times. Blocks for that long, and not where nobody is seen.
 /// Thread-safe.
 [[nodiscard]] NeighbourRights FindNeighbourRights();
 
