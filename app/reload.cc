@@ -12,6 +12,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
 #include "app/sd_notify.h"
 #include "app/watched_names.h"
@@ -24,11 +26,27 @@ namespace {
 constexpr int kSettleMs = 20;
 // A file's time of change is that of a tick, and of another clock where the file is elsewhere.
 constexpr std::chrono::seconds kClockSlack{1};
+// Of folders that lead to the policy and its includes: a deep path has ten.
+constexpr size_t kMaxFolders = 512;
+constexpr int kMaxLooks = 16;  // at ways that change while they are looked at
 
 // Symbolic, or another name of a file that was there.
 bool IsLink(const std::string& path) {
   struct stat status{};
   return ::lstat(path.c_str(), &status) == 0 && (S_ISLNK(status.st_mode) || status.st_nlink > 1);
+}
+
+// A folder is moved away and another comes in its place; what is in it by then was written before. An editor moves a file away
+// that it is about to write.
+uint32_t EventsOf(NameKind kind) {
+  return kind == NameKind::kFolder ? IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE
+                                   : IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE;
+}
+
+// A file that was only begun is whole once it is closed; a link is whole at once, and a folder may be.
+bool IsWhole(const WatchedName& watched, uint32_t event) {
+  if ((event & EventsOf(watched.kind)) == 0) return false;
+  return (event & IN_CREATE) == 0 || (event & IN_ISDIR) != 0 || IsLink(watched.folder + "/" + watched.name);
 }
 
 }  // namespace
@@ -60,20 +78,42 @@ PolicyWatcher::~PolicyWatcher() {
 }
 
 // Folders, not files: an editor replaces a file by renaming over it, and a watch on the old inode would then say nothing. A
-// ConfigMap mount swaps the link `..data` on the way to the file; others swap `current`.
+// ConfigMap mount swaps the link `..data` on the way to the file; others swap `current`, or a folder.
 bool PolicyWatcher::WatchFolders() {
   if (!inotify_) return false;  // which was told
   const auto before = std::exchange(names_, {});
-  for (const std::string& file : own_->file_names())
-    for (const WatchedName& watched : NamesOnTheWay(file)) {
-      // Adding a folder again only updates its mask.
-      const int folder = inotify_add_watch(inotify_.get(), watched.folder.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE);
-      if (folder < 0)
-        LogWarn("cannot watch {}: {}; send SIGHUP after a change", watched.folder, std::strerror(errno));
-      else
-        names_.emplace(std::pair(folder, watched.name), watched.folder);
-    }
+  std::set<int> former = std::exchange(folders_, {});
+  std::vector<WatchedName> watched;
+  for (int look = 0; look < kMaxLooks; ++look) {
+    std::vector<WatchedName> now;
+    for (const std::string& file : own_->file_names()) std::ranges::move(NamesOnTheWay(file), std::back_inserter(now));
+    // As it was before it was watched, so that whatever changes from here on is told.
+    if (look > 0 && now == watched) break;
+    former.merge(std::exchange(folders_, {}));
+    names_.clear();
+    for (const WatchedName& name : now) Watch(name);
+    watched = std::move(now);
+  }
+  // Who swaps folders and keeps the old ones would have all of them watched in time.
+  for (const int folder : former)
+    if (!folders_.contains(folder)) inotify_rm_watch(inotify_.get(), folder);
+  if (folders_.size() >= kMaxFolders)
+    LogWarn("only {} of the folders that lead to the policy are watched; send SIGHUP after a change", kMaxFolders);
   return !std::ranges::includes(before, names_);
+}
+
+void PolicyWatcher::Watch(const WatchedName& watched) {
+  if (folders_.size() >= kMaxFolders) return;
+  // A folder that is watched already goes on with these events too.
+  const uint32_t events = EventsOf(watched.kind) | IN_MOVE_SELF | IN_DELETE_SELF | IN_MASK_ADD;
+  const int folder = inotify_add_watch(inotify_.get(), watched.folder.c_str(), events);
+  if (folder >= 0) {
+    folders_.insert(folder);
+    names_.emplace(std::pair(folder, watched.name), watched);
+  } else if (errno != ENOENT && (errno != EACCES || watched.kind != NameKind::kFolder)) {
+    // That one is gone, its own folder tells; that one moves which may only be entered, what is in it.
+    LogWarn("cannot watch {}: {}; send SIGHUP after a change", watched.folder, std::strerror(errno));
+  }
 }
 
 bool PolicyWatcher::DrainInotify() {
@@ -85,10 +125,10 @@ bool PolicyWatcher::DrainInotify() {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
       at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
       if ((event->mask & IN_Q_OVERFLOW) != 0) ours = true;
+      if ((event->mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_UNMOUNT)) != 0) ours = ours || folders_.contains(event->wd);
       if (event->len == 0) continue;
-      const auto watched = names_.find({event->wd, event->name});
-      // A file that was only begun is whole once it is closed; a link is whole at once.
-      if (watched != names_.end()) ours = ours || (event->mask & IN_CREATE) == 0 || IsLink(watched->second + "/" + event->name);
+      const auto found = names_.find({event->wd, event->name});
+      if (found != names_.end()) ours = ours || IsWhole(found->second, event->mask);
     }
   }
   return ours;

@@ -5,10 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "app/watched_names.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "policy/io/load.h"
@@ -35,6 +37,7 @@ class PolicyWatcher {
       : own_(std::move(own)), load_(std::move(load)), put_(std::move(put)), notice_(notice) {}
   void Loop();
   bool WatchFolders();  // whether some name is watched that was not before
+  void Watch(const WatchedName& watched);
   [[nodiscard]] bool MissedAChange();
   bool DrainInotify();
   void Reload(const char* cause);
@@ -47,8 +50,9 @@ class PolicyWatcher {
   UniqueFd inotify_;
   UniqueFd signal_;
   UniqueFd stop_;
-  // A watched folder's number and a name in it, and the folder; the watcher's thread, once started.
-  std::map<std::pair<int, std::string>, std::string> names_;
+  // By a watched folder's number and a name in it, and the numbers; the watcher's thread, once started.
+  std::map<std::pair<int, std::string>, WatchedName> names_;
+  std::set<int> folders_;
   std::thread thread_;
 };
 

@@ -35,16 +35,17 @@ std::vector<WatchedName> NamesOnTheWay(const std::string& path) {
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(folder / name, error);
     if (!error) {
-      found.push_back({folder.string(), name});
+      found.push_back({folder.string(), name, NameKind::kLink});
       if (++links > kMaxLinks) return found;
       if (target.is_absolute()) folder = "/";
       PutBefore(target, &ahead);
       continue;
     }
     if (ahead.empty() || !std::filesystem::exists(folder / name, error)) {
-      found.push_back({folder.string(), name});
+      found.push_back({folder.string(), name, NameKind::kEnd});
       return found;
     }
+    found.push_back({folder.string(), name, NameKind::kFolder});
     folder /= name;
   }
   return found;

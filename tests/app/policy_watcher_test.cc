@@ -6,11 +6,14 @@
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "app/reload.h"
 #include "app/watched_names.h"
@@ -145,7 +148,74 @@ TEST_F(PolicyWatching, WhatIsPutRightBehindALinkThatLedToAFaultIsSeen) {
   EXPECT_TRUE(Comes("two.test"));
 }
 
+// Which inotify(7) watches this process has.
+size_t Watches() {
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream info(entry.path());
+    for (std::string line; std::getline(info, line);) count += line.starts_with("inotify wd:") ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(PolicyWatching, AFolderOnTheWayMayBeMovedAwayAndReplaced) {
+  const auto folder_of = [&](const std::string& name, const std::string& host) {
+    fs::create_directories(folder_ + "/" + name + "/sluice");
+    return Write(name + "/sluice/policy.yaml", Policy(host));
+  };
+  Start(folder_of("etc", "one.test"));
+  const size_t watches = Watches();
+  EXPECT_LE(watches, 12U);
+  for (const auto& [number, host] : {std::pair{1, "two.test"}, {2, "three.test"}, {3, "four.test"}}) {
+    folder_of("new", host);
+    fs::rename(folder_ + "/etc", folder_ + "/old" + std::to_string(number));
+    fs::rename(folder_ + "/new", folder_ + "/etc");
+    EXPECT_TRUE(Comes(host));
+  }
+  Write("etc/sluice/policy.yaml", Policy("five.test"));
+  EXPECT_TRUE(Comes("five.test"));
+  // Those that were moved away are watched no longer.
+  for (int i = 0; i < 100 && Watches() > watches; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(Watches(), watches);
+}
+
+TEST_F(PolicyWatching, AFolderOnTheWayMayBeGoneForAWhile) {
+  fs::create_directories(folder_ + "/a/b/c");
+  Start(Write("a/b/c/policy.yaml", Policy("one.test")));
+  fs::rename(folder_ + "/a/b", folder_ + "/aside");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // read, and not found
+  Write("aside/c/policy.yaml", Policy("two.test"));
+  fs::rename(folder_ + "/aside", folder_ + "/a/b");
+  EXPECT_TRUE(Comes("two.test"));
+  fs::remove_all(folder_ + "/a");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  fs::create_directories(folder_ + "/a/b/c");
+  Write("a/b/c/policy.yaml", Policy("three.test"));
+  EXPECT_TRUE(Comes("three.test"));
+}
+
 using NamesOnAWay = InFolder;
+
+// The folders apart: above those of a test there are others.
+std::vector<WatchedName> LinksAndEnd(const std::string& path) {
+  std::vector<WatchedName> names = NamesOnTheWay(path);
+  std::erase_if(names, [](const WatchedName& name) { return name.kind == NameKind::kFolder; });
+  return names;
+}
+
+TEST_F(NamesOnAWay, AreEachFolder) {
+  const std::string real = fs::canonical(folder_).string();
+  fs::create_directories(folder_ + "/a/b");
+  const std::string file = Write("a/b/p", "");
+  fs::create_directory_symlink("a", folder_ + "/link");
+  const auto names = NamesOnTheWay(real + "/link/b/p");
+  EXPECT_EQ(names.front().folder, "/");
+  EXPECT_EQ(names.front().kind, NameKind::kFolder);
+  const std::vector<WatchedName> last(names.end() - 4, names.end());
+  EXPECT_THAT(last,
+              ElementsAre(WatchedName{real, "link", NameKind::kLink}, WatchedName{real, "a", NameKind::kFolder},
+                          WatchedName{real + "/a", "b", NameKind::kFolder}, WatchedName{real + "/a/b", "p", NameKind::kEnd}));
+}
 
 TEST_F(NamesOnAWay, AreEachLinkAndTheFile) {
   const std::string real = fs::canonical(folder_).string();
@@ -154,18 +224,19 @@ TEST_F(NamesOnAWay, AreEachLinkAndTheFile) {
   fs::create_directory_symlink("..1", folder_ + "/..data");
   fs::create_symlink("..data/p", folder_ + "/p");
   fs::create_symlink(real + "/../" + fs::path(real).filename().string() + "/p", folder_ + "/absolute");
-  EXPECT_THAT(NamesOnTheWay(real + "/..1/p"), ElementsAre(WatchedName{real + "/..1", "p"}));
-  EXPECT_THAT(NamesOnTheWay(real + "/./p"),
-              ElementsAre(WatchedName{real, "p"}, WatchedName{real, "..data"}, WatchedName{real + "/..1", "p"}));
-  EXPECT_THAT(NamesOnTheWay(real + "/absolute"), ElementsAre(WatchedName{real, "absolute"}, WatchedName{real, "p"},
-                                                             WatchedName{real, "..data"}, WatchedName{real + "/..1", "p"}));
-  EXPECT_THAT(NamesOnTheWay(real + "/none/p"), ElementsAre(WatchedName{real, "none"}));
+  const auto link = NameKind::kLink;
+  const WatchedName end{real + "/..1", "p", NameKind::kEnd};
+  EXPECT_THAT(LinksAndEnd(real + "/..1/p"), ElementsAre(end));
+  EXPECT_THAT(LinksAndEnd(real + "/./p"), ElementsAre(WatchedName{real, "p", link}, WatchedName{real, "..data", link}, end));
+  EXPECT_THAT(LinksAndEnd(real + "/absolute"), ElementsAre(WatchedName{real, "absolute", link}, WatchedName{real, "p", link},
+                                                           WatchedName{real, "..data", link}, end));
+  EXPECT_THAT(LinksAndEnd(real + "/none/p"), ElementsAre(WatchedName{real, "none", NameKind::kEnd}));
   EXPECT_THAT(NamesOnTheWay("/"), IsEmpty());
 }
 
 TEST_F(NamesOnAWay, EndWhereLinksLeadInACircle) {
   fs::create_symlink("round", folder_ + "/round");
-  EXPECT_EQ(NamesOnTheWay(fs::canonical(folder_).string() + "/round").size(), 41U);
+  EXPECT_EQ(LinksAndEnd(fs::canonical(folder_).string() + "/round").size(), 41U);
 }
 
 }  // namespace

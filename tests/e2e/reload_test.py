@@ -92,6 +92,18 @@ class Reload(harness.SluiceTest):
             self.replace(PUB)
             self.until(process, "https://a.test/echo", "status 403")
 
+    def test_a_folder_above_the_file_is_replaced(self):
+        for name, rules in (("etc", PUB), ("etc.new", ECHO)):
+            (self.folder / name).mkdir()
+            (self.folder / name / "policy.yaml").write_text(harness.policy_text(rules))
+        self.policy = self.folder / "etc/policy.yaml"
+        with self.running(PUB, harness.PYTHON, "-c", ASK) as process:
+            self.assertEqual(process.stdout.readline().strip(), "ready")
+            self.assertEqual(self.ask(process, "https://a.test/echo"), "status 403")
+            os.rename(self.folder / "etc", self.folder / "etc.old")
+            os.rename(self.folder / "etc.new", self.folder / "etc")
+            self.until(process, "https://a.test/echo", "status 200")
+
     def test_an_address_is_judged_again_when_it_is_dialled(self):
         # The name was answered while a rule opened its address; by the time of the connect none does, as after a rebinding.
         opened = [("allow GET http://private.test", {"ip": "[10.0.0.5]"})]
