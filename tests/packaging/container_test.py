@@ -4,14 +4,18 @@ And the image: buildah makes it of the Containerfile, twice the same, with what 
 
 Usage: container_test.py SOURCE_FOLDER SLUICE_BINARY
 """
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import unittest
+
+import yaml
 
 ROOT, BINARY = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 
@@ -50,6 +54,54 @@ class Image(unittest.TestCase):
         self.lay_out()
         held = subprocess.run(["getcap", self.root / "usr/bin/sluice"], capture_output=True, text=True, check=True).stdout
         self.assertTrue(held.strip().endswith("cap_net_admin=ep"), held)
+
+    @contextlib.contextmanager
+    def started(self, network, words):
+        """As a runtime starts it in a network that is there: process 1, read-only but for its volumes. Says once it is ready, and is killed in the end."""
+        script = f"""
+            mount --bind {self.root} {self.root}; mount --bind {self.root}/run {self.root}/run; mount -o remount,bind,ro {self.root}
+            mount -t proc proc {self.root}/proc; exec chroot --userspec=65532:65532 {self.root} /usr/bin/sluice "$@" """
+        process = subprocess.Popen(["nsenter", f"--net=/proc/{network}/ns/net", "unshare", "--mount", "--pid", "--fork",
+                                    "sh", "-ec", script, "sh", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            told = []
+            for line in process.stderr:
+                told.append(line)
+                if "ready  policy" in line:
+                    break
+            self.assertTrue(told and "ready  policy" in told[-1], "".join(told))
+            yield
+        finally:
+            # Its file capability takes from it the signal of its parent's death.
+            for child in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+            process.stderr.read()  # until the last of them has ended
+            process.wait()
+            process.stderr.close()
+
+    def test_the_sidecar_of_compose_goes_on_with_what_it_kept(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can change its root")
+        self.lay_out()
+        (self.root / "proc").mkdir()
+        (self.root / "etc/resolv.conf").write_text("nameserver 127.0.0.1\n")
+        (self.root / "etc/sluice/policy.yaml").write_text((ROOT / "packaging/compose/policy.yaml").read_text())
+        words = yaml.safe_load((ROOT / "packaging/compose/compose.yaml").read_text())["services"]["sluice"]["command"]
+        holder = subprocess.Popen(["unshare", "--net", "sh", "-ec", "ip link set lo up; echo up; exec sleep 600"], stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(holder.stdout.readline(), "up\n")
+            state = self.root / "run/sluice/state"
+            kept = []
+            for _ in range(2):
+                with self.started(holder.pid, words):
+                    self.assertEqual((state.stat().st_uid, state.stat().st_mode & 0o777), (65532, 0o700))
+                    kept.append({path.name: path.stat().st_ino for path in state.iterdir()})
+                    self.assertIn("BEGIN CERTIFICATE", (self.root / "run/sluice-ca/ca.pem").read_text())
+            self.assertTrue(kept[0])
+            self.assertEqual(kept[0].keys(), kept[1].keys())
+        finally:
+            holder.kill()
+            holder.communicate()
 
     def image(self, name):
         """The image's configuration and the headers of its one layer."""

@@ -6,6 +6,7 @@ Usage: manifests_test.py SOURCE_FOLDER [SLUICE_BINARY]
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,23 @@ def render(folder, outer=()):
     return rendered
 
 
+def compose():
+    return yaml.safe_load((PACKAGING / "compose/compose.yaml").read_text())
+
+
+def podman_runs():
+    """The words of each `podman run` that the page tells."""
+    block = re.search(r"^```\n(.*?)^```", (PACKAGING / "podman/README.md").read_text(), re.M | re.S).group(1)
+    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines() if line.startswith("podman run ")]
+
+
+def podman_sidecar():
+    """What stands before the image, and the sidecar's own words."""
+    words = next(run for run in podman_runs() if "sidecar" in run)
+    at = words.index("sidecar")
+    return words[:at], words[at:]
+
+
 def comparable(value):
     """Without the order of lists."""
     if isinstance(value, dict):
@@ -118,7 +136,7 @@ class Manifests(unittest.TestCase):
                 validate(document, document["kind"])
                 count += 1
         self.assertGreater(count, 10)
-        validate(yaml.safe_load((PACKAGING / "compose/compose.yaml").read_text()), "Compose")
+        validate(compose(), "Compose")
 
     def test_the_schema_refuses_what_is_wrong(self):
         good = next(d for _, d in manifests() if d["kind"] == "Deployment")
@@ -174,6 +192,36 @@ class Manifests(unittest.TestCase):
         found = [json.dumps(container, sort_keys=True) for _, _, _, container in sidecars()]
         self.assertEqual(len(set(found)), 1)
 
+    def test_compose_and_podman_start_it_as_the_manifests_do(self):
+        """But for what only a cluster has: who the pod is, and an admin socket that nobody there is given."""
+        pods = next(set(container["args"]) for _, _, _, container in sidecars())
+        alone = {arg for arg in pods if not re.match("--(admin|name|label)=", arg)}
+        self.assertEqual(set(compose()["services"]["sluice"]["command"]), alone)
+        self.assertEqual(set(podman_sidecar()[1]), alone)
+
+    def test_what_a_sidecar_keeps_outlives_its_container_and_is_its_own(self):
+        services = compose()["services"]
+        podman = [[words[i + 1] for i, word in enumerate(words) if word == "-v"] for words in podman_runs()]
+        self.assertEqual(len(podman), 2)
+        for where, own, others in (("compose", services["sluice"]["volumes"], [m for name, s in services.items() if name != "sluice" for m in s.get("volumes", [])]),
+                                   ("podman", podman[0], podman[1])):
+            with self.subTest(where):
+                volume = next(mount.split(":")[0] for mount in own if mount.split(":")[1] == "/run/sluice")
+                self.assertNotIn("/", volume, "a volume, whose owner is the image's")
+                self.assertNotIn(volume, [mount.split(":")[0] for mount in others])
+                self.assertTrue(others and all(mount.endswith(":ro") for mount in others), others)
+        self.assertEqual({mount.split(":")[0] for mount in services["sluice"]["volumes"] if not mount.startswith(".")}, set(compose()["volumes"]))
+
+    def test_the_network_outlives_the_sidecar(self):
+        services = compose()["services"]
+        self.assertEqual({name: s.get("network_mode") for name, s in services.items()}, {"network": None, "sluice": "service:network", "workload": "service:network"})
+        self.assertEqual(services["workload"]["depends_on"], {"sluice": {"condition": "service_healthy"}})
+        self.assertEqual(services["sluice"]["restart"], "unless-stopped")
+        for name in ("network", "workload"):
+            self.assertEqual((services[name]["cap_drop"], services[name].get("cap_add")), (["ALL"], None), name)
+        flags = podman_sidecar()[0]
+        self.assertTrue({"--pod", "--restart=always", "--cap-drop=all", "--cap-add=net_admin", "--read-only"} <= set(flags), flags)
+
     def test_the_network_policy_selects_what_is_fenced(self):
         policies = [d for _, d in manifests() if d["kind"] == "NetworkPolicy"]
         self.assertGreaterEqual(len(policies), 2)
@@ -214,7 +262,7 @@ class AgainstTheProgram(unittest.TestCase):
     def test_every_flag_is_one(self):
         listed = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", self.help("sidecar")))
         used = {a.split("=", 1)[0] for _, _, _, c in sidecars() for a in c["args"][1:]}
-        used |= {a.split("=", 1)[0] for a in yaml.safe_load((PACKAGING / "compose/compose.yaml").read_text())["services"]["sluice"]["command"][1:]}
+        used |= {a.split("=", 1)[0] for a in compose()["services"]["sluice"]["command"][1:] + podman_sidecar()[1][1:]}
         unit = (PACKAGING / "systemd/sluice-sidecar@.service").read_text()
         used |= set(re.findall(r"(?<=\s)--[a-z][a-z-]+", re.search(r"^ExecStart=(.*)$", unit, re.M).group(1)))
         self.assertEqual(used - listed, set())
