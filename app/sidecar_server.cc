@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "policy/compiled.h"
 #include "policy/io/load.h"
+#include "supervisor/io/mesh_sight.h"
 
 namespace sluice::app {
 namespace {
@@ -321,10 +322,24 @@ ServedPolicy SidecarServer::Policy() const {
   return {policy_.Get(), policy_.generation(), source_};
 }
 
+// One that came later is seen too: its proxy may begin after this one.
+void SidecarServer::LookForMesh() {
+  const auto mesh = supervisor::FindMesh();
+  std::string text;
+  if (mesh)
+    text = fmt::format("{} is in this network ({}): {}; where that is done, nothing else is needed", mesh->name, mesh->sign,
+                       mesh->advice);
+  const std::lock_guard lock(acts_);
+  if (text == mesh_) return;
+  if (!text.empty()) LogWarn("{}", text);
+  mesh_ = std::move(text);
+}
+
 void SidecarServer::LookAgain() {
   const uint64_t before = listener_->canaries();
   auto report = canary_.Look();
   const bool captured = listener_->canaries() > before;
+  LookForMesh();
   auto neighbours = plan_.processes == ProcessSight::kSeen ? supervisor::FindNeighbourRights() : supervisor::NeighbourRights();
   const std::lock_guard lock(acts_);
   neighbours_ = std::move(neighbours);
@@ -416,6 +431,7 @@ std::vector<ReadinessCheck> SidecarServer::Readiness() const {
   add("audit", writer_.healthy() ? "" : "records can no longer be written, so everything is refused");
   add("serving", draining_ ? "ending" : "");
   checks.push_back(WorkloadCheck());
+  if (!mesh_.empty()) checks.push_back({"mesh", true, mesh_});
   for (std::string& weakness : fence_->Weaknesses()) checks.push_back({"weakness", true, std::move(weakness)});
   return checks;
 }

@@ -102,6 +102,7 @@ class SidecarServer final : public ServedControl {
   void Tend();
   void Look();
   void LookAgain();
+  void LookForMesh();
   [[nodiscard]] ReadinessCheck WorkloadCheck() const;
 
   SidecarPlan plan_;
@@ -128,6 +129,7 @@ class SidecarServer final : public ServedControl {
   std::optional<CanaryReport> seen_;
   std::string canary_fault_ = "not looked yet";
   supervisor::NeighbourRights neighbours_;  ///< where processes are seen
+  std::string mesh_;                        ///< what to do about a service mesh; empty: none is seen
   std::condition_variable wake_;
   bool ending_ = false;
   std::thread tender_;  ///< ends what rules allow no longer

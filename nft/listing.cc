@@ -331,6 +331,15 @@ Listing ListingReader::Take() {
   return std::move(listing_);
 }
 
+void ReadChainNames(std::span<const uint8_t> messages, std::vector<ChainName>* into) {
+  ForEachNftMessage(messages, [&](const RawMessage& message) {
+    const ObjectPtr<nftnl_chain> chain(nftnl_chain_alloc());
+    if (message.type != NFT_MSG_NEWCHAIN || !ParseInto(message.whole, chain.get(), nftnl_chain_nlmsg_parse)) return;
+    into->push_back(
+        {Text(nftnl_chain_get_str(chain.get(), NFTNL_CHAIN_TABLE)), Text(nftnl_chain_get_str(chain.get(), NFTNL_CHAIN_NAME))});
+  });
+}
+
 void ReadElements(std::span<const uint8_t> messages, const Table& table, const std::string& set, std::vector<HeldElement>* into) {
   ForEachNftMessage(messages, [&](const RawMessage& message) {
     if (message.type != NFT_MSG_NEWSETELEM || message.family != NetlinkFamily(table.family)) return;

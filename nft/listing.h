@@ -61,6 +61,13 @@ struct HeldElement {
   std::chrono::milliseconds timeout{0};  ///< 0: for good
   std::chrono::milliseconds left{0};
 };
+struct ChainName {
+  std::string table;
+  std::string chain;
+};
+/// The names in NEWCHAIN messages, of whichever table; what does not parse is passed over. Any bytes.
+void ReadChainNames(std::span<const uint8_t> messages, std::vector<ChainName>* into);
+
 /// The elements in NEWSETELEM messages about `set` of `table`; what does not parse is passed over. Any bytes.
 void ReadElements(std::span<const uint8_t> messages, const Table& table, const std::string& set, std::vector<HeldElement>* into);
 

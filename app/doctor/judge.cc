@@ -164,6 +164,9 @@ std::vector<Check> JudgeMachine(const MachineFacts& facts) {
   checks.push_back(JudgeCgroup(facts.cgroup));
   checks.push_back(JudgeDescriptors(facts.descriptors_hard));
   checks.push_back(JudgeProcesses(facts));
+  if (facts.mesh)
+    checks.push_back(Limited(Feature::kFenceRules, "nft-fence.mesh",
+                             fmt::format("{} is in this network: {}", facts.mesh->name, facts.mesh->sign), facts.mesh->advice));
   return checks;
 }
 

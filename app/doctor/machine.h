@@ -7,6 +7,7 @@
 #include <string>
 
 #include "app/doctor/place.h"
+#include "supervisor/service_mesh.h"
 
 namespace sluice::app {
 
@@ -28,6 +29,7 @@ struct MachineFacts {
   std::optional<uint64_t> processes_limit{};  ///< RLIMIT_NPROC, where it counts
   std::optional<uint64_t> threads_max{};      ///< kernel.threads-max
   std::optional<uint64_t> conntrack_max{};    ///< net.netfilter.nf_conntrack_max
+  std::optional<supervisor::ServiceMesh> mesh{};
 };
 
 }  // namespace sluice::app

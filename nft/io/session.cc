@@ -156,6 +156,19 @@ class KernelSession final : public Session {
     return elements;
   }
 
+  Result<std::vector<ChainName>> Chains() override {
+    std::vector<ChainName> chains;
+    Result<void> dumped;
+    for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
+      chains.clear();
+      dumped = Ask(NFT_MSG_GETCHAIN, NLM_F_DUMP, AF_UNSPEC, {},
+                   [&](std::span<const uint8_t> bytes) { ReadChainNames(bytes, &chains); });
+      if (dumped) return chains;
+      if (dumped.error().sys_errno != ENOBUFS && dumped.error().sys_errno != EINTR) break;
+    }
+    return std::unexpected(dumped.error());
+  }
+
   Result<Traits> Probe() override;
 
   uint32_t port() const override { return mnl_socket_get_portid(socket_.get()); }

@@ -43,6 +43,9 @@ class Session {
   /// The elements of one set, of one generation where it holds still, else of the last try: time alone changes what it holds.
   [[nodiscard]] virtual Result<std::vector<HeldElement>> Elements(const Table& table, const Set& set) = 0;
 
+  /// Of everybody's tables in this namespace, of whichever family.
+  [[nodiscard]] virtual Result<std::vector<ChainName>> Chains() = 0;
+
   /// What a second element of the same key does.
   struct Traits {
     bool readd_updates_timeout = false;  ///< Linux 6.12; before it is ignored

@@ -389,6 +389,35 @@ TEST(SidecarServer, IsNotReadyWhereTheCanaryIsNotRefusedOrNotAnsweredByItself) {
 
 TEST(SidecarServer, IsNotReadyBesideAWorkloadThatCouldGoAroundIt) { EXPECT_EQ(nft::InNewNamespace(TryWorkloads), ""); }
 
+UniqueFd ListenOn(uint16_t port) {
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in any{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
+  const bool listens =
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 && ::listen(listener.get(), 1) == 0;
+  return listens ? std::move(listener) : UniqueFd();
+}
+
+std::string TryMesh() {
+  if (std::string made = MakeNetwork(); !made.empty()) return made;
+  // As iptables-nft writes it, and Istio's first container before the sidecar's starts.
+  nft::Command(
+      "/usr/sbin/nft 'table ip nat { chain OUTPUT { type nat hook output priority -100; }; chain ISTIO_OUTPUT { return; }; }' "
+      "2>&1");
+  Bed bed;
+  if (std::string fault = bed.Start(ProcessSight::kUnseen); !fault.empty()) return fault;
+  if (auto proved = bed.server->Prove(); !proved) return proved.error().message;
+  const auto check = CheckOf(*bed.server, "mesh");
+  if (!check.ok || check.detail.find("excludeOutboundIPRanges") == std::string::npos) return "not told: " + check.detail;
+  nft::Command("/usr/sbin/nft delete table ip nat 2>&1");
+  if (std::string fault = AwaitCheck(*bed.server, "mesh", false, "no such check"); !fault.empty()) return fault;
+  const UniqueFd outbound = ListenOn(4140);
+  const UniqueFd inbound = ListenOn(4143);
+  if (!outbound || !inbound) return "cannot listen";
+  return AwaitCheck(*bed.server, "mesh", true, "Linkerd");
+}
+
+TEST(SidecarServer, TellsOfAServiceMeshInItsNetworkAndWhatToDo) { EXPECT_EQ(nft::InNewNamespace(TryMesh), ""); }
+
 TEST(SidecarPolicy, MoreRulesByAddressThanASetHoldsAreAnErrorAtLoad) {
   // Every second port, so that none can be joined: 1,024 entries each.
   std::string ports;

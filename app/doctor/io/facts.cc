@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "supervisor/io/mesh_sight.h"
 #include "supervisor/io/privileges.h"
 #include "supervisor/io/small_file.h"
 
@@ -192,6 +193,7 @@ MachineFacts GatherMachineFacts() {
     facts.processes_limit = limit.rlim_cur;
   facts.threads_max = ReadNumber("/proc/sys/kernel/threads-max");
   facts.conntrack_max = ReadNumber("/proc/sys/net/netfilter/nf_conntrack_max");
+  facts.mesh = supervisor::FindMesh();
   return facts;
 }
 

@@ -425,6 +425,9 @@ END)"),
   const std::vector<Frame> frames = pod_.Taken();
   for (const char* text : {"BY-THE-SETS", "OF-SLUICE", "TO-A-SERVICE"}) EXPECT_TRUE(Pod::Carries(frames, text)) << text;
   EXPECT_FALSE(Pod::Carries(frames, "TO-THE-PROXY"));
+  ASSERT_EQ(CommandIn(pod_.inner(), "nft insert rule inet cni out tcp dport 8081 drop"), "");
+  for (const SocketSeal& seal : {SocketSeal{}, plan_.seal}) EXPECT_NE(AskIn(pod_.inner(), kWorldV4, 8081, seal, "DROPPED"), 0);
+  EXPECT_FALSE(Pod::Carries(pod_.Taken(), "DROPPED")) << "what any table drops is dropped";
 }
 
 // docs/kubernetes.md: a mesh's proxy is a workload to the fence. Its redirect takes Sluice's own dials, too, unless it leaves

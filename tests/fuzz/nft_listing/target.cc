@@ -24,6 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ReadElements({data, size}, table, "s", &held);
   for (const HeldElement& element : held)
     if (element.key.bytes().size() > Key::kMaxBytes) std::abort();
+  std::vector<ChainName> names;
+  ReadChainNames({data, size}, &names);
   return 0;
 }
 
