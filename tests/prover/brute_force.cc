@@ -107,8 +107,7 @@ bool Gains(const World& world, const Member& winner, const Member& loser) {
 void CheckPair(const World& world, const Member& base, const Member& head, size_t* given_up) {
   const Proof proof = Compare(*base.snapshot, *head.snapshot, {.at = kNow});
   const auto shown = [&] { return Both(world, base, head, proof); };
-  if (world.remote && proof.verdict == Verdict::kUnknown && proof.why_unknown.find("upstream proxy") != std::string::npos &&
-      !proof.replay_failed) {
+  if (IsGivenUp(world, proof)) {
     ++*given_up;
     return;
   }

@@ -24,11 +24,6 @@ policy::Rule DrawAssertion(const World& world, const Draw& draw, bool always) {
   return rule;
 }
 
-// What is bounded may be given up, and is no pass.
-bool IsGivenUp(const World& world, const Proof& proof) {
-  return world.remote && proof.verdict == Verdict::kUnknown && !proof.replay_failed;
-}
-
 void CheckNeverOf(const World& world, const SmallPolicy& policy, const policy::Rule& rule) {
   const auto snapshot = policy.Compiled();
   const auto never = Only(rule);

@@ -322,6 +322,11 @@ Outcome OutcomeOf(const Snapshot& snapshot, const Witness& tuple) {
 
 bool IsReached(const Snapshot& snapshot, const Witness& witness) { return OutcomeOf(snapshot, witness).reached; }
 
+bool IsGivenUp(const World& world, const Proof& proof) {
+  return world.remote && proof.verdict == Verdict::kUnknown && proof.why_unknown.find("upstream proxy") != std::string::npos &&
+         !proof.replay_failed;
+}
+
 bool IsDenied(const Snapshot& deny, const Witness& witness) {
   constexpr policy::BodyKinds kEvery = 0xff;
   Witness asked = witness;

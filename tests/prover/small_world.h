@@ -92,6 +92,8 @@ struct WayTexts {
 [[nodiscard]] bool IsReached(const policy::Snapshot& snapshot, const Witness& witness);
 /// Whether the one deny that the snapshot holds speaks of it, whatever layer it closes. Bytes have no request in them.
 [[nodiscard]] bool IsDenied(const policy::Snapshot& deny, const Witness& witness);
+/// Given up where rules by address meet an upstream proxy, as it may be in a world that has both, and is no pass.
+[[nodiscard]] bool IsGivenUp(const World& world, const Proof& proof);
 [[nodiscard]] std::string Shown(const SmallPolicy& policy);
 
 }  // namespace sluice::prover
