@@ -44,32 +44,6 @@ CalledAddress ReadCalledAddress(std::span<const uint8_t> bytes) {
   }
 }
 
-std::string NormalPath(std::string_view directory, std::string_view path) {
-  std::string joined;
-  if (!path.starts_with('/')) {
-    joined = directory;
-    joined += '/';
-  }
-  joined += path;
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin < joined.size();) {
-    const size_t end = std::min(joined.find('/', begin), joined.size());
-    const std::string_view part = std::string_view(joined).substr(begin, end - begin);
-    if (part == "..") {
-      if (!parts.empty()) parts.pop_back();
-    } else if (!part.empty() && part != ".") {
-      parts.push_back(part);
-    }
-    begin = end + 1;
-  }
-  std::string out;
-  for (const std::string_view part : parts) {
-    out += '/';
-    out += part;
-  }
-  return out.empty() ? "/" : out;
-}
-
 size_t LongestTree(std::string_view path, std::span<const std::string> trees) {
   size_t longest = 0;
   for (const std::string& tree : trees) {

@@ -35,9 +35,6 @@ struct CalledAddress {
 
 [[nodiscard]] CalledAddress ReadCalledAddress(std::span<const uint8_t> bytes);
 
-/// `path` against `directory` when relative; "." and ".." and doubled slashes taken out, without looking at the file system.
-[[nodiscard]] std::string NormalPath(std::string_view directory, std::string_view path);
-
 /// Whether a normal path is one of the trees or below one.
 [[nodiscard]] bool IsBelow(std::string_view path, std::span<const std::string> trees);
 

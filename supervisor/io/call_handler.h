@@ -100,8 +100,9 @@ class CallHandler : private CaptureGate::Sink {
   void HandleForeign(WatchedCall call, long number);
   void DenyForeign(WatchedCall call, policy::Transport transport, std::string why);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
-  /// Nothing when the path leads nowhere in the caller's view.
-  [[nodiscard]] std::optional<std::string> ResolvePath(const WatchedCall& call) const;
+  /// Nothing when the path leads nowhere in the caller's view; an error when where it leads cannot be found out.
+  [[nodiscard]] Result<std::optional<std::string>> ResolvePath(const WatchedCall& call) const;
+  void DenyUnresolved(WatchedCall call, const Error& why);
   /// ENOBUFS, and why.
   void DenyExhausted(WatchedCall call, const Question& question);
   void Answer(WatchedCall call, int error, PinnedCloser::Kind kind);

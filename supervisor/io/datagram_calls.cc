@@ -1,17 +1,13 @@
 // connect(2) and sendto(2) of UDP and UNIX sockets, as CallHandler decides them.
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <linux/openat2.h>
 #include <netinet/in.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "base/fault.h"
 #include "supervisor/io/call_handler.h"
+#include "supervisor/io/caller_path.h"
 
 namespace sluice::supervisor {
 namespace {
@@ -24,23 +20,9 @@ void BindIfUnbound(int fd, int domain) {
   if (LocalEnd(fd).port != 0) return;
   sockaddr_storage any{};
   any.ss_family = static_cast<sa_family_t>(domain);
-  (void)bind(fd, reinterpret_cast<const sockaddr*>(&any), domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-}
-
-// Where `path` leads inside that process's root, symbolic links followed. Nothing when it leads nowhere there; the path as
-// written when that cannot be found out, so that it is judged all the same.
-std::optional<std::string> FollowPath(int proc, const std::string& path) {
-  const UniqueFd root(Faulty("unix.root", [&] { return openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC); }));
-  if (!root) return path;
-  open_how how{};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  const UniqueFd file(
-      static_cast<int>(Faulty("unix.path", [&] { return ::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how); })));
-  if (!file) return errno == ENOENT || errno == ENOTDIR ? std::nullopt : std::optional(path);
-  char buffer[4096];
-  const ssize_t n = readlink(fmt::format("/proc/self/fd/{}", file.get()).c_str(), buffer, sizeof buffer);
-  return n > 0 && static_cast<size_t>(n) < sizeof buffer ? std::string(buffer, static_cast<size_t>(n)) : path;
+  const socklen_t size = domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  // Without it who sends is looked for when the datagram has come.
+  (void)Faulty("udp.bind", [&] { return bind(fd, reinterpret_cast<const sockaddr*>(&any), size); });
 }
 
 }  // namespace
@@ -89,10 +71,31 @@ void CallHandler::SendtoUdp(WatchedCall call) {
   DenyConnect(std::move(call), question, denied);
 }
 
-std::optional<std::string> CallHandler::ResolvePath(const WatchedCall& call) const {
-  const std::string path =
-      NormalPath(call.address.path.starts_with('/') ? std::string() : call.thread->Link("cwd"), call.address.path);
-  return FollowPath(call.thread->proc_fd(), path);
+Result<std::optional<std::string>> CallHandler::ResolvePath(const WatchedCall& call) const {
+  std::string from;
+  if (!call.address.path.starts_with('/')) {
+    from = call.thread->Link("cwd");
+    // "(unreachable)" stands before a folder outside of its root.
+    if (!from.starts_with('/')) return Fail(Code::kIo, "the calling process's folder cannot be found out");
+  }
+  // As it is: ".." behind a link is what the link leads to has above it.
+  return FollowPath(call.thread->proc_fd(), from + "/" + call.address.path);
+}
+
+void CallHandler::DenyUnresolved(WatchedCall call, const Error& why) {
+  const bool exhausted = why.sys_errno == EMFILE || why.sys_errno == ENFILE || why.sys_errno == ENOMEM;
+  // What is only remembered is given back, so that the next call finds more.
+  if (exhausted) processes_.ForgetAll();
+  policy::EventTarget target;
+  target.path = call.address.path;
+  journal_.Denied({.layer = policy::EventLayer::kUnix,
+                   .target = std::move(target),
+                   .process = processes_.Glimpse(call.thread->tid()),
+                   .decision = {.allowed = false, .reason = exhausted ? policy::Reason::kLimit : policy::Reason::kUnattributed},
+                   .advice = {},
+                   .snapshot = CurrentSnapshot(),
+                   .detail = why.message});
+  Answer(std::move(call), EACCES, Kind::kFresh);
 }
 
 void CallHandler::ConnectUnix(WatchedCall call) {
@@ -102,7 +105,9 @@ void CallHandler::ConnectUnix(WatchedCall call) {
     if (native) return ContinueAndDrop(std::move(call));
     return Answer(std::move(call), EINVAL, Kind::kFresh);
   }
-  const std::optional<std::string> resolved = ResolvePath(call);
+  const auto found = ResolvePath(call);
+  if (!found) return DenyUnresolved(std::move(call), found.error());
+  const std::optional<std::string>& resolved = *found;
   // A name that leads nowhere in the workload's view (nscd's socket, at every lookup) is no decision: the kernel says ENOENT.
   // One that appears meanwhile is the workload's own: its view holds no socket of the host but those a rule had bound there.
   if (!resolved) return ContinueAndDrop(std::move(call));

@@ -316,6 +316,23 @@ for path in sys.argv[1:]:
             real = os.path.realpath(harness.PYTHON)
             self.assertEqual(self.connects([(f"allow unix {path}", {"by": f"[{real}]"})], path)[0], ["host"])
 
+    def test_a_link_past_names_is_no_way_round_by(self):
+        """What nobody can follow in the workload's place is not taken for a socket of its own."""
+        rules = [(f"allow unix {self.paths[0]}", {"by": "[/usr/bin/curl]"})]
+        (self.work / "link").symlink_to(f"/proc/self/root{self.paths[0]}")
+        (self.work / "loop").symlink_to("loop")
+        # A lexical ".." would end at a file of its own.
+        (self.work / "out").symlink_to(self.outside)
+        (self.work / "service").mkdir()
+        (self.work / "service/one.sock").touch()
+        got, result = self.connects(rules, self.work / "out/../service/one.sock")
+        self.assertEqual(got, ["EACCES"], str(result))
+        self.assertDenialLine(result, self.paths[0])
+        for path in (self.work / "link", "link", f"/proc/self/cwd/{self.paths[0][1:]}", "loop"):
+            got, result = self.connects(rules, path)
+            self.assertEqual(got, ["EACCES"], f"{path} {result}")
+            self.assertIn("leads cannot be found out", str(result.denials()), str(result))
+
     def test_a_deny_wins(self):
         got, result = self.connects([f"allow unix {self.folder}/**", f"deny unix {self.outside}/**"])
         self.assertEqual(got, ["EACCES", "host"], str(result))

@@ -68,20 +68,6 @@ TEST(CalledAddress, KnowsUnspecifiedAndOtherFamilies) {
   EXPECT_EQ(ReadCalledAddress(Bytes(storage, 12)).kind, AddressKind::kOther);
 }
 
-TEST(NormalPath, TakesDotsAndSlashesOut) {
-  const std::pair<std::pair<const char*, const char*>, const char*> cases[] = {
-      {{"/work", "a.sock"}, "/work/a.sock"},
-      {{"/work", "./a/../b"}, "/work/b"},
-      {{"/work", "../../../etc"}, "/etc"},
-      {{"/work", "/run//x/./y"}, "/run/x/y"},
-      {{"/", "a"}, "/a"},
-      {{"", "/.."}, "/"},
-      {{"/work", ""}, "/work"},
-      {{"/work", "a/"}, "/work/a"},
-  };
-  for (const auto& [input, wanted] : cases) EXPECT_EQ(NormalPath(input.first, input.second), wanted);
-}
-
 TEST(IsBelow, MindsWholeComponents) {
   const std::vector<std::string> trees = {"/work/", "/tmp"};
   EXPECT_TRUE(IsBelow("/work/a", trees));
