@@ -7,12 +7,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <functional>
+#include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/bounded_queue.h"
-#include "base/log.h"
+#include "base/fault.h"
 #include "supervisor/io/attribution.h"
 #include "supervisor/io/call_handler.h"
 #include "supervisor/io/process_identity.h"
@@ -83,13 +87,15 @@ class NotifierThreads : public Notifier {
     ReceiveTurns turns;
     std::vector<std::thread> threads;
   };
-  void Receive(Receivers& receivers, Begin begin);
+  using Body = std::function<void(WakeTimer& timer)>;
+  static Result<void> StartThreads(std::vector<Body> bodies, std::vector<std::thread>* threads);
+  void Receive(Receivers& receivers, Begin begin, WakeTimer& timer);
   class Shift;
   void ReceiveLoop(Receivers& receivers, Begin begin, WakeTimer& timer);
   static void Rest(Receivers& receivers, WakeTimer& timer);
   static void End(Receivers& receivers);
-  void Connect();
-  void Sweep(int listener);
+  void Connect(WakeTimer& timer);
+  void Sweep(int listener, WakeTimer& timer);
   void Wake() const;
 
   ProcessTable processes_;
@@ -111,7 +117,7 @@ void NotifierThreads::Wake() const {
 
 Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, const policy::CurrentPolicy& policy,
                                   policy::EventSink& sink) {
-  wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_.Reset(Faulty("notifier.wake", [] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }));
   if (!wake_) return FailErrno("eventfd", errno);
   auto addresses = attribution_.Addresses();
   if (!addresses) return std::unexpected(addresses.error());
@@ -134,9 +140,41 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
   };
   handler_ = std::make_unique<CallHandler>(std::move(setup), processes_, attribution_, flows, policy, sink);
   WakeTimer::InstallHandler();
-  others_.emplace_back([this, listener = capture.listener.get()] { Sweep(listener); });
-  for (unsigned i = 0; i < kConnectorThreads; ++i) others_.emplace_back([this] { Connect(); });
-  return {};
+  std::vector<Body> bodies = {[this, listener = capture.listener.get()](WakeTimer& timer) { Sweep(listener, timer); }};
+  for (unsigned i = 0; i < kConnectorThreads; ++i) bodies.emplace_back([this](WakeTimer& timer) { Connect(timer); });
+  return StartThreads(std::move(bodies), &others_);
+}
+
+// Each with a timer, which only the thread itself can make. One without would wait for ever in a connect that does: where there
+// is none to be had (the user's limit on pending signals), nothing is started.
+Result<void> NotifierThreads::StartThreads(std::vector<Body> bodies, std::vector<std::thread>* threads) {
+  std::vector<std::future<Result<void>>> timers;
+  Result<void> all = {};
+  for (Body& body : bodies) {
+    std::promise<Result<void>> opened;
+    auto timer_made = opened.get_future();
+    const auto start = [&] {
+      try {
+        threads->emplace_back([run = std::move(body), said = std::move(opened)]() mutable {
+          WakeTimer timer;
+          said.set_value(timer.Open());
+          run(timer);
+        });
+        return 0;
+      } catch (const std::system_error& fault) {
+        errno = fault.code().value();
+        return -1;
+      }
+    };
+    if (Faulty("notifier.thread", start) != 0) {
+      all = FailErrno("cannot start a thread", errno);
+      break;
+    }
+    timers.push_back(std::move(timer_made));
+  }
+  for (auto& timer : timers)
+    if (auto made = timer.get(); !made) all = std::move(made);
+  return all;
 }
 
 Result<void> NotifierThreads::Watch(UniqueFd notify_fd, const std::optional<seccomp_notif>& first) {
@@ -146,11 +184,18 @@ Result<void> NotifierThreads::Watch(UniqueFd notify_fd, const std::optional<secc
   receivers.first = first;
   const unsigned count = std::min(options_.threads == 0 ? kDefaultThreads : options_.threads, kMaxThreads);
   receivers.receiving = count;
+  std::vector<Body> bodies;
   for (unsigned i = 0; i < count; ++i) {
-    receivers.threads.emplace_back(
-        [this, &receivers, begin = i == 0 ? Begin::kWaiting : Begin::kResting] { Receive(receivers, begin); });
+    const Begin begin = i == 0 ? Begin::kWaiting : Begin::kResting;
+    bodies.emplace_back([this, &receivers, begin](WakeTimer& timer) { Receive(receivers, begin, timer); });
   }
-  return {};
+  auto started = StartThreads(std::move(bodies), &receivers.threads);
+  if (started) return started;
+  receivers.stop = true;
+  receivers.receiving -= count - static_cast<unsigned>(receivers.threads.size());
+  End(receivers);
+  receivers_.pop_back();
+  return started;
 }
 
 size_t NotifierThreads::Prune() {
@@ -217,9 +262,7 @@ class NotifierThreads::Shift {
   unsigned queued_ = 0;
 };
 
-void NotifierThreads::Receive(Receivers& receivers, Begin begin) {
-  WakeTimer timer;
-  if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
+void NotifierThreads::Receive(Receivers& receivers, Begin begin, WakeTimer& timer) {
   if (begin == Begin::kResting) Rest(receivers, timer);
   ReceiveLoop(receivers, begin, timer);
   receivers.turns.Close();
@@ -256,9 +299,7 @@ void NotifierThreads::ReceiveLoop(Receivers& receivers, Begin begin, WakeTimer& 
   }
 }
 
-void NotifierThreads::Connect() {
-  WakeTimer timer;
-  if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
+void NotifierThreads::Connect(WakeTimer& timer) {
   while (auto batch = outcomes_->PopAll()) {
     for (const Outcome& outcome : *batch) {
       timer.Arm();
@@ -268,9 +309,7 @@ void NotifierThreads::Connect() {
   }
 }
 
-void NotifierThreads::Sweep(int listener) {
-  WakeTimer timer;
-  if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
+void NotifierThreads::Sweep(int listener, WakeTimer& timer) {
   SteadyTime listen_from{};
   while (!stop_.load(std::memory_order_acquire)) {
     const SteadyTime now = std::chrono::steady_clock::now();
@@ -279,7 +318,8 @@ void NotifierThreads::Sweep(int listener) {
     std::chrono::milliseconds timeout{-1};
     if (!listens) timeout = std::chrono::ceil<std::chrono::milliseconds>(listen_from - now);
     if (handler_->busy()) timeout = kSignalProbe;
-    if (poll(fds, 2, static_cast<int>(timeout.count())) < 0 && errno != EINTR) break;
+    // Where it cannot wait, it looks after each pause: without it, nobody's connect would ever be given up.
+    if (Faulty("notifier.wait", [&] { return poll(fds, 2, static_cast<int>(timeout.count())); }) < 0) fds[1].revents = 0;
     if ((fds[1].revents & POLLIN) != 0) listen_from = std::chrono::steady_clock::now() + kStrayPause;
     uint64_t count = 0;
     (void)!read(wake_.get(), &count, sizeof count);

@@ -19,7 +19,8 @@ constexpr int kTries = 16;
 
 Result<SeccompChannel> SeccompChannel::Open(UniqueFd fd, NotifyWakeUp wake_up, int workload_pid) {
   seccomp_notif_sizes sizes{};
-  if (::syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) != 0) return FailErrno("no seccomp notifications", errno);
+  if (Faulty("notify.sizes", [&] { return ::syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes); }) != 0)
+    return FailErrno("no seccomp notifications", errno);
   if (sizes.seccomp_notif != sizeof(seccomp_notif) || sizes.seccomp_notif_resp != sizeof(seccomp_notif_resp)) {
     return Fail(Code::kUnsupported, "this kernel's seccomp notifications have another size than this build knows");
   }
@@ -68,7 +69,11 @@ bool SeccompChannel::IsWaiting(uint64_t id) const {
   do {
     r = Faulty("notify.id-valid", [&] { return ::ioctl(fd_.get(), SECCOMP_IOCTL_NOTIF_ID_VALID, &id); });
   } while (r != 0 && errno == EINTR);
-  if (r != 0 && errno != ENOENT) Reply(id, EACCES);
+  if (r != 0 && errno != ENOENT) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true)) LogError("cannot tell whether a caller still waits: {}; its call is refused", std::strerror(errno));
+    Reply(id, EACCES);
+  }
   return r == 0;
 }
 

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <mutex>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -46,7 +48,8 @@ Result<void> WakeTimer::Open() {
   event.sigev_notify = SIGEV_THREAD_ID;
   event.sigev_signo = Signal();
   event._sigev_un._tid = gettid();
-  if (timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return FailErrno("cannot make a timer", errno);
+  if (Faulty("timer.make", [&] { return timer_create(CLOCK_MONOTONIC, &event, &timer_); }) != 0)
+    return FailErrno("cannot make a timer", errno);
   open_ = true;
   return {};
 }

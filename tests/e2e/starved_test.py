@@ -151,6 +151,14 @@ class Memory(harness.SluiceTest):
         self.fail("no memory controller here may be used: a cgroup's limit cannot be tested")
 
     @unittest.skipUnless(harness.os.geteuid() == 0, "cgroups are root's here")
+    def test_without_a_timer_for_each_thread_nothing_starts(self):
+        """The user's limit on pending signals, which timers count against."""
+        for limit in range(8):
+            command = self.command(RULES, ["echo", "started"])
+            done = self.lab.run(["prlimit", f"--sigpending={limit}", *command], cwd=self.work)
+            self.assertEqual((done.stdout, done.returncode), ("", 5), f"{limit} {done.stderr}")
+            self.assertIn("cannot make a timer", done.stderr)
+
     def test_out_of_memory_in_the_cgroup(self):
         group = self.group()
         try:
