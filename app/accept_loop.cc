@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fault.h"
+
 namespace sluice::app {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr int kExhaustedPauseMs = 20;  // out of descriptors: what is queued wai
 Result<std::unique_ptr<AcceptLoop>> AcceptLoop::Create(std::vector<UniqueFd> listeners) {
   std::unique_ptr<AcceptLoop> loop(new AcceptLoop);
   loop->listeners_ = std::move(listeners);
-  loop->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  loop->stop_ = UniqueFd(Faulty("accept.stop", [] { return eventfd(0, EFD_CLOEXEC); }));
   if (!loop->stop_) return FailErrno("cannot make an event descriptor", errno);
   return loop;
 }
@@ -39,27 +41,38 @@ void AcceptLoop::Loop() {
   std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}};
   for (const UniqueFd& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
   for (;;) {
-    if (poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return;
+    if (Faulty("accept.wait", [&] { return poll(waits.data(), waits.size(), -1); }) < 0) {
+      // Out of memory: whoever connects waits, and must not for ever.
+      for (pollfd& wait : waits) wait.revents = 0;
+      if (errno != EINTR && !Rest("wait for connections", errno)) return;
+    }
     if (waits.front().revents != 0) return;
     for (size_t i = 0; i < listeners_.size(); ++i)
       if (waits[i + 1].revents != 0) AcceptSome(listeners_[i]);
   }
 }
 
+// Not without a word: what waits in a listener's queue is in no record. False: it is to stop.
+bool AcceptLoop::Rest(const char* what, int error) {
+  complaint_.Tell(what, error, "clients wait");
+  pollfd stop{stop_.get(), POLLIN, 0};
+  return poll(&stop, 1, kExhaustedPauseMs) <= 0;
+}
+
 void AcceptLoop::AcceptSome(const UniqueFd& listener) {
   for (int turn = 0; turn < kAcceptedPerTurn; ++turn) {
     sockaddr_storage from{};
     socklen_t size = sizeof from;
-    UniqueFd socket(accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd socket(Faulty("accept.take", [&] {
+      return accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    }));
     if (socket) {
       take_(std::move(socket), from, size);
       continue;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      pollfd stop{stop_.get(), POLLIN, 0};
-      poll(&stop, 1, kExhaustedPauseMs);
-    }
-    if (errno != EINTR && errno != ECONNABORTED) return;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EAGAIN) (void)Rest("accept connections", errno);
+    return;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/complaint.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -33,10 +34,12 @@ class AcceptLoop {
   AcceptLoop() = default;
   void Loop();
   void AcceptSome(const UniqueFd& listener);
+  [[nodiscard]] bool Rest(const char* what, int error);
 
   std::vector<UniqueFd> listeners_;
   UniqueFd stop_;
   Take take_;
+  Complaint complaint_;
   std::thread thread_;
 };
 

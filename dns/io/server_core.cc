@@ -393,10 +393,16 @@ std::optional<Message> ServerCore::FilterAddresses(const Query& query, const pol
   return Filtered(query, why);
 }
 
+// A lookup that fails is in no record: the policy allows it.
+Message ServerCore::Unanswered(const Query& query, const Error& why) const {
+  complaint_.Tell(why.message, "lookups that depend on it fail");
+  return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, why.message);
+}
+
 std::optional<Message> ServerCore::WithoutAddresses(const Query& query, const Lookup& lookup) const {
   switch (lookup.status) {
     case Lookup::Status::kFailed:
-      return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, lookup.error.message);
+      return Unanswered(query, lookup.error);
     case Lookup::Status::kNoSuchName:
       return NoSuchName(query);
     case Lookup::Status::kNoAddress:
@@ -427,7 +433,7 @@ Message ServerCore::Synthetic(const Query& query, uint32_t ttl) {
 
 Message ServerCore::FromUpstream(const Query& query, const policy::ProcessPtr& process,
                                  const Result<UpstreamClient::MessagePtr>& got) {
-  if (!got) return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, got.error().message);
+  if (!got) return Unanswered(query, got.error());
   const Message& upstream = **got;
   if (const auto chain = EndOfChain(upstream, query.question.name)) {
     if (auto denied = DenyByAlias(query, process, chain->targets)) return std::move(*denied);

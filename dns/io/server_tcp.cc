@@ -14,6 +14,8 @@
 #include <deque>
 
 #include "base/clock.h"
+#include "base/complaint.h"
+#include "base/fault.h"
 
 namespace sluice::dns {
 namespace {
@@ -152,7 +154,7 @@ Result<std::shared_ptr<TcpSide>> TcpSide::Start(asio::io_context& context, Uniqu
                                                 std::shared_ptr<ServerCore> core, std::shared_ptr<FloodGate> gate) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
-  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+  if (Faulty("dns.tcp.name", [&] { return getsockname(listener.get(), reinterpret_cast<sockaddr*>(&own), &length); }) != 0)
     return FailErrno("the resolver's TCP socket", errno);
   std::shared_ptr<TcpSide> self(new TcpSide(context, idle, std::move(core), std::move(gate)));
   error_code error;
@@ -183,10 +185,12 @@ bool TcpSide::MakeRoom() {
 
 asio::awaitable<void> TcpSide::Run(std::shared_ptr<TcpSide> self) {
   asio::steady_timer pause(self->context_);
+  Complaint complaint;
   while (self->acceptor_.is_open()) {
     auto [error, socket] = co_await self->acceptor_.async_accept(kAwait);
     if (!self->acceptor_.is_open()) co_return;
-    if (error) {  // out of descriptors, mostly: the backlog waits
+    if (Faulty("dns.tcp.accept", [&] { return error ? -1 : 0; }) != 0) {  // out of descriptors, mostly: the backlog waits
+      complaint.Tell("accept lookups by TCP", error ? error.value() : errno, "they wait");
       pause.expires_after(kAcceptPause);
       co_await pause.async_wait(kAwait);
       continue;

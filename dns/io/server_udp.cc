@@ -31,7 +31,7 @@ constexpr size_t kControl = CMSG_SPACE(sizeof(in6_pktinfo));
 
 template <class T>
 bool SetOption(int fd, int level, int name, T value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+  return Faulty("dns.udp.option", [&] { return setsockopt(fd, level, name, &value, sizeof value); }) == 0;
 }
 
 std::optional<IpAddress> AskedAddress(msghdr* header) {
@@ -128,16 +128,16 @@ Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, Uniqu
                                                 std::shared_ptr<FloodGate> gate) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+  if (Faulty("dns.udp.name", [&] { return getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length); }) != 0)
     return FailErrno("the resolver's UDP socket", errno);
   const auto endpoint = Endpoint::FromSockaddr(reinterpret_cast<sockaddr*>(&own), length);
   if (!endpoint) return Fail(Code::kInvalid, "the resolver's UDP socket is not of the Internet");
   const int family = own.ss_family;
   std::shared_ptr<UdpSide> self(new UdpSide(context, family, *endpoint, std::move(core), std::move(gate)));
   const int asks = self->fixed_ ? 0 : 1;
-  if (family == AF_INET ? !SetOption(socket.get(), IPPROTO_IP, IP_PKTINFO, asks)
-                        : !SetOption(socket.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, asks))
-    return FailErrno("the resolver's UDP socket: packet information", errno);
+  const bool asked = family == AF_INET ? SetOption(socket.get(), IPPROTO_IP, IP_PKTINFO, asks)
+                                       : SetOption(socket.get(), IPPROTO_IPV6, IPV6_RECVPKTINFO, asks);
+  if (!asked) return FailErrno("the resolver's UDP socket: packet information", errno);
   if (!SetOption(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, kReceiveBuffer))
     (void)SetOption(socket.get(), SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
   boost::system::error_code error;
@@ -174,6 +174,7 @@ UdpSide::Received UdpSide::ReceiveSome() {
   Received received;
   received.datagrams = Faulty(
       "dns.receive", [&] { return recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr); });
+  if (received.datagrams < 0 && errno != EAGAIN && errno != EINTR) complaint_.Tell("read lookups", errno, "they get no answer");
   const SteadyTime now = SystemClock().Steady();
   for (int n = 0; n < received.datagrams; ++n) received.judged += TakeOne(static_cast<size_t>(n), now) ? 1 : 0;
   SendQueued();
@@ -265,6 +266,7 @@ void UdpSide::SendQueued() {
                       MSG_DONTWAIT | MSG_NOSIGNAL);
     });
     if (n < 0 && (errno == EAGAIN || errno == EBADF)) return;
+    if (n < 0) complaint_.Tell("answer a lookup", errno, "it is lost");
     sent += n > 0 ? static_cast<size_t>(n) : 1;
   }
 }

@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
 
+#include "base/complaint.h"
 #include "base/unique_fd.h"
 #include "dns/flood_gate.h"
 #include "dns/io/server_core.h"
@@ -52,6 +53,7 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   const bool fixed_;  ///< bound to one address: what is asked of it and answered from it is that one
   size_t waiting_ = 0;
   bool sending_soon_ = false;
+  Complaint complaint_;
   std::shared_ptr<ServerCore> core_;
   std::shared_ptr<FloodGate> gate_;
   boost::asio::steady_timer reopen_;  ///< runs while ports are shut
