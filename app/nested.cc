@@ -24,12 +24,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "app/exit_code.h"
 #include "app/file.h"
 #include "app/trust.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/socket_pair.h"
 #include "policy/compiled.h"
@@ -49,6 +51,7 @@ using supervisor::Step;
 constexpr size_t kPassedFds = 5;  // the launch, the policy, and what become 0 to 2
 constexpr int kLifelineNumber = 3;
 constexpr int kRecordsNumber = 4;
+constexpr std::chrono::milliseconds kRest{20};       // where the kernel has no memory or descriptors
 constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
 constexpr int kKilledMs = 50;                        // between looks at one that was killed
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -259,7 +262,12 @@ void NestedRuns::Loop() {
       polls.push_back({session->pidfd.get(), POLLIN, 0});
       if (const int again = session->LookAgain(); again >= 0) wait = wait < 0 ? again : std::min(wait, again);
     }
-    if (::poll(polls.data(), polls.size(), wait) < 0 && errno != EINTR) return;
+    if (Faulty("nested.wait", [&] { return ::poll(polls.data(), polls.size(), wait); }) < 0) {
+      // All are looked at then, the lifeline apart: what the policy takes back and what has ended must not wait for it.
+      for (size_t i = 0; i < polls.size(); ++i) polls[i].revents = i == 2 ? short{0} : short{POLLIN};
+      if (errno != EINTR) complaint_.Tell("wait for runs in the sandbox", errno, "they are looked at now and then");
+      std::this_thread::sleep_for(kRest);
+    }
     uint64_t woken = 0;
     if (polls[1].revents != 0) (void)!::read(wake_.get(), &woken, sizeof woken);
     bool all = false;
@@ -289,8 +297,14 @@ void NestedRuns::Loop() {
 }
 
 void NestedRuns::Accept() {
-  UniqueFd client(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!client) return;
+  UniqueFd client(
+      Faulty("nested.accept", [&] { return ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
+  if (!client) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    complaint_.Tell("hear of a run in the sandbox", errno, "it waits");
+    std::this_thread::sleep_for(kRest);
+    return;
+  }
   if (sessions_.size() >= kMaxNestedRuns) {
     supervisor::SendFailure(client.get(),
                             Error{Code::kExhausted, fmt::format("{} runs are in this sandbox already", kMaxNestedRuns), 0, {}});
@@ -408,14 +422,26 @@ Result<void> NestedRuns::Start(Session& session) {
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  const int error = ::posix_spawn(&session.child, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
+  int error = 0;
+  const auto spawn = [&] {
+    errno = ::posix_spawn(&session.child, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
+    return errno == 0 ? 0 : -1;
+  };
+  if (Faulty("nested.spawn", spawn) != 0) error = errno;
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     session.child = 0;
     return FailErrno("cannot start a run in the sandbox", error);
   }
-  session.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, session.child, 0)));
+  const auto watch = [&] { return ::syscall(SYS_pidfd_open, session.child, 0); };
+  session.pidfd = UniqueFd(static_cast<int>(Faulty("nested.pidfd", watch)));
+  if (!session.pidfd) {
+    // Nobody would learn of its end.
+    const int why = errno;
+    ::kill(session.child, SIGKILL);
+    return FailErrno("cannot watch a run in the sandbox", why);
+  }
   session.lifeline = std::move(ours);
   if (records->mine) session.records = std::make_unique<RecordReceiver>(std::move(records->mine), *stream_);
   return {};

@@ -18,6 +18,7 @@
 #include "app/launch_file.h"
 #include "app/nested_records.h"
 #include "app/run.h"
+#include "base/complaint.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "base/unix_listener.h"
@@ -82,6 +83,7 @@ class NestedRuns {
   bool stopping_ = false;        // set before the last wake, read after it
   bool ending_ = false;          // all sessions that there are
   std::mutex mutex_;             // of these two
+  Complaint complaint_;          // the thread's
   std::thread thread_;
 };
 
