@@ -120,7 +120,7 @@ int RunAgent(const AgentOptions& given) {
   NotifyService("STOPPING=1");
   listener->name.Remove();
   if (!options->quiet) LogInfo("the agent has ended");
-  return kExitOk;
+  return server.broken() ? kExitFault : kExitOk;
 }
 
 }  // namespace sluice::app

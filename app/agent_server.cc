@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "app/container.h"
 #include "app/exit_code.h"
 #include "app/service.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/socket_pair.h"
 #include "base/stderr_lines.h"
@@ -38,6 +40,8 @@ constexpr std::chrono::milliseconds kRefusedLife{1000};
 constexpr std::chrono::milliseconds kLastChildren{2000};
 constexpr std::chrono::milliseconds kLook{5};
 constexpr size_t kMaxStrangers = 256;
+constexpr std::chrono::milliseconds kAcceptPause{1000};
+constexpr int kMostFailedWaits = 200;  // one after another, kLook between them
 
 void Kill(int pidfd) { (void)::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
 
@@ -100,11 +104,18 @@ void AgentServer::TurnAway(const ucred& peer) {
 }
 
 void AgentServer::Accept() {
-  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) return;
+  UniqueFd socket(
+      Faulty("agent.accept", [&] { return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
+  if (!socket) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    LogError("no container runtime is heard for a second: {}", std::strerror(errno));
+    hear_from_ = steady_clock::now() + kAcceptPause;
+    return;
+  }
   Connection connection;
   socklen_t size = sizeof connection.peer;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &size) != 0) return;
+  const auto ask = [&] { return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &size); };
+  if (Faulty("agent.peer", ask) != 0) return LogError("a container runtime is turned away: {}", std::strerror(errno));
   if (!MayAsk(connection.peer.uid)) {
     TurnAway(connection.peer);
     return;
@@ -229,12 +240,12 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
                       .name = ContainerName(filter.state),
                       .peer = filter.peer};
   UniqueFd control = std::move(ends->theirs);
-  UniqueFd listener(::fcntl(filter.channel.fd(), F_DUPFD_CLOEXEC, 0));
+  UniqueFd listener(Faulty("agent.listener", [&] { return ::fcntl(filter.channel.fd(), F_DUPFD_CLOEXEC, 0); }));
   if (!listener) return FailErrno("out of descriptors", errno);
   // First of all: what is not on record could not be ended by the next agent.
   if (auto put = records_->Put(container.record); !put) return put;
   const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
+  const pid_t child = Faulty("agent.fork", [] { return ::fork(); });
   if (child < 0) {
     const int error = errno;
     records_->Remove(container.record);
@@ -245,8 +256,8 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
     return {};
   }
   // Without its agent it would be given no more listeners.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(kExitFault);
+  if (Faulty("agent.death-signal", [] { return ::prctl(PR_SET_PDEATHSIG, SIGKILL); }) != 0 || ::getppid() != parent)
+    ::_exit(kExitFault);
   RenewStderr();
   ContainerJob job{.options = options_,
                    .state = std::move(filter.state),
@@ -295,6 +306,7 @@ void AgentServer::Lose(Container& container, const std::string& why) {
   if (!ended) return LogError("container {}: {}, and {}", container.name, why, ended.error().message);
   if (*ended == Ended::kKilled) LogError("container {}: {}: killed", container.name, why);
   if (*ended == Ended::kFrozen) LogError("container {}: {}: frozen, and to be deleted", container.name, why);
+  if (*ended == Ended::kGone) LogError("container {}: {}", container.name, why);
   if (*ended != Ended::kFrozen) records_->Remove(container.record);
 }
 
@@ -342,6 +354,7 @@ int AgentServer::NextTimeout() const {
   std::optional<SteadyTime> next;
   const auto sooner = [&next](SteadyTime at) { next = next ? std::min(*next, at) : at; };
   for (const Connection& connection : connections_) sooner(connection.until);
+  if (hear_from_ > steady_clock::now()) sooner(hear_from_);
   for (const Filter& filter : filters_) {
     if (filter.refused && filter.process) sooner(filter.until);
     if (filter.held) sooner(steady_clock::now() + kLook);
@@ -363,18 +376,33 @@ void AgentServer::EndAll() {
   for (const auto& [pid, container] : containers_) ::kill(pid, SIGKILL);
 }
 
+void AgentServer::Break(const char* what, int error) {
+  LogError("the agent cannot {}: {}; it ends", what, std::strerror(error));
+  broken_ = ending_ = true;
+}
+
 std::optional<int> AgentServer::Serve() {
   sigset_t watched;
   sigemptyset(&watched);
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&watched, number);
-  signals_.Reset(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_.Reset(Faulty("agent.signals", [&] { return ::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK); }));
+  // Without it nobody would learn of a supervisor's end.
+  if (!signals_) Break("be told of signals", errno);
+  int failed = 0;
   while (!ending_) {
-    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    const bool hears = steady_clock::now() >= hear_from_;
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {hears ? listener_.get() : -1, POLLIN, 0}};
     for (const Connection& connection : connections_) fds.push_back({connection.socket.get(), POLLIN, 0});
     for (const Filter& filter : filters_) fds.push_back({filter.channel.fd(), POLLIN, 0});
     const size_t heard = connections_.size();
     const size_t asked = filters_.size();
-    if (::poll(fds.data(), fds.size(), NextTimeout()) < 0 && errno != EINTR) break;
+    const int polled = Faulty("agent.wait", [&] { return ::poll(fds.data(), fds.size(), NextTimeout()); });
+    failed = polled < 0 && errno != EINTR ? failed + 1 : 0;
+    if (failed == kMostFailedWaits) Break("wait", errno);
+    if (failed != 0) {
+      std::this_thread::sleep_for(kLook);
+      continue;
+    }
     const auto ready = [&fds](size_t i) { return fds[i].revents != 0; };
     std::vector<bool> keep_filter(asked, true);
     for (size_t i = 0; i < asked; ++i) {

@@ -42,6 +42,8 @@ class AgentServer {
   /// Until SIGTERM or SIGINT, and until no container that is supervised runs any more. In a container's own process: its exit
   /// code, when that has ended.
   [[nodiscard]] std::optional<int> Serve();
+  /// Whether it ended because it could not go on.
+  [[nodiscard]] bool broken() const { return broken_; }
 
  private:
   struct Connection {
@@ -91,6 +93,7 @@ class AgentServer {
   void Lose(Container& container, const std::string& why);
   void Signals();
   void EndAll();
+  void Break(const char* what, int error);
   [[nodiscard]] int NextTimeout() const;
   void Expire();
   /// In a fresh child: nothing of the others' stays open in it.
@@ -106,8 +109,10 @@ class AgentServer {
   std::vector<Filter> filters_;
   std::map<pid_t, Container> containers_;
   std::map<uid_t, SteadyTime> strangers_;  // when each was told of last
+  SteadyTime hear_from_{};                 // not before are runtimes heard
   std::optional<int> child_code_;          // this is a container's process, and it is over
   bool ending_ = false;
+  bool broken_ = false;
 };
 
 }  // namespace sluice::app

@@ -22,6 +22,7 @@
 #include "app/service.h"
 #include "audit/audit.h"
 #include "audit/io/audit_file.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "proxy/io/secret_store.h"
 #include "supervisor/container_text.h"
@@ -208,10 +209,12 @@ void Container::Enter(supervisor::ListenerHandoff handoff) {
 }
 
 Result<void> Container::Watch(supervisor::ListenerHandoff handoff) {
-  UniqueFd copy(::fcntl(handoff.listener.get(), F_DUPFD_CLOEXEC, 0));
+  UniqueFd copy(Faulty("container.copy", [&] { return ::fcntl(handoff.listener.get(), F_DUPFD_CLOEXEC, 0); }));
   if (!copy) return FailErrno("out of descriptors for one more process of the container", errno);
+  if (auto watching = notifier_->Watch(std::move(handoff.listener), handoff.first); !watching) return watching;
+  // Only of what is watched: a process that nobody answers sees its calls fail once the last copy is closed.
   listeners_.push_back(std::move(copy));
-  return notifier_->Watch(std::move(handoff.listener), handoff.first);
+  return {};
 }
 
 Result<void> Container::Begin() {
@@ -234,7 +237,10 @@ Result<void> Container::Attend() {
     std::vector<pollfd> fds{{job_.control.get(), POLLIN, 0}};
     // Calls are the notifier's; a hang-up says that no process of that filter is left.
     for (const UniqueFd& listener : listeners_) fds.push_back({listener.get(), 0, 0});
-    if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return FailErrno("poll", errno);
+    if (Faulty("container.wait", [&] { return ::poll(fds.data(), fds.size(), -1); }) < 0) {
+      if (errno != EINTR) return FailErrno("cannot wait for the container", errno);
+      continue;
+    }
     for (size_t i = 1; i < fds.size(); ++i)
       if ((fds[i].revents & (POLLHUP | POLLERR)) != 0) listeners_[i - 1].Reset();
     if (std::erase_if(listeners_, [](const UniqueFd& listener) { return !listener; }) != 0 && notifier_->Prune() == 0) return {};

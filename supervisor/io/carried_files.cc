@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 #include "supervisor/io/kernel.h"
 #include "supervisor/io/small_file.h"
@@ -49,7 +50,11 @@ class CarriedFiles {
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir((folder_ + "/fd").c_str()), ::closedir);
     if (!entries) return Unseen(errno);
     size_t seen = 0;
-    while (const dirent* entry = ::readdir(entries.get())) {
+    while (true) {
+      errno = 0;
+      const dirent* entry = ::readdir(entries.get());
+      if (entry == nullptr && errno != 0) return Unseen(errno);
+      if (entry == nullptr) return {};
       const char* name = entry->d_name;
       int number = -1;
       if (std::from_chars(name, name + std::strlen(name), number).ec != std::errc{}) continue;
@@ -63,7 +68,6 @@ class CarriedFiles {
                         "container (--preserve-fds, LISTEN_FDS), and redirect a standard stream",
                         number, *way));
     }
-    return {};
   }
 
  private:
@@ -78,7 +82,7 @@ class CarriedFiles {
   // Empty: none.
   Result<std::string> WayOut(int folder, const char* name, int number) const {
     std::array<char, 64> text;
-    const ssize_t size = ::readlinkat(folder, name, text.data(), text.size());
+    const ssize_t size = Faulty("carried.link", [&] { return ::readlinkat(folder, name, text.data(), text.size()); });
     if (size < 0 && errno == ENOENT) return std::string();  // closed meanwhile
     if (size < 0) return Unseen(errno);
     const std::string_view link(text.data(), static_cast<size_t>(size));
@@ -86,26 +90,34 @@ class CarriedFiles {
     if (link == "anon_inode:[io_uring]") return "an io_uring";
     struct statx about{};
     // As the kernel has it: a file system that does not answer holds nobody up.
-    if (::statx(folder, name, AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0)
-      return errno == ENOENT ? Result<std::string>(std::string()) : Unseen(errno);
+    const auto look = [&] { return ::statx(folder, name, AT_STATX_DONT_SYNC, STATX_TYPE, &about); };
+    if (Faulty("carried.kind", look) != 0) return errno == ENOENT ? Result<std::string>(std::string()) : Unseen(errno);
     return S_ISCHR(about.stx_mode) ? DeviceWayOut(number, about.stx_rdev_major, about.stx_rdev_minor) : std::string();
+  }
+
+  // Invalid, and errno says why.
+  UniqueFd Take(int number) const {
+    return UniqueFd(Faulty("carried.take", [&] {
+      const int got = kernel::PidfdGetfd(process_.get(), number);
+      return got < 0 ? (errno = -got, -1) : got;
+    }));
   }
 
   Result<std::string> DeviceWayOut(int number, unsigned major, unsigned minor) const {
     if (major == kMemoryMajor && std::ranges::find(kHarmlessMinors, minor) != std::end(kHarmlessMinors)) return "";
     for (const Device& known : kKnownDevices)
       if (known.major == major && known.minor == minor) return std::string(known.what);
-    const UniqueFd device(kernel::PidfdGetfd(process_.get(), number));
-    if (!device && device.get() == -EBADF) return std::string();
-    if (!device) return Unseen(-device.get());
+    const UniqueFd device = Take(number);
+    if (!device && errno == EBADF) return std::string();
+    if (!device) return Unseen(errno);
     // A path to one (O_PATH), which /proc/self/fd opens, answers nothing.
     return ::isatty(device.get()) == 1 ? std::string() : fmt::format("a device that is no terminal ({}:{})", major, minor);
   }
 
   Result<std::string> SocketWayOut(int number) const {
-    const UniqueFd socket(kernel::PidfdGetfd(process_.get(), number));
-    if (!socket && socket.get() == -EBADF) return std::string();
-    if (!socket) return Unseen(-socket.get());
+    const UniqueFd socket = Take(number);
+    if (!socket && errno == EBADF) return std::string();
+    if (!socket) return Unseen(errno);
     const auto facts = ReadSocketFacts(socket.get());
     if (!facts) return "a socket that tells nothing of itself";
     const bool inside = facts->netns_cookie == netns_cookie_;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/fault.h"
 #include "supervisor/container_text.h"
 #include "supervisor/io/kernel.h"
 #include "supervisor/io/small_file.h"
@@ -21,7 +22,7 @@ namespace {
 
 Result<NamespaceId> IdAt(int folder, const char* name) {
   struct stat about{};
-  if (::fstatat(folder, name, &about, 0) != 0)
+  if (Faulty("container.namespace", [&] { return ::fstatat(folder, name, &about, 0); }) != 0)
     return FailErrno(fmt::format("cannot look at {} of a container's process", name), errno);
   return NamespaceId{about.st_dev, about.st_ino};
 }
@@ -35,14 +36,14 @@ Result<void> ReadNamespaces(ContainerProcess* process) {
     if (!found) return std::unexpected(found.error());
     *id = *found;
   }
-  process->network_namespace.Reset(::openat(proc, "ns/net", O_RDONLY | O_CLOEXEC));
+  process->network_namespace.Reset(Faulty("container.network", [&] { return ::openat(proc, "ns/net", O_RDONLY | O_CLOEXEC); }));
   if (!process->network_namespace) return FailErrno("cannot open a container's network namespace", errno);
-  const UniqueFd owner(::ioctl(process->network_namespace.get(), NS_GET_USERNS));
+  const UniqueFd owner(Faulty("container.owner", [&] { return ::ioctl(process->network_namespace.get(), NS_GET_USERNS); }));
   if (!owner) {
     // Its user namespace is not below ours.
     return FailErrno("a container's network namespace is not this user's", errno);
   }
-  if (::ioctl(owner.get(), NS_GET_OWNER_UID, &process->network_owner) != 0)
+  if (Faulty("container.uid", [&] { return ::ioctl(owner.get(), NS_GET_OWNER_UID, &process->network_owner); }) != 0)
     return FailErrno("cannot tell whose a container's network namespace is", errno);
   return {};
 }
@@ -80,7 +81,7 @@ Result<ContainerProcess> ExamineCaller(const SeccompChannel& channel, const secc
     return Fail(Code::kUnsupported,
                 "the container's processes are in a pid namespace that this agent does not see; run it in the host's");
   const std::string folder = fmt::format("/proc/{}", notification.pid);
-  process.proc.Reset(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  process.proc.Reset(Faulty("container.folder", [&] { return ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); }));
   const auto status = ReadSmallFile(folder + "/status");
   const auto stat = ReadSmallFile(folder + "/stat");
   const auto parsed = status ? ParseProcStatus(*status) : std::nullopt;

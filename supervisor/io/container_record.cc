@@ -17,9 +17,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "supervisor/container_text.h"
-#include "supervisor/io/kernel.h"
 #include "supervisor/io/small_file.h"
 #include "supervisor/proc_text.h"
 
@@ -53,12 +53,16 @@ Result<ContainerRecord> FromText(const std::string& text, const std::string& boo
   return ContainerRecord{in["id"], in["pid"], in["start_time"], in["cgroup"]};
 }
 
-// The process of the record, held so that its number cannot become another's.
-UniqueFd Find(const ContainerRecord& record) {
-  UniqueFd pidfd(kernel::PidfdOpen(record.pid, 0));
-  if (!pidfd) return {};
+// The process of the record, held so that its number cannot become another's; not valid where it is gone. An error says that
+// nobody knows: what cannot be looked at may well run.
+Result<UniqueFd> Find(const ContainerRecord& record) {
+  UniqueFd pidfd(static_cast<int>(Faulty("record.process", [&] { return ::syscall(SYS_pidfd_open, record.pid, 0); })));
+  if (!pidfd && errno == ESRCH) return UniqueFd();
+  if (!pidfd) return FailErrno(fmt::format("cannot look at process {}", record.pid), errno);
   const auto stat = ReadSmallFile(fmt::format("/proc/{}/stat", record.pid));
-  const auto start = stat ? ParseStartTime(*stat) : std::nullopt;
+  if (!stat && (stat.error().sys_errno == ENOENT || stat.error().sys_errno == ESRCH)) return UniqueFd();
+  if (!stat) return std::unexpected(stat.error());
+  const auto start = ParseStartTime(*stat);
   return start && *start == record.start_time ? std::move(pidfd) : UniqueFd();
 }
 
@@ -110,8 +114,11 @@ Result<void> ContainerRecords::Put(const ContainerRecord& record) {
   const std::string name = FileName(record);
   const std::string fresh = name + ".new";
   const std::string text = ToText(record, boot_);
-  const UniqueFd file(::openat(directory_.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) != 0 ||
+  const UniqueFd file(Faulty("record.open", [&] {
+    return ::openat(directory_.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  }));
+  const auto write = [&] { return ::write(file.get(), text.data(), text.size()); };
+  if (!file || Faulty("record.write", write) != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) != 0 ||
       ::renameat(directory_.get(), fresh.c_str(), directory_.get(), name.c_str()) != 0)
     return FailErrno(fmt::format("cannot record a container in {}", folder_), errno);
   return {};
@@ -124,11 +131,17 @@ Result<std::vector<ContainerRecord>> ContainerRecords::Read() {
       ::fdopendir(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
   if (!entries) return FailErrno(fmt::format("cannot read the state folder {}", folder_), errno);
   std::vector<ContainerRecord> records;
-  while (const dirent* entry = ::readdir(entries.get())) {
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(entries.get());
+    if (entry == nullptr && errno != 0) return FailErrno(fmt::format("cannot read the state folder {}", folder_), errno);
+    if (entry == nullptr) return records;
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     const auto text = name.ends_with(kSuffix) ? ReadSmallFile(folder_ + "/" + name) : Result<std::string>(std::string());
-    auto record = text ? FromText(*text, boot_) : Result<ContainerRecord>(std::unexpected(text.error()));
+    // Of a record that cannot be read, the container may well run.
+    if (!text) return std::unexpected(text.error());
+    auto record = FromText(*text, boot_);
     if (record && !record->id.empty()) {
       records.push_back(*std::move(record));
       continue;
@@ -136,13 +149,17 @@ Result<std::vector<ContainerRecord>> ContainerRecords::Read() {
     if (!record) LogWarn("{}/{}: {}; removed", folder_, name, record.error().message);
     (void)::unlinkat(directory_.get(), name.c_str(), 0);
   }
-  return records;
 }
 
-bool IsRunning(const ContainerRecord& record) { return Find(record).valid(); }
+bool IsRunning(const ContainerRecord& record) {
+  const auto process = Find(record);
+  return !process || process->valid();
+}
 
 Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate) {
-  const UniqueFd process = Find(record);
+  const auto found = Find(record);
+  if (!found) return std::unexpected(found.error());
+  const UniqueFd& process = *found;
   if (!process) return Ended::kGone;
   const std::string folder = CgroupFolder(record);
   if (fate == Unsupervised::kFreeze && Freeze(folder)) return Ended::kFrozen;

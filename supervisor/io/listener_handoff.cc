@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/send_descriptors.h"
 
 namespace sluice::supervisor {
@@ -44,7 +45,7 @@ Result<Received> ReceiveMessage(int socket, iovec data, int flags, std::vector<U
   header.msg_controllen = control.size();
   ssize_t size = 0;
   do {
-    size = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags);
+    size = Faulty("handoff.receive", [&] { return ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags); });
   } while (size < 0 && errno == EINTR);
   if (size < 0 && errno == EAGAIN) return Fail(Code::kTimeout, "nothing has come");
   if (size < 0) return FailErrno("cannot receive", errno);
@@ -67,7 +68,7 @@ Result<bool> ReceiveStream(int socket, size_t most_fds, std::string* text, std::
 bool IsNotifyFd(int fd) {
   std::array<char, 64> link;
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t size = ::readlink(path.c_str(), link.data(), link.size());
+  const ssize_t size = Faulty("handoff.kind", [&] { return ::readlink(path.c_str(), link.data(), link.size()); });
   return size > 0 && std::string_view(link.data(), static_cast<size_t>(size)) == "anon_inode:seccomp notify";
 }
 
