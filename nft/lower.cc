@@ -468,6 +468,7 @@ ObjectPtr<nftnl_table> Lower(const Table& table) {
   ObjectPtr<nftnl_table> object(nftnl_table_alloc());
   nftnl_table_set_str(object.get(), NFTNL_TABLE_NAME, table.name.c_str());
   nftnl_table_set_u32(object.get(), NFTNL_TABLE_FAMILY, NetlinkFamily(table.family));
+  if (table.hold == Hold::kOwned) nftnl_table_set_u32(object.get(), NFTNL_TABLE_FLAGS, kTableOwner);
   if (table.hold == Hold::kOwnedPersistent) nftnl_table_set_u32(object.get(), NFTNL_TABLE_FLAGS, kTableOwner | kTablePersist);
   if (table.hold == Hold::kDormant) nftnl_table_set_u32(object.get(), NFTNL_TABLE_FLAGS, NFT_TABLE_F_DORMANT);
   return object;

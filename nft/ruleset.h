@@ -255,6 +255,7 @@ struct Chain {
 /// Who may change a table.
 enum class Hold : uint8_t {
   kShared,           ///< whoever has CAP_NET_ADMIN
+  kOwned,            ///< the socket that made it, and it goes with that (Linux 5.12)
   kOwnedPersistent,  ///< the socket that made or adopted it; it outlives that socket (Linux 6.9)
   kDormant,          ///< as kShared, and its chains see no packet: to find out what the kernel takes
 };

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/fault.h"
 #include "base/random.h"
 #include "nft/io/kernel_peer.h"
 #include "nft/io/transaction.h"
@@ -34,17 +35,23 @@ struct SocketCloser {
 using SocketPtr = std::unique_ptr<mnl_socket, SocketCloser>;
 
 Result<SocketPtr> OpenSocket(int flags, unsigned groups) {
-  SocketPtr socket(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC | flags));
-  if (!socket) {
+  SocketPtr socket;
+  const auto open = [&] {
+    socket.reset(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC | flags));
+    return socket ? 0 : -1;
+  };
+  if (Faulty("nft.session.open", open) != 0) {
     const int error = errno;
     if (error == EPROTONOSUPPORT) return Fail(Code::kUnsupported, "this kernel has no nftables (CONFIG_NF_TABLES)");
     return FailErrno("cannot open a netfilter netlink socket", error);
   }
   const int fd = mnl_socket_get_fd(socket.get());
-  if (mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID) < 0 || !HearKernelAlone(fd))
-    return FailErrno("cannot bind a netlink socket", errno);
+  const auto bind = [&] { return mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID); };
+  if (Faulty("nft.session.bind", bind) < 0 || !HearKernelAlone(fd)) return FailErrno("cannot bind a netlink socket", errno);
   const timeval timeout{.tv_sec = kAnswerTimeoutSeconds, .tv_usec = 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  // Without it, an answer that does not come is waited for for ever.
+  if (Faulty("nft.session.timeout", [&] { return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); }) != 0)
+    return FailErrno("cannot set up a netlink socket", errno);
   // Without CAP_NET_ADMIN over the first user namespace the system's limit holds: a large answer is then read in more tries.
   if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
     ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);
@@ -194,7 +201,8 @@ class KernelSession final : public Session {
         ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof wanted);
       send_buffer_ = wanted;
     }
-    if (mnl_socket_sendto(socket_.get(), batch.bytes.data(), batch.bytes.size()) >= 0) return {};
+    const auto send = [&] { return mnl_socket_sendto(socket_.get(), batch.bytes.data(), batch.bytes.size()); };
+    if (Faulty("nft.session.send", send) >= 0) return {};
     const int error = errno;
     if (error == EMSGSIZE) {
       Error result =
@@ -208,7 +216,8 @@ class KernelSession final : public Session {
 
   ssize_t Receive() {
     while (true) {
-      const ssize_t received = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
+      const ssize_t received =
+          Faulty("nft.session.receive", [&] { return mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size()); });
       if (received >= 0 || errno != EINTR) return received;
     }
   }
@@ -241,7 +250,8 @@ class KernelSession final : public Session {
     extra->version = NFNETLINK_V0;
     if (put) put(header);
     const uint32_t sequence = header->nlmsg_seq;
-    if (mnl_socket_sendto(socket_.get(), header, header->nlmsg_len) < 0) return FailErrno("cannot ask nftables", errno);
+    if (Faulty("nft.session.ask", [&] { return mnl_socket_sendto(socket_.get(), header, header->nlmsg_len); }) < 0)
+      return FailErrno("cannot ask nftables", errno);
     while (true) {
       const ssize_t received = Receive();
       if (received < 0) return FailErrno("no answer from nftables", errno == EAGAIN ? ETIMEDOUT : errno);
@@ -301,6 +311,7 @@ class KernelSession final : public Session {
 Result<Session::Traits> KernelSession::Probe() {
   Traits traits;
   Table table{Family::kInet, "sluice_probe_" + RandomHex(6), {}};
+  table.hold = Hold::kOwned;  // whatever becomes of this process, nothing of it stays
   table.sets.push_back({.name = "s", .key = {KeyType::kAddress4}, .size = 4, .timeouts = true});
   const Key key = Key().Address(IpAddress::FromV4(0xc0000201));  // 192.0.2.1, of documentation
   {
@@ -346,12 +357,15 @@ class KernelNotices final : public Notices {
   bool Drain(const std::vector<std::string>& tables, uint32_t own_port) override {
     bool touched = false;
     while (true) {
-      const ssize_t received = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
+      const ssize_t received =
+          Faulty("nft.notice", [&] { return mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size()); });
       if (received < 0 && errno == EINTR) continue;
       if (received < 0 && errno == ENOBUFS) {
         touched = true;
         continue;
       }
+      // What cannot be read may be of one's own tables.
+      if (received < 0 && errno != EAGAIN) return true;
       if (received <= 0) return touched;
       int left = static_cast<int>(received);
       for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(header, left);

@@ -25,17 +25,23 @@ struct SocketCloser {
 using SocketPtr = std::unique_ptr<mnl_socket, SocketCloser>;
 
 Result<SocketPtr> Open() {
-  SocketPtr socket(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC));
-  if (!socket) {
+  SocketPtr socket;
+  const auto open = [&] {
+    socket.reset(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC));
+    return socket ? 0 : -1;
+  };
+  if (Faulty("nft.open", open) != 0) {
     const int error = errno;
     if (error == EPROTONOSUPPORT) return Fail(Code::kUnsupported, "this kernel has no nftables (CONFIG_NF_TABLES)");
     return FailErrno("cannot open a netfilter netlink socket", error);
   }
   const int fd = mnl_socket_get_fd(socket.get());
-  if (mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0 || !HearKernelAlone(fd))
-    return FailErrno("cannot bind a netlink socket", errno);
+  const auto bind = [&] { return mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID); };
+  if (Faulty("nft.bind", bind) < 0 || !HearKernelAlone(fd)) return FailErrno("cannot bind a netlink socket", errno);
   const timeval timeout{.tv_sec = kAnswerTimeoutSeconds, .tv_usec = 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  // Without it, an answer that does not come is waited for for ever.
+  if (Faulty("nft.timeout", [&] { return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); }) != 0)
+    return FailErrno("cannot set up a netlink socket", errno);
   return socket;
 }
 

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/keyed_hash.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -284,14 +285,15 @@ class KernelFence final : public Fence {
     auto notices = nft::Notices::Open();
     if (!notices) return std::unexpected(notices.error());
     notices_ = std::move(*notices);
-    links_ = UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+    const auto open = [] { return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE); };
+    links_ = UniqueFd(Faulty("fence.links", open));
     sockaddr_nl address{};
     address.nl_family = AF_NETLINK;
     address.nl_groups = RTMGRP_LINK;
     if (!links_ || ::bind(links_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         !nft::HearKernelAlone(links_.get()))
       return FailErrno("cannot watch the devices of this namespace", errno);
-    stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    stop_ = UniqueFd(Faulty("fence.stop", [] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }));
     if (!stop_) return FailErrno("cannot make an event descriptor", errno);
     on_change_ = std::move(on_change);
     watcher_ = std::thread([this] { Look(); });
@@ -692,7 +694,8 @@ class KernelFence final : public Fence {
     PutRight();  // what changed before anybody was told of changes: a device that came meanwhile has no rules
     while (true) {
       std::array<pollfd, 3> ready{{{stop_.get(), POLLIN, 0}, {notices_->fd(), POLLIN, 0}, {links_.get(), POLLIN, 0}}};
-      if (::poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return;
+      // Where it cannot wait, it looks all the same, after each pause.
+      if (Faulty("fence.wait", [&] { return ::poll(ready.data(), ready.size(), -1); }) < 0) ready[0].revents = 0;
       if ((ready[0].revents & POLLIN) != 0) return;
       if (::poll(ready.data(), 1, kDebounceMs) > 0) return;
       const bool touched = notices_->Drain(names, session_->port());
@@ -705,11 +708,13 @@ class KernelFence final : public Fence {
     std::array<char, 16 * 1024> buffer{};
     bool any = false;
     while (true) {
-      const ssize_t got = ::recv(links_.get(), buffer.data(), buffer.size(), 0);
+      const ssize_t got = Faulty("fence.link", [&] { return ::recv(links_.get(), buffer.data(), buffer.size(), 0); });
       if (got < 0 && errno == ENOBUFS) {
         any = true;
         continue;
       }
+      // What cannot be read may be of a new device.
+      if (got < 0 && errno != EAGAIN && errno != EINTR) return true;
       if (got <= 0) return any;
       any = true;
     }

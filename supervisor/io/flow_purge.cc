@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/fault.h"
 #include "nft/io/kernel_peer.h"
 
 namespace sluice::supervisor {
@@ -41,12 +42,16 @@ struct SocketCloser {
 class Socket {
  public:
   Result<void> Open(int protocol, const char* what) {
-    socket_.reset(mnl_socket_open2(protocol, SOCK_CLOEXEC));
-    if (!socket_) return FailErrno(what, errno);
+    const auto open = [&] {
+      socket_.reset(mnl_socket_open2(protocol, SOCK_CLOEXEC));
+      return socket_ ? mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) : -1;
+    };
+    if (Faulty("purge.open", open) < 0) return FailErrno(what, errno);
     const int fd = mnl_socket_get_fd(socket_.get());
-    if (mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0 || !nft::HearKernelAlone(fd)) return FailErrno(what, errno);
     const timeval timeout{.tv_sec = kTimeoutSeconds, .tv_usec = 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    // Without a time limit, an answer that does not come is waited for for ever.
+    const auto limit = [&] { return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); };
+    if (!nft::HearKernelAlone(fd) || Faulty("purge.timeout", limit) != 0) return FailErrno(what, errno);
     if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
       ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);
     return {};
@@ -54,10 +59,9 @@ class Socket {
   // Sends, and gives each message of the answer to `each` until the dump or the acknowledgement ends it. An errno, 0 for success.
   int Talk(nlmsghdr* request, const std::function<void(const nlmsghdr*)>& each) {
     request->nlmsg_seq = ++sequence_;
-    if (mnl_socket_sendto(socket_.get(), request, request->nlmsg_len) < 0) return errno;
+    if (Faulty("purge.ask", [&] { return mnl_socket_sendto(socket_.get(), request, request->nlmsg_len); }) < 0) return errno;
     while (true) {
-      const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
-      if (got < 0 && errno == EINTR) continue;
+      const ssize_t got = Hear();
       if (got < 0) return errno;
       int left = static_cast<int>(got);
       for (const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(answer, left);
@@ -89,7 +93,8 @@ class Socket {
       }
       // Refusals come back for any; the last one's answer ends it.
       reinterpret_cast<nlmsghdr*>(&datagram[last])->nlmsg_flags |= NLM_F_ACK;
-      if (mnl_socket_sendto(socket_.get(), datagram.data(), datagram.size()) < 0) return errno;
+      if (Faulty("purge.end", [&] { return mnl_socket_sendto(socket_.get(), datagram.data(), datagram.size()); }) < 0)
+        return errno;
       if (const int error = TakeAnswers(first, from, refused); error != 0) return error;
       from = next;
     }
@@ -100,10 +105,17 @@ class Socket {
   static constexpr size_t kRequestBytes = 512;
   static constexpr size_t kDatagramBytes = 32 * 1024;
 
+  ssize_t Hear() {
+    while (true) {
+      const ssize_t got =
+          Faulty("purge.answer", [&] { return mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size()); });
+      if (got >= 0 || errno != EINTR) return got;
+    }
+  }
+
   int TakeAnswers(uint32_t first, size_t from, const std::function<void(size_t, int)>& refused) {
     while (true) {
-      const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
-      if (got < 0 && errno == EINTR) continue;
+      const ssize_t got = Hear();
       if (got < 0) return errno;
       int left = static_cast<int>(got);
       for (const auto* answer = reinterpret_cast<const nlmsghdr*>(buffer_.data()); mnl_nlmsg_ok(answer, left);
