@@ -35,12 +35,14 @@ size_t IndexOf(int family) { return family == AF_INET ? 0 : 1; }
 
 // Gives the port back; the connect after that takes another. Nothing comes to a socket without one, so that what lies there can
 // be thrown away: else it would be looked at as if whoever sent it had known the next port.
-void LeavePort(int fd) {
+// False: it still has the port.
+bool LeavePort(int fd) {
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-  (void)connect(fd, &nowhere, sizeof nowhere);
+  if (Faulty("dns.upstream.leave", [&] { return connect(fd, &nowhere, sizeof nowhere); }) != 0) return false;
   char octet = 0;
   for (int left = kMostLeft; left > 0 && (recv(fd, &octet, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN); --left) {
   }
+  return true;
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ UdpPool::UdpPool(asio::io_context& context, UniqueFd epoll, SocketSeal seal)
 }
 
 Result<std::shared_ptr<UdpPool>> UdpPool::Create(asio::io_context& context, SocketSeal seal) {
-  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd epoll(Faulty("dns.upstream.epoll", [] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!epoll) return FailErrno("epoll", errno);
   std::shared_ptr<UdpPool> self(new UdpPool(context, std::move(epoll), seal));
   self->Watch();
@@ -95,9 +97,8 @@ Result<uint32_t> UdpPool::Open(int family) {
   slot.fd.Reset(Faulty("dns.upstream.socket", [&] { return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
   // Told once for what has come: Receive takes it all, and the kernel need not look again whether there is more.
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u32 = index}};
-  const bool good =
-      slot.fd && ApplySeal(slot.fd.get(), seal_) && epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event) == 0;
-  if (good) return index;
+  const auto watch = [&] { return epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, slot.fd.get(), &event); };
+  if (slot.fd && ApplySeal(slot.fd.get(), seal_) && Faulty("dns.upstream.watch", watch) == 0) return index;
   const int error = errno;
   slot.fd.Reset();
   empty_.push_back(index);
@@ -162,7 +163,7 @@ void UdpPool::SendUnsent() {
 int UdpPool::SendOne(Slot& slot) {
   if (active_ < kMany || slot.uses >= kUsesOfPort) slot.uses = 0;
   if (slot.uses == 0) {
-    if (slot.connected) LeavePort(slot.fd.get());
+    if (slot.connected && !LeavePort(slot.fd.get())) return errno;
     sockaddr_storage peer{};
     const auto length = static_cast<socklen_t>(slot.server.ToSockaddr(&peer));
     const int connected =
@@ -198,7 +199,7 @@ void UdpPool::ReceiveReady() {
   std::array<epoll_event, kEvents> events{};
   std::array<Arrived, kEvents> arrived{};
   for (int turn = 0; turn < kTurns && !stopped_; ++turn) {
-    const int count = epoll_wait(epoll_.native_handle(), events.data(), kEvents, 0);
+    const int count = Faulty("dns.upstream.wait", [&] { return epoll_wait(epoll_.native_handle(), events.data(), kEvents, 0); });
     size_t used = 0;
     size_t held = 0;
     const auto take_all = [&] {
@@ -223,7 +224,8 @@ void UdpPool::ReceiveReady() {
 bool UdpPool::ReceiveOne(uint32_t index, size_t at, Arrived* arrived) {
   const Slot& slot = slots_[index];
   for (int i = 0; i <= kMaxStrangers; ++i) {
-    const ssize_t size = recv(slot.fd.get(), &buffer_[at], kMaxDatagram, MSG_DONTWAIT);
+    const ssize_t size =
+        Faulty("dns.upstream.receive", [&] { return recv(slot.fd.get(), &buffer_[at], kMaxDatagram, MSG_DONTWAIT); });
     if (size < 0 && (errno == EAGAIN || errno == EBADF)) return false;
     if (!slot.active || slot.unsent || (size < 0 && errno == EINTR)) continue;
     *arrived = {index, at, size, size < 0 ? errno : 0};

@@ -22,6 +22,8 @@ constexpr char kHandshakeRecord = 0x16;
 // No method of HTTP/1.1 is called so (RFC 9113 section 3.4).
 constexpr std::string_view kPrefaceMark = "PRI ";
 
+constexpr const char* kNotWatched = "the kernel had no room to watch one more connection";
+
 // The name of a Host field in the first bytes of an HTTP/1.1 request, without its port: only to tell which of several names is
 // meant. The request is parsed and judged in full later.
 std::string_view SaidHost(std::string_view bytes) {
@@ -47,6 +49,11 @@ Connection::Connection(Worker& worker, Flow flow, std::unique_ptr<Stream> met)
     : names_(std::exchange(flow.names, {})), flow_(worker, std::move(flow), std::move(met)), started_(worker.reactor().now()) {}
 
 Task<> Connection::Run() {
+  if (!flow_.down.channel.open()) {
+    const policy::ConnectDecision refused{policy::ConnectVerdict::kDeny, {.allowed = false, .reason = policy::Reason::kLimit}};
+    (void)flow_.RecordConnect(policy::EventLayer::kConnect, refused, std::nullopt, kNotWatched);
+    co_return;
+  }
   if (names_.size() > 1) {
     const bool chosen = co_await ChooseName();
     if (!chosen) co_return;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/listener_tls.h"
 #include "proxy/io/route.h"
@@ -23,6 +24,7 @@ constexpr uint8_t kUnexpectedMessage = 10;  // TLS alert (RFC 8446 section 6.2)
 constexpr uint8_t kSocksNone = 0;
 constexpr uint8_t kSocksPassword = 2;
 constexpr uint8_t kSocksNoMethod = 0xff;
+constexpr const char* kNotWatched = "the kernel had no room to watch one more connection";
 
 }  // namespace
 
@@ -38,6 +40,11 @@ ExplicitClient::ExplicitClient(Worker& worker, Client client, Stage stage)
 
 Task<> ExplicitClient::Run() {
   const ExplicitOptions& options = *worker_.shared().options().explicit_proxy;
+  if (!down_->channel.open()) {
+    who_ = Who(nullptr);
+    Note(policy::Reason::kLimit, kNotWatched);
+    co_return;
+  }
   if (stage_ == Stage::kNew) {
     who_ = Who(nullptr);
     if (options.proxy_protocol == ProxyProtocol::kRequired && !co_await ReadProxyHeader()) co_return;
@@ -172,7 +179,11 @@ Task<> ExplicitClient::RunTls() {
     if (wake != Wake::kReady) co_return;
   }
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) co_return;
+  const auto make = [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends); };
+  if (Faulty("client.pair", make) != 0) {
+    Note(policy::Reason::kLimit, "out of descriptors for what comes by TLS");
+    co_return;
+  }
   Client inner;
   inner.id = id_;
   inner.socket = UniqueFd(ends[1]);
@@ -184,7 +195,10 @@ Task<> ExplicitClient::RunTls() {
     inner.process = std::move(process);
   }
   Stream plain;
-  if (!plain.channel.Open(worker_.reactor(), UniqueFd(ends[0]), kReadable | kWritable)) co_return;
+  if (!plain.channel.Open(worker_.reactor(), UniqueFd(ends[0]), kReadable | kWritable)) {
+    Note(policy::Reason::kLimit, kNotWatched);
+    co_return;
+  }
   under_way_ = true;
   worker_.StartBehindTls(std::move(inner));
   co_await Shuttle(worker_.reactor(), waiter_, *down_, plain);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "proxy/io/worker.h"
 
 namespace sluice::proxy {
@@ -32,11 +33,12 @@ FlowContext::FlowContext(Worker& worker, Flow flow, std::unique_ptr<Stream> met)
       target_(std::move(flow.target)) {
   if (down.channel.open()) return;
   const int fd = flow.downstream.get();
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags >= 0 && (flags & O_NONBLOCK) == 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  // One that blocks would hold up every other flow of this worker.
+  const int flags = Faulty("flow.flags", [&] { return fcntl(fd, F_GETFL); });
+  const bool waits = flags < 0 || ((flags & O_NONBLOCK) == 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0);
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (!down.channel.Open(worker.reactor(), std::move(flow.downstream), kReadable | kWritable)) waiter.Cancel();
+  if (waits || !down.channel.Open(worker.reactor(), std::move(flow.downstream), kReadable | kWritable)) waiter.Cancel();
 }
 
 std::string FlowContext::name_text() const {

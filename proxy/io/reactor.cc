@@ -4,12 +4,19 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <thread>
 #include <utility>
+
+#include "base/fault.h"
+#include "base/log.h"
 
 namespace sluice::proxy {
 namespace {
 
 constexpr int kRoundsPerPoll = 8;
+constexpr std::chrono::milliseconds kRetryAfter{10};
 
 uint8_t ReadyFrom(uint32_t events) {
   uint8_t ready = 0;
@@ -22,6 +29,13 @@ uint8_t ReadyFrom(uint32_t events) {
   return ready;
 }
 
+// No kernel lets that happen: who waits for a socket goes on by its deadline, and the operator is told.
+void CannotWait(int error) {
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true)) LogError("the proxy cannot wait for its sockets: {}; nothing passes", std::strerror(error));
+  std::this_thread::sleep_for(kRetryAfter);
+}
+
 }  // namespace
 
 bool Channel::Open(Reactor& reactor, UniqueFd fd, uint8_t initial) {
@@ -29,7 +43,8 @@ bool Channel::Open(Reactor& reactor, UniqueFd fd, uint8_t initial) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.ptr = this;
-  if (epoll_ctl(reactor.epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) return false;
+  if (Faulty("reactor.watch", [&] { return epoll_ctl(reactor.epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event); }) != 0)
+    return false;
   fd_ = std::move(fd);
   reactor_ = &reactor;
   ready = initial;
@@ -150,12 +165,15 @@ void Waiter::Cancel() {
 }
 
 Reactor::Reactor()
-    : epoll_(epoll_create1(EPOLL_CLOEXEC)), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), now_(SystemClock().Steady()) {
+    : epoll_(Faulty("reactor.epoll", [] { return epoll_create1(EPOLL_CLOEXEC); })),
+      bell_(Faulty("reactor.bell", [] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })),
+      now_(SystemClock().Steady()) {
   // Edge-triggered: each ring is a new event, and the count need not be read.
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   event.data.ptr = nullptr;
-  if (epoll_ && (!bell_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event) != 0)) epoll_.Reset();
+  const auto watch = [&] { return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event); };
+  if (epoll_ && (!bell_ || Faulty("reactor.bell.watch", watch) != 0)) epoll_.Reset();
 }
 
 Reactor::~Reactor() = default;
@@ -196,9 +214,13 @@ bool Reactor::Poll(std::chrono::milliseconds wait) {
 bool Reactor::PollRounds(int wait_ms) {
   std::array<epoll_event, kEventsPerPoll> events;
   for (int round = 0; round < kRoundsPerPoll; ++round) {
-    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), round == 0 ? wait_ms : 0);
+    const int n = Faulty("reactor.wait", [&] {
+      return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), round == 0 ? wait_ms : 0);
+    });
+    if (n < 0 && errno != EINTR) CannotWait(errno);
     Refresh();
-    if (n <= 0 && queued_.empty()) return false;
+    // What other threads asked for is done all the same: they wait for it.
+    if (n == 0 && queued_.empty()) return false;
     batch_size_ = n > 0 ? static_cast<size_t>(n) : 0;
     for (size_t i = 0; i < batch_size_; ++i) {
       batch_[i] = static_cast<Channel*>(events[i].data.ptr);

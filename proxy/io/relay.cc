@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/fault.h"
 #include "proxy/io/limits.h"
 
 namespace sluice::proxy {
@@ -49,8 +50,10 @@ Move DrainPipe(Lane* lane) {
       lane->to_needs = kWritable;
       return Move::kBlocked;
     }
-    const ssize_t n = splice(lane->pipe.read.get(), nullptr, lane->to->channel.fd(), nullptr, lane->pipe.held,
-                             SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    const ssize_t n = Faulty("relay.drain", [&] {
+      return splice(lane->pipe.read.get(), nullptr, lane->to->channel.fd(), nullptr, lane->pipe.held,
+                    SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    });
     if (n > 0) {
       lane->pipe.held -= static_cast<size_t>(n);
       lane->moved += static_cast<uint64_t>(n);
@@ -80,8 +83,10 @@ Move Drain(Lane* lane) {
 Move FillPipe(Lane* lane) {
   for (;;) {
     if ((lane->from->channel.ready & kReadable) == 0) break;
-    const ssize_t n = splice(lane->from->channel.fd(), nullptr, lane->pipe.write.get(), nullptr, kSpliceBytes,
-                             SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    const ssize_t n = Faulty("relay.fill", [&] {
+      return splice(lane->from->channel.fd(), nullptr, lane->pipe.write.get(), nullptr, kSpliceBytes,
+                    SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    });
     if (n > 0) {
       lane->pipe.held += static_cast<size_t>(n);
       return Move::kMoved;
@@ -194,7 +199,7 @@ Pipe PipePool::Take() {
     return pipe;
   }
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return {};
+  if (Faulty("relay.pipe", [&] { return pipe2(ends, O_CLOEXEC | O_NONBLOCK); }) != 0) return {};
   Pipe pipe{UniqueFd(ends[0]), UniqueFd(ends[1]), 0};
   if (ends[0] >= ceiling_ || ends[1] >= ceiling_) return {};
   (void)fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fault.h"
+
 namespace sluice::proxy {
 namespace {
 
@@ -129,7 +131,7 @@ Io Stream::RawRead(std::span<char> out) {
   }
   if ((channel.ready & kReadable) == 0) return {IoStatus::kWouldBlock, 0};
   for (;;) {
-    const ssize_t n = recv(channel.fd(), out.data(), out.size(), MSG_DONTWAIT);
+    const ssize_t n = Faulty("stream.receive", [&] { return recv(channel.fd(), out.data(), out.size(), MSG_DONTWAIT); });
     if (n > 0) {
       // A short read empties the socket; what comes later is a new edge. A FIN that was already announced is not.
       if (static_cast<size_t>(n) < out.size() && (channel.ready & (kPeerDone | kBroken)) == 0)
@@ -159,7 +161,7 @@ Io Stream::RecordRead(std::span<char> out) {
 Io Stream::RawWrite(std::string_view bytes) {
   if ((channel.ready & kWritable) == 0) return {IoStatus::kWouldBlock, 0};
   for (;;) {
-    const ssize_t n = send(channel.fd(), bytes.data(), bytes.size(), send_flags_);
+    const ssize_t n = Faulty("stream.send", [&] { return send(channel.fd(), bytes.data(), bytes.size(), send_flags_); });
     if (n >= 0) return {IoStatus::kOk, static_cast<size_t>(n)};
     if (errno == EINTR) continue;
     if (errno == EAGAIN) {
