@@ -55,10 +55,18 @@ std::unexpected<Error> OpenFailed(const std::string& path, int error) {
 // A record that a crash or a full disk has cut short must not become one line with the next.
 Result<void> EndLastLine(const std::string& path, int fd) {
   struct stat status{};
-  if (::fstat(fd, &status) != 0 || status.st_size == 0) return {};
-  const UniqueFd reader(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
+  if (Faulty("audit.size", [&] { return ::fstat(fd, &status); }) != 0)
+    return FailErrno("cannot look at the audit file " + path, errno);
+  if (status.st_size == 0) return {};
+  const std::string own = fmt::format("/proc/self/fd/{}", fd);
+  const UniqueFd reader(Faulty("audit.reopen", [&] { return ::open(own.c_str(), O_RDONLY | O_CLOEXEC); }));
+  // One that this user may only write to is written to as it is.
+  if (!reader && errno != EACCES) return FailErrno("cannot read the audit file " + path, errno);
+  if (!reader) return {};
   char last = '\n';
-  if (!reader || ::pread(reader.get(), &last, 1, status.st_size - 1) != 1 || last == '\n') return {};
+  if (Faulty("audit.last", [&] { return ::pread(reader.get(), &last, 1, status.st_size - 1); }) < 0)
+    return FailErrno("cannot read the audit file " + path, errno);
+  if (last == '\n') return {};
   if (const Written done = WriteAll(fd, "\n"); done.error != 0)
     return FailErrno("cannot write to the audit file " + path, done.error);
   return {};
@@ -73,11 +81,13 @@ Result<AuditFile> AuditFile::Open(std::string path) {
   }));
   if (!file) return OpenFailed(path, errno);
   struct stat status{};
-  if (::fstat(file.get(), &status) != 0) return FailErrno("cannot open the audit file " + path, errno);
+  if (Faulty("audit.kind", [&] { return ::fstat(file.get(), &status); }) != 0)
+    return FailErrno("cannot open the audit file " + path, errno);
   const bool regular = S_ISREG(status.st_mode);
   if (!regular && !S_ISCHR(status.st_mode)) return OpenFailed(path, EINVAL);
   // Only the opening must not wait: a terminal that is slow to take a record is no failed write.
-  if (::fcntl(file.get(), F_SETFL, O_APPEND) != 0) return FailErrno("cannot open the audit file " + path, errno);
+  if (Faulty("audit.flags", [&] { return ::fcntl(file.get(), F_SETFL, O_APPEND); }) != 0)
+    return FailErrno("cannot open the audit file " + path, errno);
   if (regular)
     if (auto ended = EndLastLine(path, file.get()); !ended) return std::unexpected(ended.error());
   return AuditFile(std::move(path), std::move(file), regular);
@@ -85,7 +95,8 @@ Result<AuditFile> AuditFile::Open(std::string path) {
 
 Result<void> AuditFile::CheckName() {
   struct stat opened{};
-  if (::fstat(file_.get(), &opened) != 0) return FailErrno("cannot look at the audit file " + path_, errno);
+  if (Faulty("audit.look", [&] { return ::fstat(file_.get(), &opened); }) != 0)
+    return FailErrno("cannot look at the audit file " + path_, errno);
   if (opened.st_nlink == 0) return Fail(Code::kIo, "the audit file " + path_ + " was deleted");
   if (told_of_move_) return {};
   struct stat named{};

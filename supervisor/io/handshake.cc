@@ -11,6 +11,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/fault.h"
 #include "base/send_descriptors.h"
 
 namespace sluice::supervisor {
@@ -60,12 +61,12 @@ Message Decode(const Wire& wire) {
 
 Result<std::pair<UniqueFd, UniqueFd>> MakeHandshake() {
   std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+  if (Faulty("handshake.pair", [&] { return ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()); }) != 0)
     return FailErrno("cannot create a socket pair", errno);
   std::pair<UniqueFd, UniqueFd> pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
   const int on = 1;
-  if (::setsockopt(pair.first.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
-    return FailErrno("cannot ask for credentials on a socket pair", errno);
+  const auto ask = [&] { return ::setsockopt(pair.first.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on); };
+  if (Faulty("handshake.credentials", ask) != 0) return FailErrno("cannot ask for credentials on a socket pair", errno);
   return pair;
 }
 
@@ -74,7 +75,8 @@ Result<void> Send(int socket, Step step, int64_t number, const std::vector<int>&
   wire.step = static_cast<uint32_t>(step);
   wire.number = number;
   if (fds.empty()) {
-    if (::write(socket, &wire, sizeof wire) < 0) return FailErrno("cannot send a start-up message", errno);
+    if (Faulty("handshake.send", [&] { return ::write(socket, &wire, sizeof wire); }) < 0)
+      return FailErrno("cannot send a start-up message", errno);
     return {};
   }
   if (fds.size() > kMaxPassed) return Fail(Code::kInternal, "too many descriptors in a start-up message");
@@ -98,8 +100,9 @@ Result<Message> Receive(int socket, int timeout_ms, std::vector<UniqueFd>* stray
   pollfd ready{.fd = socket, .events = POLLIN, .revents = 0};
   int polled = 0;
   do {
-    polled = ::poll(&ready, 1, timeout_ms);
+    polled = Faulty("handshake.wait", [&] { return ::poll(&ready, 1, timeout_ms); });
   } while (polled < 0 && errno == EINTR);
+  if (polled < 0) return FailErrno("cannot wait for a start-up process", errno);
   if (polled == 0) return Fail(Code::kTimeout, "a start-up process did not answer");
   Wire wire;
   alignas(cmsghdr) std::array<uint8_t, kControlSize> control{};
@@ -111,7 +114,7 @@ Result<Message> Receive(int socket, int timeout_ms, std::vector<UniqueFd>* stray
   header.msg_controllen = control.size();
   ssize_t received = 0;
   do {
-    received = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    received = Faulty("handshake.receive", [&] { return ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC); });
   } while (received < 0 && errno == EINTR);
   if (received < 0) return FailErrno("cannot receive a start-up message", errno);
   if (received == 0) return Fail(Code::kInternal, "a start-up process ended early");

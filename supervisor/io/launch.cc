@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/fault.h"
 #include "supervisor/command_hint.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/host_command.h"
@@ -42,7 +43,9 @@ bool IsKernelRoot() {
   return !map || std::sscanf(map->c_str(), "%u %u", &inside, &outside) != 2 || inside != 0 || outside == 0;
 }
 
-UniqueFd OpenPidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+UniqueFd OpenPidfd(pid_t pid) {
+  return UniqueFd(static_cast<int>(Faulty("launch.pidfd", [&] { return ::syscall(SYS_pidfd_open, pid, 0); })));
+}
 
 // Names come from the policy's resolver; the host's own table would give addresses past it. Programs look up their own host
 // name and expect an answer.
@@ -78,7 +81,8 @@ class Sandbox final : public Workload {
     auto handshake = MakeHandshake();
     if (!handshake) return std::unexpected(handshake.error());
     std::array<int, 2> status{};
-    if (::pipe2(status.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
+    if (Faulty("launch.pipe", [&] { return ::pipe2(status.data(), O_CLOEXEC); }) != 0)
+      return FailErrno("cannot create a pipe", errno);
     status_ = UniqueFd(status[0]);
     UniqueFd status_writer(status[1]);
     spec_ = std::move(prepared.spec);
@@ -135,10 +139,11 @@ class Sandbox final : public Workload {
     pollfd ready{.fd = status_.get(), .events = POLLIN, .revents = 0};
     int polled = 0;
     do {
-      polled = ::poll(&ready, 1, kStartTimeoutMs);
+      polled = Faulty("launch.seal.wait", [&] { return ::poll(&ready, 1, kStartTimeoutMs); });
     } while (polled < 0 && errno == EINTR);
     CommandStatus first;
-    sealed_ = polled > 0 && ::read(status_.get(), &first, sizeof first) == sizeof first && first.status == kInitSealed;
+    const auto read = [&] { return ::read(status_.get(), &first, sizeof first); };
+    sealed_ = polled > 0 && Faulty("launch.seal", read) == sizeof first && first.status == kInitSealed;
     if (sealed_) return {};
     if (const auto why = Receive(handshake_.get(), 0); why && why->step == Step::kFailed) return std::unexpected(why->error);
     return Fail(Code::kInternal, "the sandbox's first process did not give up what it held");
@@ -234,7 +239,8 @@ class Sandbox final : public Workload {
     command_ = filtered->sender;
     command_fd_ = OpenPidfd(command_);
     if (!command_fd_) return FailErrno("cannot watch the command", errno);
-    notify_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, command_fd_.get(), static_cast<int>(filtered->number), 0)));
+    const auto take = [&] { return ::syscall(SYS_pidfd_getfd, command_fd_.get(), static_cast<int>(filtered->number), 0); };
+    notify_ = UniqueFd(static_cast<int>(Faulty("launch.listener", take)));
     if (!notify_) {
       const int error = errno;
       if (error == EPERM)

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fault.h"
 #include "supervisor/io/empty_process.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/launch_command.h"
@@ -33,17 +34,17 @@ namespace {
 constexpr uint64_t kNamespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 
 Result<void> JoinCapture(const Capture& capture) {
-  if (::setns(capture.user_namespace.get(), CLONE_NEWUSER) != 0)
+  if (Faulty("launch.user", [&] { return ::setns(capture.user_namespace.get(), CLONE_NEWUSER); }) != 0)
     return FailErrno("cannot enter the capture's user namespace", errno);
-  if (::setns(capture.network_namespace.get(), CLONE_NEWNET) != 0)
+  if (Faulty("launch.network", [&] { return ::setns(capture.network_namespace.get(), CLONE_NEWNET); }) != 0)
     return FailErrno("cannot enter the capture's network namespace", errno);
   return {};
 }
 
-// Descriptor use of process 1 from here on: the status pipe alone.
-void CloseAllBut(int keep) {
-  if (keep > 0) ::close_range(0, static_cast<unsigned>(keep) - 1, 0);
-  ::close_range(static_cast<unsigned>(keep) + 1, ~0U, 0);
+// Descriptor use of process 1 from here on: the status pipe alone. False: something else is open still.
+bool CloseAllBut(int keep) {
+  if (Faulty("launch.close", [&] { return ::close_range(static_cast<unsigned>(keep) + 1, ~0U, 0); }) != 0) return false;
+  return keep == 0 || ::close_range(0, static_cast<unsigned>(keep) - 1, 0) == 0;
 }
 
 // The supervisor's arguments would show in /proc/1/cmdline, which anyone may read. This memory is init's own copy.
@@ -97,9 +98,10 @@ class OverlayContents {
 };
 
 Result<void> PrepareInit(const SandboxPlan& plan) {
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return FailErrno("prctl(PR_SET_PDEATHSIG)", errno);
+  if (Faulty("launch.death-signal", [] { return ::prctl(PR_SET_PDEATHSIG, SIGKILL); }) != 0)
+    return FailErrno("prctl(PR_SET_PDEATHSIG)", errno);
   // Its own session: kill(0, …) of the workload must not reach the supervisor's process group.
-  if (::setsid() < 0) return FailErrno("setsid", errno);
+  if (Faulty("launch.session", [] { return ::setsid(); }) < 0) return FailErrno("setsid", errno);
   if (::sethostname(plan.spec->hostname.data(), plan.spec->hostname.size()) != 0)
     return FailErrno("cannot set the host name", errno);
   const mode_t mask = ::umask(022);
@@ -113,20 +115,20 @@ Result<void> PrepareInit(const SandboxPlan& plan) {
 // Process 1: everything in the namespace dies with it, and it dies with the supervisor. It holds nothing, and nobody inside may
 // look into it: not dumpable while it still has capabilities that the command lacks.
 void SealInit(const SandboxPlan& plan) {
-  ::prctl(PR_SET_DUMPABLE, 0);
+  if (Faulty("launch.undumpable", [] { return ::prctl(PR_SET_DUMPABLE, 0); }) != 0) ::_exit(1);
   HideCommandLine();
   if (auto dropped = DropCapabilities(); !dropped) ::_exit(1);  // the command dies with the sandbox
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  CloseAllBut(plan.status_pipe);
+  if (!CloseAllBut(plan.status_pipe)) ::_exit(1);
 }
 
 Result<void> StartCommand(const SandboxPlan& plan) {
   if (auto prepared = PrepareInit(plan); !prepared) return prepared;
   std::array<int, 3> standard = plan.standard;
   if (auto opened = OpenTerminal(plan.handshake, standard); !opened) return opened;
-  const pid_t command = ::fork();
+  const pid_t command = Faulty("launch.fork", [] { return ::fork(); });
   if (command < 0) return FailErrno("cannot fork", errno);
   if (command == 0) RunCommand(plan, standard);
   // Beside the command's process, which passes its gate only after the seal.
@@ -137,7 +139,7 @@ Result<void> StartCommand(const SandboxPlan& plan) {
 
 [[noreturn]] void RunInit(const SandboxPlan& plan, int mapped) {
   char go = 0;
-  if (::read(mapped, &go, 1) != 1) ::_exit(1);
+  if (Faulty("launch.mapped", [&] { return ::read(mapped, &go, 1); }) != 1) ::_exit(1);
   ::close(mapped);
   auto started = StartCommand(plan);
   if (!started) {
@@ -160,10 +162,13 @@ Result<void> StartInit(const SandboxPlan& plan) {
   if (::prctl(PR_GET_DUMPABLE) != 1 && ::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
   if (auto joined = JoinCapture(*plan.capture); !joined) return joined;
   std::array<int, 2> mapped{};
-  if (::pipe2(mapped.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
+  if (Faulty("launch.map-pipe", [&] { return ::pipe2(mapped.data(), O_CLOEXEC); }) != 0)
+    return FailErrno("cannot create a pipe", errno);
   // CLONE_PARENT makes init the supervisor's child, so that the supervisor waits for it and its death signal is the supervisor's.
-  const auto init =
-      static_cast<pid_t>(::syscall(SYS_clone, kNamespaces | CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  const auto clone = [] {
+    return ::syscall(SYS_clone, kNamespaces | CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  };
+  const auto init = static_cast<pid_t>(Faulty("launch.clone", clone));
   if (init < 0) return std::unexpected(NamespaceError("the workload's namespaces", errno));
   if (init == 0) {
     ::close(mapped[1]);
@@ -174,7 +179,8 @@ Result<void> StartInit(const SandboxPlan& plan) {
   }
   if (auto sent = Send(plan.handshake, Step::kInit, init); !sent) return sent;
   if (auto written = WriteIdentityMaps(init); !written) return written;
-  if (::write(mapped[1], "", 1) != 1) return FailErrno("cannot start the sandbox's first process", errno);
+  if (Faulty("launch.go-on", [&] { return ::write(mapped[1], "", 1); }) != 1)
+    return FailErrno("cannot start the sandbox's first process", errno);
   return {};
 }
 

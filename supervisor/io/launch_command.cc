@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 #include "supervisor/canary.h"
 #include "supervisor/io/handshake.h"
@@ -31,13 +32,15 @@ constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";  // as
 // Moves descriptors that lie where others are to go out of the way, then puts each in its place and closes the rest.
 Result<void> PlaceDescriptors(std::array<int, 3> standard, int handshake) {
   constexpr int kAbove = 16;
-  for (int& fd : standard) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kAbove);
-  handshake = ::fcntl(handshake, F_DUPFD_CLOEXEC, kAbove);
+  const auto above = [](int fd) { return Faulty("launch.above", [&] { return ::fcntl(fd, F_DUPFD_CLOEXEC, kAbove); }); };
+  for (int& fd : standard) fd = above(fd);
+  handshake = above(handshake);
   for (int fd = 0; fd <= 2; ++fd)
-    if (::dup2(standard[static_cast<size_t>(fd)], fd) != fd)
+    if (Faulty("launch.place", [&] { return ::dup2(standard[static_cast<size_t>(fd)], fd); }) != fd)
       return FailErrno(fmt::format("cannot set up descriptor {}", fd), errno);
   if (::dup3(handshake, kHandshake, O_CLOEXEC) != kHandshake) return FailErrno("cannot keep the start-up socket", errno);
-  if (::close_range(kHandshake + 1, ~0U, 0) != 0) return FailErrno("cannot close inherited descriptors", errno);
+  if (Faulty("launch.inherited", [] { return ::close_range(kHandshake + 1, ~0U, 0); }) != 0)
+    return FailErrno("cannot close inherited descriptors", errno);
   return {};
 }
 
@@ -107,7 +110,8 @@ Result<int> InstallFilter(std::span<const sock_filter> filter) {
   program.filter = const_cast<sock_filter*>(filter.data());  // the kernel reads it
   for (const unsigned long flags :
        {SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, SECCOMP_FILTER_FLAG_NEW_LISTENER}) {
-    const auto fd = static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+    const auto install = [&] { return ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program); };
+    const auto fd = static_cast<int>(Faulty("launch.filter", install));
     if (fd >= 0) return fd;
     if (errno != EINVAL) break;
   }
@@ -152,7 +156,7 @@ ExecArguments MakeArguments(const LaunchSpec& spec) {
 
 // Runs once the filter stands: only read, write, the probe's connect, execve and exit.
 Error Execute(const std::string& command, ExecArguments& arguments) {
-  ::execve(command.c_str(), arguments.argv.data(), arguments.envp.data());
+  (void)Faulty("launch.exec", [&] { return ::execve(command.c_str(), arguments.argv.data(), arguments.envp.data()); });
   int error = errno;
   if (error == ENOEXEC) {  // a script without #!, as shells and execvp treat it
     std::vector<char*> argv = {const_cast<char*>("/bin/sh"), const_cast<char*>(command.c_str())};
@@ -165,7 +169,7 @@ Error Execute(const std::string& command, ExecArguments& arguments) {
 
 // From the workload's place, under all that holds the workload: this connect must fail.
 Result<void> ProbeCanary() {
-  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const UniqueFd probe(Faulty("launch.probe", [] { return ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }));
   if (!probe) return FailErrno("cannot open the start-up probe's socket", errno);
   sockaddr_storage address{};
   const size_t length = kCanary.ToSockaddr(&address);
@@ -176,7 +180,7 @@ Result<void> ProbeCanary() {
 }
 
 Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, int& handshake) {
-  if (::setpgid(0, 0) != 0) return FailErrno("setpgid", errno);
+  if (Faulty("launch.group", [] { return ::setpgid(0, 0); }) != 0) return FailErrno("setpgid", errno);
   if (auto placed = PlaceDescriptors(standard, handshake); !placed) return placed;
   handshake = kHandshake;
   TakeForeground();
@@ -194,7 +198,9 @@ Result<void> Run(const SandboxPlan& plan, const std::array<int, 3>& standard, in
   if (!listener) return std::unexpected(listener.error());
   if (auto told = Send(kHandshake, Step::kFiltered, *listener); !told) return told;
   std::array<char, 2048> go{};
-  if (::read(kHandshake, go.data(), go.size()) <= 0) ::_exit(kNotFoundExit);  // the supervisor is gone
+  const ssize_t opened = Faulty("launch.gate", [&] { return ::read(kHandshake, go.data(), go.size()); });
+  if (opened < 0) return FailErrno("cannot wait for the supervisor's word", errno);
+  if (opened == 0) ::_exit(kNotFoundExit);  // the supervisor is gone
   if (plan.spec->probe == StartProbe::kCanary) {
     if (auto refused = ProbeCanary(); !refused) return refused;
   }

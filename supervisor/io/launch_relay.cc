@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "supervisor/io/launch_child.h"
 
@@ -113,7 +114,10 @@ void LaunchRelay::AddTerminalInput() {
 CommandEnd LaunchRelay::Run(RunningCommand command) {
   const PipeSignalIgnored no_pipe_signal;
   CommandEnd end;
-  if (!Hear()) return end;
+  if (const auto heard = Hear(); !heard) {
+    LogError("cannot watch the command: {}; it is ended", heard.error().message);
+    return end;
+  }
   AddTerminalInput();
   deadline_ = command.deadline;
   while (true) {
@@ -148,8 +152,12 @@ int LaunchRelay::PollOnce(RunningCommand& command, int timeout_ms, std::optional
                                {.fd = command.lifeline, .events = POLLIN, .revents = 0},
                                meter_.Interest()};
   for (const auto& channel : channels_) polls.push_back(channel->Interest());
-  const int ready = ::poll(polls.data(), polls.size(), timeout_ms);
-  if (ready < 0) return errno == EINTR ? 0 : -1;
+  const int ready = Faulty("launch.watch", [&] { return ::poll(polls.data(), polls.size(), timeout_ms); });
+  if (ready < 0 && errno == EINTR) return 0;
+  if (ready < 0) {
+    LogError("cannot watch the command: {}; it is ended", std::strerror(errno));
+    return -1;
+  }
   MoveChannels(polls, kFixedPolls);
   if (polls[3].revents != 0) meter_.WriteWaiting();
   if (polls[1].revents != 0)

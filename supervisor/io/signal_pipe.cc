@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -29,7 +31,8 @@ SignalPipe::~SignalPipe() {
 
 Result<void> SignalPipe::Open(std::span<const int> signals) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return FailErrno("cannot create a pipe", errno);
+  if (Faulty("launch.signals", [&] { return ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK); }) != 0)
+    return FailErrno("cannot create a pipe", errno);
   reader_ = UniqueFd(ends[0]);
   writer_ = UniqueFd(ends[1]);
   g_writer.store(ends[1]);
