@@ -2,6 +2,7 @@
 
 #ifdef SLUICE_FAULTS
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,12 +24,14 @@ namespace {
 
 struct Fault {
   std::string point;
+  std::string name;  ///< of the errno
   int error = EIO;
   std::atomic<long> skip{0};
   std::atomic<long> left{std::numeric_limits<long>::max()};
+  std::atomic<bool> told{false};
 };
 
-constexpr std::array<std::pair<std::string_view, int>, 14> kErrors = {{{"EIO", EIO},
+constexpr std::array<std::pair<std::string_view, int>, 17> kErrors = {{{"EIO", EIO},
                                                                        {"EPERM", EPERM},
                                                                        {"EACCES", EACCES},
                                                                        {"ENOMEM", ENOMEM},
@@ -41,7 +44,10 @@ constexpr std::array<std::pair<std::string_view, int>, 14> kErrors = {{{"EIO", E
                                                                        {"ENOENT", ENOENT},
                                                                        {"ESRCH", ESRCH},
                                                                        {"ENETUNREACH", ENETUNREACH},
-                                                                       {"EINVAL", EINVAL}}};
+                                                                       {"EINVAL", EINVAL},
+                                                                       {"EBADF", EBADF},
+                                                                       {"EPIPE", EPIPE},
+                                                                       {"EADDRINUSE", EADDRINUSE}}};
 
 std::string_view Cut(std::string_view* text, char at) {
   const size_t end = text->find(at);
@@ -71,12 +77,20 @@ std::vector<std::unique_ptr<Fault>> ReadFaults() {
       std::fputs("sluice: SLUICE_FAULT: write POINT:ERRNO[:COUNT[:SKIP]]\n", stderr);
       ::_exit(2);
     }
+    fault->name = error;
     fault->error = known->second;
     fault->left = NumberOf(Cut(&one, ':'), std::numeric_limits<long>::max());
     fault->skip = NumberOf(one, 0);
     faults.push_back(std::move(fault));
   }
   return faults;
+}
+
+// Once in each process that meets it: what is written here was there. Standard error may be closed already.
+void Tell(Fault& fault) {
+  if (fault.told.exchange(true, std::memory_order_relaxed)) return;
+  const std::string line = fmt::format("fault {} {}\n", fault.point, fault.name);
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
 }  // namespace
@@ -86,6 +100,7 @@ bool FaultAt(const char* point) {
   for (const auto& fault : faults) {
     if (fault->point != point || fault->skip.fetch_sub(1, std::memory_order_relaxed) > 0) continue;
     if (fault->left.fetch_sub(1, std::memory_order_relaxed) <= 0) continue;
+    Tell(*fault);
     errno = fault->error;
     return true;
   }

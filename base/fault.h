@@ -2,12 +2,13 @@
 
 // Makes system calls of the decision path fail on purpose, to see what becomes of everything else. SLUICE_FAULT in the
 // environment says which: POINT:ERRNO[:COUNT[:SKIP]], several with commas between them. COUNT: how often it fails (without it
-// always); SKIP: how often it works before. Only in builds with SLUICE_FAULTS=ON, as `dev` is and `release` is not: elsewhere
-// nothing of it is left.
+// always); SKIP: how often it works before. The first failure of each is told on standard error: "fault POINT ERRNO". Only in
+// builds with SLUICE_FAULTS=ON, as `dev` is and `release` is not: elsewhere nothing of it is left.
 //
 //   const ssize_t n = Faulty("dns.receive", [&] { return recv(fd, buffer, size, 0); });
 //
-// A point's name stands once in the code; tests/e2e/fault_test.py has a case for each.
+// A point's name stands once in the code, and fault_test.py or fault_service_test.py of tests/e2e has a case for each.
+// tests/house/fault_points_test.py knows which calls are at none, and why.
 
 #include <concepts>
 #include <utility>

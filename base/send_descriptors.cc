@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/fault.h"
+
 namespace sluice {
 
 ssize_t SendDescriptors(int socket, std::span<const std::byte> bytes, std::span<const int> fds, int flags) {
@@ -25,7 +27,7 @@ ssize_t SendDescriptors(int socket, std::span<const std::byte> bytes, std::span<
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(fds.size_bytes());
   std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | flags);
+  return Faulty("descriptors.send", [&] { return ::sendmsg(socket, &message, MSG_NOSIGNAL | flags); });
 }
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include "base/fault.h"
 #include "base/random.h"
 
 namespace sluice {
@@ -20,8 +21,10 @@ SocketSeal DrawSeal() { return {Draw(), Draw()}; }
 
 bool ApplySeal(int fd, const SocketSeal& seal) noexcept {
   if (seal.empty()) return true;
-  return ::setsockopt(fd, SOL_SOCKET, SO_MARK, &seal.mark, sizeof seal.mark) == 0 &&
-         ::setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &seal.priority, sizeof seal.priority) == 0;
+  const auto set = [fd](int option, const auto& value) {
+    return Faulty("seal.set", [&] { return ::setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }) == 0;
+  };
+  return set(SO_MARK, seal.mark) && set(SO_PRIORITY, seal.priority);
 }
 
 }  // namespace sluice

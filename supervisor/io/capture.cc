@@ -51,15 +51,18 @@ Result<void> ReplaceRuleset(const nft::Table& table) {
 Result<void> ProbeCapture(int listener) {
   sockaddr_storage to{};
   const auto size = static_cast<socklen_t>(kCanary.ToSockaddr(&to));
-  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const UniqueFd probe(
+      Faulty("capture.probe.socket", [] { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }));
   if (!probe) return FailErrno("cannot open a socket in the container's network namespace", errno);
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), size) != 0 && errno != EINPROGRESS)
+  const auto dial = [&] { return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), size); };
+  if (Faulty("capture.probe.connect", dial) != 0 && errno != EINPROGRESS)
     return FailErrno("the capture of the container's network namespace does not take connections", errno);
   // The container may have opened connections of its own by now: they have no approval, and are closed here.
   for (;;) {
     pollfd ready{listener, POLLIN, 0};
     if (::poll(&ready, 1, kProbeTimeoutMs) <= 0) break;
-    const UniqueFd accepted(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const UniqueFd accepted(
+        Faulty("capture.probe.accept", [&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
     if (accepted && LocalEnd(accepted.get()) == kCanary) return {};
   }
   return Fail(Code::kInternal, "a connection made in the container's network namespace did not reach the supervisor's listener");
@@ -76,7 +79,7 @@ Result<void> BuildAndSend(int socket, NamespaceOrigin origin, const UniqueFd& us
   if (!sockets) return std::unexpected(sockets.error());
   if (given)
     if (auto probed = ProbeCapture(sockets->listener.get()); !probed) return probed;
-  const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  const UniqueFd network(Faulty("capture.network", [] { return ::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC); }));
   if (!user || !network) return FailErrno("cannot open /proc/self/ns", errno);
   return Send(socket, Step::kCaptured, 0,
               {user.get(), network.get(), sockets->listener.get(), sockets->dns_udp.get(), sockets->dns_tcp.get(),
@@ -87,9 +90,10 @@ Result<void> RunChild(int socket) {
   if (Faulty("capture.unshare", [] { return ::unshare(CLONE_NEWUSER | CLONE_NEWNET); }) != 0)
     return std::unexpected(NamespaceError("a user and network namespace", errno));
   // The supervisor is not dumpable, which its child inherits, and the maps of a process that is not dumpable are root's.
-  if (::prctl(PR_SET_DUMPABLE, 1) != 0) return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
+  if (Faulty("capture.dumpable", [] { return ::prctl(PR_SET_DUMPABLE, 1); }) != 0)
+    return FailErrno("prctl(PR_SET_DUMPABLE)", errno);
   // Building needs no ids. The maps, which only a live process's can be, come last.
-  const UniqueFd user(::open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC));
+  const UniqueFd user(Faulty("capture.user", [] { return ::open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC); }));
   if (auto sent = BuildAndSend(socket, NamespaceOrigin::kOwn, user); !sent) return sent;
   if (auto go = Expect(socket, Step::kGo, kStartTimeoutMs); !go) return std::unexpected(go.error());
   return {};
@@ -97,9 +101,9 @@ Result<void> RunChild(int socket) {
 
 // In the child. Root may enter as it is; the user whose container it is has rights inside its user namespace only.
 Result<void> BuildInside(int socket, int network_namespace) {
-  const UniqueFd owner(::ioctl(network_namespace, NS_GET_USERNS));
+  const UniqueFd owner(Faulty("capture.owner", [&] { return ::ioctl(network_namespace, NS_GET_USERNS); }));
   if (!owner) return FailErrno("the container's user namespace is not this user's to see", errno);
-  if (::setns(network_namespace, CLONE_NEWNET) != 0) {
+  if (Faulty("capture.enter", [&] { return ::setns(network_namespace, CLONE_NEWNET); }) != 0) {
     if (errno != EPERM) return FailErrno("cannot enter the container's network namespace", errno);
     if (::setns(owner.get(), CLONE_NEWUSER) != 0) return FailErrno("cannot enter the container's user namespace", errno);
     if (::setns(network_namespace, CLONE_NEWNET) != 0) return FailErrno("cannot enter the container's network namespace", errno);
@@ -145,7 +149,7 @@ Result<Builder> StartBuilder(Run run) {
   ReserveStandardDescriptors();
   auto handshake = MakeHandshake();
   if (!handshake) return std::unexpected(handshake.error());
-  const pid_t child = ::fork();
+  const pid_t child = Faulty("capture.fork", [] { return ::fork(); });
   if (child < 0) return FailErrno("cannot fork", errno);
   if (child == 0) {
     handshake->first.Reset();

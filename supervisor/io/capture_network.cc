@@ -42,9 +42,11 @@ struct SocketCloser {
 class RouteSocket {
  public:
   Result<void> Open() {
-    socket_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-    if (!socket_ || mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) < 0)
-      return FailErrno("cannot open a routing netlink socket", errno);
+    const auto open = [&] {
+      socket_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+      return socket_ ? mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) : -1;
+    };
+    if (Faulty("capture.route.open", open) < 0) return FailErrno("cannot open a routing netlink socket", errno);
     return {};
   }
   nlmsghdr* Start(uint16_t type, uint16_t flags) {
@@ -57,7 +59,8 @@ class RouteSocket {
   Result<void> Talk(const nlmsghdr* header, const char* what) {
     if (Faulty("capture.route", [&] { return mnl_socket_sendto(socket_.get(), header, header->nlmsg_len); }) < 0)
       return FailErrno(what, errno);
-    const ssize_t got = mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size());
+    const ssize_t got =
+        Faulty("capture.route.answer", [&] { return mnl_socket_recvfrom(socket_.get(), buffer_.data(), buffer_.size()); });
     if (got < 0) return FailErrno(what, errno);
     if (mnl_cb_run(buffer_.data(), static_cast<size_t>(got), sequence_, mnl_socket_get_portid(socket_.get()), nullptr, nullptr) <
         0)
@@ -181,10 +184,10 @@ Result<UniqueFd> OpenBound(int type, uint16_t port, std::span<const int> options
   }
   const int on = 1;
   const int off = 0;
-  if (::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)
+  if (Faulty("capture.dual", [&] { return ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off); }) != 0)
     return FailErrno("cannot make a capture socket dual-stack", errno);
   for (const int option : options)
-    if (::setsockopt(socket.get(), IPPROTO_IPV6, option, &on, sizeof on) != 0)
+    if (Faulty("capture.option", [&] { return ::setsockopt(socket.get(), IPPROTO_IPV6, option, &on, sizeof on); }) != 0)
       return FailErrno(fmt::format("cannot set IPv6 socket option {}", option), errno);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
@@ -240,20 +243,25 @@ int CheckLink(const nlmsghdr* message, void* name_of_other) {
 }  // namespace
 
 Result<void> CheckOnlyLoopback() {
-  const std::unique_ptr<mnl_socket, SocketCloser> socket(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-  if (!socket || mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) < 0)
-    return FailErrno("cannot open a routing netlink socket", errno);
+  std::unique_ptr<mnl_socket, SocketCloser> socket;
+  const auto open = [&] {
+    socket.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
+    return socket ? mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) : -1;
+  };
+  if (Faulty("capture.links.open", open) < 0) return FailErrno("cannot open a routing netlink socket", errno);
   alignas(nlmsghdr) std::array<char, 32768> buffer{};  // a dump's messages may be this large (NLMSG_GOODSIZE)
   nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
   header->nlmsg_type = RTM_GETLINK;
   header->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
   header->nlmsg_seq = 1;
   mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg));
-  if (mnl_socket_sendto(socket.get(), header, header->nlmsg_len) < 0) return FailErrno("cannot ask for interfaces", errno);
+  if (Faulty("capture.links.ask", [&] { return mnl_socket_sendto(socket.get(), header, header->nlmsg_len); }) < 0)
+    return FailErrno("cannot ask for interfaces", errno);
   std::string other;
   int more = MNL_CB_OK;
   while (more > MNL_CB_STOP) {
-    const ssize_t got = mnl_socket_recvfrom(socket.get(), buffer.data(), buffer.size());
+    const ssize_t got =
+        Faulty("capture.links.answer", [&] { return mnl_socket_recvfrom(socket.get(), buffer.data(), buffer.size()); });
     if (got < 0) return FailErrno("cannot read interfaces", errno);
     more = mnl_cb_run(buffer.data(), static_cast<size_t>(got), 1, mnl_socket_get_portid(socket.get()), CheckLink, &other);
     if (more < 0) return FailErrno("cannot read interfaces", errno);
@@ -315,12 +323,13 @@ Result<CaptureSockets> OpenCaptureSockets() {
   auto tcp = OpenBound(SOCK_STREAM, kDnsPort, {});
   if (!tcp) return std::unexpected(tcp.error());
   const int on = 1;
-  if (::setsockopt(udp->get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) return FailErrno("cannot set IP_PKTINFO", errno);
-  if (::listen(listener->get(), kListenBacklog) != 0 || ::listen(tcp->get(), kDnsBacklog) != 0)
-    return FailErrno("cannot listen in the capture namespace", errno);
+  if (Faulty("capture.pktinfo", [&] { return ::setsockopt(udp->get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on); }) != 0)
+    return FailErrno("cannot set IP_PKTINFO", errno);
+  const auto listen = [&] { return ::listen(listener->get(), kListenBacklog) != 0 ? -1 : ::listen(tcp->get(), kDnsBacklog); };
+  if (Faulty("capture.listen", listen) != 0) return FailErrno("cannot listen in the capture namespace", errno);
   for (const auto& [socket, protocol] :
        {std::pair(&sockets.socket_diagnosis, NETLINK_SOCK_DIAG), std::pair(&sockets.routes, NETLINK_ROUTE)}) {
-    socket->Reset(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
+    socket->Reset(Faulty("capture.netlink", [&] { return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol); }));
     if (!*socket || !nft::HearKernelAlone(socket->get()))
       return FailErrno("cannot open a netlink socket of the capture namespace", errno);
   }

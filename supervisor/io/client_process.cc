@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 
 namespace sluice::supervisor {
@@ -23,7 +24,8 @@ constexpr size_t kFewLooks = 8;  // at descriptors of one process
 bool HasEnded(int socket) {
   int pidfd = -1;
   socklen_t size = sizeof pidfd;
-  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &size) != 0) return errno != ENOPROTOOPT;
+  if (Faulty("client.pidfd", [&] { return getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &size); }) != 0)
+    return errno != ENOPROTOOPT;
   const UniqueFd owned(pidfd);
   pollfd ended{pidfd, POLLIN, 0};
   return poll(&ended, 1, 0) != 0;
@@ -51,7 +53,8 @@ policy::ProcessPtr ClientProcesses::Identify(pid_t pid, Digests digests) {
 policy::ProcessPtr ClientProcesses::OfUnixPeer(int socket, Digests digests) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return nullptr;
+  const auto ask = [&] { return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size); };
+  if (Faulty("client.credentials", ask) != 0 || peer.pid <= 0) return nullptr;
   policy::ProcessPtr process = Identify(peer.pid, digests);
   // Read first, then asked whether it still lives: what was read is then its own.
   return HasEnded(socket) ? nullptr : process;

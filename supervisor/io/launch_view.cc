@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 #include "supervisor/io/mount_calls.h"
 #include "supervisor/io/shielded_tree.h"
@@ -127,7 +128,8 @@ class ViewBuilder {
     if (::mkdir(kStageFolder, 0755) != 0) return FailErrno("cannot prepare the workload's root", errno);
     if (auto attached = Attach(stage->get(), kStageFolder); !attached) return attached;
     if (::mkdir(kOldRoot, 0755) != 0) return FailErrno("cannot prepare the workload's root", errno);
-    if (::syscall(SYS_pivot_root, ".", kOldRoot) != 0) return FailErrno("cannot change the root", errno);
+    if (Faulty("view.root", [] { return ::syscall(SYS_pivot_root, ".", kOldRoot); }) != 0)
+      return FailErrno("cannot change the root", errno);
     if (::chdir("/") != 0) return FailErrno("cannot enter the new root", errno);
     return {};
   }
@@ -312,11 +314,13 @@ Result<void> EnterView(const MountPlan& plan, const BareFolders& bare, const Fil
 }
 
 Result<void> SealView(const MountPlan& plan) {
-  if (::umount2(kStage, MNT_DETACH) != 0) return FailErrno("cannot leave the old root", errno);
+  if (Faulty("view.leave", [] { return ::umount2(kStage, MNT_DETACH); }) != 0)
+    return FailErrno("cannot leave the old root", errno);
   ::rmdir(kStage);
   mount_attr change{};
   change.attr_set = MOUNT_ATTR_RDONLY;
-  if (::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change) != 0) return FailErrno("cannot seal the workload's root", errno);
+  if (Faulty("view.seal", [&] { return ::mount_setattr(AT_FDCWD, "/", 0, &change, sizeof change); }) != 0)
+    return FailErrno("cannot seal the workload's root", errno);
   for (const std::string& path : plan.must_be_read_only) {
     // Not by opening it: of a program that runs, such as this one, the kernel says ETXTBSY whatever the mount is.
     struct statvfs mount{};

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -38,7 +40,7 @@ Memory AffordableMemory() {
 
 Result<pid_t> StartProcess(Memory memory, void (*body)(void*), void* argument) {
   if (memory == Memory::kCopied) {
-    const pid_t child = ::fork();
+    const pid_t child = Faulty("launch.copy", [] { return ::fork(); });
     if (child < 0) return FailErrno("cannot fork", errno);
     if (child == 0) {
       body(argument);
@@ -54,7 +56,10 @@ Result<pid_t> StartProcess(Memory memory, void (*body)(void*), void* argument) {
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &saved);
   Call call{body, argument};
-  const pid_t child = ::clone(Enter, static_cast<char*>(stack) + kLightStack, CLONE_VM | CLONE_VFORK | SIGCHLD, &call);
+  const auto clone = [&] {
+    return ::clone(Enter, static_cast<char*>(stack) + kLightStack, CLONE_VM | CLONE_VFORK | SIGCHLD, &call);
+  };
+  const pid_t child = Faulty("launch.borrow", clone);
   const int error = errno;
   ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
   ::munmap(stack, kLightStack);

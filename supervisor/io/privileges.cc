@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 #include "supervisor/landlock_rules.h"
 
@@ -30,7 +31,8 @@ Result<void> EmptyBoundingSet() {
   for (unsigned long capability = 0; ::prctl(PR_CAPBSET_DROP, capability) == 0; ++capability) {
   }
   if (errno != EINVAL) return FailErrno("cannot empty the bounding set", errno);  // EINVAL: past the last capability
-  if (::prctl(PR_SET_SECUREBITS, kSecureBits) != 0) return FailErrno("cannot lock the secure bits", errno);
+  if (Faulty("launch.secure-bits", [] { return ::prctl(PR_SET_SECUREBITS, kSecureBits); }) != 0)
+    return FailErrno("cannot lock the secure bits", errno);
   if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return FailErrno("cannot clear the ambient set", errno);
   return {};
 }
@@ -48,8 +50,8 @@ Result<void> AddRule(int ruleset, int parent, uint64_t access, const std::string
   landlock_path_beneath_attr rule{};
   rule.allowed_access = access;
   rule.parent_fd = parent;
-  if (::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
-    return FailErrno(fmt::format("cannot add a Landlock rule for {}", what), errno);
+  const auto add = [&] { return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0); };
+  if (Faulty("landlock.rule", add) != 0) return FailErrno(fmt::format("cannot add a Landlock rule for {}", what), errno);
   return {};
 }
 
@@ -69,7 +71,7 @@ Result<void> AllowStandardFiles(int ruleset, int abi) {
 
 Result<void> DropCapabilities() {
   cap_t none = cap_init();
-  const int set = cap_set_proc(none);
+  const int set = Faulty("launch.capabilities", [&] { return cap_set_proc(none); });
   const int error = errno;
   cap_free(none);
   if (set != 0) return FailErrno("cannot drop capabilities", error);
@@ -77,12 +79,13 @@ Result<void> DropCapabilities() {
 }
 
 Result<void> DropPrivileges() {
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return FailErrno("cannot set no_new_privs", errno);
+  if (Faulty("launch.no-new-privs", [] { return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }) != 0)
+    return FailErrno("cannot set no_new_privs", errno);
   if (auto emptied = EmptyBoundingSet(); !emptied) return emptied;
   if (auto dropped = DropCapabilities(); !dropped) return dropped;
   LimitCores();
   // Keys of the user's session stay out of reach. A kernel without keyrings has none to hide.
-  if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+  if (Faulty("launch.keyring", [] { return ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr); }) < 0 && errno != ENOSYS)
     return FailErrno("cannot leave the session keyring", errno);
   return {};
 }
@@ -125,7 +128,8 @@ Result<void> EnterLandlock(const MountPlan& plan, int abi) {
   if (!handled) return std::unexpected(handled.error());
   // The kernel takes a shorter structure from those who know fewer fields, and refuses unknown ones only when set.
   const size_t size = handled->scoped != 0 ? sizeof *handled : sizeof *handled - sizeof handled->scoped;
-  const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &*handled, size, 0)));
+  const UniqueFd ruleset(
+      static_cast<int>(Faulty("landlock.make", [&] { return ::syscall(SYS_landlock_create_ruleset, &*handled, size, 0); })));
   if (!ruleset) return FailErrno("cannot create a Landlock ruleset", errno);
   for (const LandlockRule& rule : RulesFor(plan, abi)) {
     const UniqueFd path(::open(rule.path.c_str(), O_PATH | O_CLOEXEC | O_NOFOLLOW));
@@ -134,7 +138,8 @@ Result<void> EnterLandlock(const MountPlan& plan, int abi) {
   }
   if (!plan.own_mounts)
     if (auto allowed = AllowStandardFiles(ruleset.get(), abi); !allowed) return allowed;
-  if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return FailErrno("cannot enter the Landlock domain", errno);
+  if (Faulty("landlock.enter", [&] { return ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0); }) != 0)
+    return FailErrno("cannot enter the Landlock domain", errno);
   return {};
 }
 

@@ -41,7 +41,7 @@ std::string ReadLink(int proc, const char* name) {
 // 0 where it cannot be read.
 uint64_t PidNamespace(int proc) {
   struct stat about{};
-  return fstatat(proc, "ns/pid", &about, 0) == 0 ? about.st_ino : 0;
+  return Faulty("proc.namespace", [&] { return fstatat(proc, "ns/pid", &about, 0); }) == 0 ? about.st_ino : 0;
 }
 
 UniqueFd OpenProc(pid_t pid) {
@@ -227,9 +227,9 @@ bool ProcessTable::IsInView(int proc, const std::string& path) const {
 }
 
 std::optional<std::array<uint8_t, 32>> ProcessTable::Digest(int proc) {
-  const UniqueFd file(openat(proc, "exe", O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(Faulty("exe.open", [&] { return openat(proc, "exe", O_RDONLY | O_CLOEXEC); }));
   struct stat about{};
-  if (!file || fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
+  if (!file || Faulty("exe.look", [&] { return fstat(file.get(), &about); }) != 0 || !S_ISREG(about.st_mode) ||
       static_cast<uint64_t>(about.st_size) > kMaxDigestBytes) {
     return std::nullopt;
   }
@@ -244,7 +244,7 @@ std::optional<std::array<uint8_t, 32>> ProcessTable::Digest(int proc) {
   if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) return std::nullopt;
   std::vector<uint8_t> buffer(size_t{1} << 17);
   for (;;) {
-    const ssize_t n = read(file.get(), buffer.data(), buffer.size());
+    const ssize_t n = Faulty("exe.read", [&] { return read(file.get(), buffer.data(), buffer.size()); });
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::nullopt;
     if (n == 0) break;

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <span>
 
+#include "base/fault.h"
+
 namespace sluice::supervisor {
 namespace {
 
@@ -26,7 +28,7 @@ struct SocketOption {
 Result<void> TurnOn(const UniqueFd& socket, std::span<const SocketOption> options) {
   const int on = 1;
   for (const SocketOption& option : options)
-    if (setsockopt(socket.get(), option.level, option.name, &on, sizeof on) != 0)
+    if (Faulty("redirect.option", [&] { return setsockopt(socket.get(), option.level, option.name, &on, sizeof on); }) != 0)
       return FailErrno(fmt::format("cannot set socket option {} of level {}", option.name, option.level), errno);
   return {};
 }
@@ -45,12 +47,12 @@ sockaddr_in6 LoopbackAddress(Family family, uint16_t port) {
 
 // `port` is filled in where it is 0. EADDRINUSE is told by the error's sys_errno.
 Result<UniqueFd> OpenOnLoopback(Family family, int type, const char* what, uint16_t* port) {
-  UniqueFd socket(::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd socket(Faulty("redirect.socket", [&] { return ::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }));
   if (!socket && errno == EAFNOSUPPORT) return Fail(Code::kUnsupported, "this kernel has IPv6 turned off (ipv6.disable)");
   if (!socket) return FailErrno(fmt::format("cannot open the {}'s socket", what), errno);
   const int only6 = family == Family::kV6 ? 1 : 0;
-  if (setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only6, sizeof only6) != 0)
-    return FailErrno(fmt::format("cannot choose the {}'s family", what), errno);
+  const auto choose = [&] { return setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only6, sizeof only6); };
+  if (Faulty("redirect.family", choose) != 0) return FailErrno(fmt::format("cannot choose the {}'s family", what), errno);
   // One that starts again finds its port held by connections of the one before.
   constexpr SocketOption kReuse[] = {{SOL_SOCKET, SO_REUSEADDR}};
   constexpr SocketOption kInfo[] = {{IPPROTO_IP, IP_PKTINFO}, {IPPROTO_IPV6, IPV6_RECVPKTINFO}};
@@ -58,14 +60,14 @@ Result<UniqueFd> OpenOnLoopback(Family family, int type, const char* what, uint1
   if (!set) return std::unexpected(set.error());
   sockaddr_in6 address = LoopbackAddress(family, *port);
   socklen_t size = sizeof address;
-  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+  if (Faulty("redirect.bind", [&] { return bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size); }) != 0) {
     const int error = errno;
     if (error == EADDRINUSE)
       return std::unexpected(Error{Code::kInvalid, fmt::format("port {} for the {} is taken here", *port, what), error, {}});
     return FailErrno(fmt::format("cannot bind the {} to port {}", what, *port), error);
   }
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    return FailErrno(fmt::format("cannot read the {}'s port", what), errno);
+  const auto name = [&] { return getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size); };
+  if (Faulty("redirect.port", name) != 0) return FailErrno(fmt::format("cannot read the {}'s port", what), errno);
   *port = ntohs(address.sin6_port);
   return socket;
 }
@@ -106,7 +108,8 @@ Result<RedirectSockets> TryPorts(uint16_t proxy_port, uint16_t dns_port) {
 
 Result<void> RedirectSockets::Listen() {
   for (const RedirectFamily& family : families)
-    if (listen(family.listener.get(), kBacklog) != 0 || listen(family.dns_tcp.get(), kDnsBacklog) != 0)
+    if (Faulty("redirect.listen", [&] { return listen(family.listener.get(), kBacklog); }) != 0 ||
+        listen(family.dns_tcp.get(), kDnsBacklog) != 0)
       return FailErrno("cannot listen on lo", errno);
   return {};
 }
@@ -123,14 +126,17 @@ Result<RedirectSockets> OpenRedirectSockets(uint16_t proxy_port, uint16_t dns_po
 std::optional<Endpoint> OriginalDestination(int socket) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0) return std::nullopt;
+  if (Faulty("redirect.here", [&] { return getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size); }) != 0)
+    return std::nullopt;
   const auto here = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&own), size);
   if (!here) return std::nullopt;
   sockaddr_storage original{};
   size = sizeof original;
   const bool v4 = here->address.is_v4();
-  if (getsockopt(socket, v4 ? SOL_IP : SOL_IPV6, v4 ? SO_ORIGINAL_DST : IP6T_SO_ORIGINAL_DST, &original, &size) != 0)
-    return std::nullopt;
+  const auto ask = [&] {
+    return getsockopt(socket, v4 ? SOL_IP : SOL_IPV6, v4 ? SO_ORIGINAL_DST : IP6T_SO_ORIGINAL_DST, &original, &size);
+  };
+  if (Faulty("redirect.original", ask) != 0) return std::nullopt;
   const auto destination = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&original), size);
   if (!destination || *destination == *here) return std::nullopt;
   return destination;

@@ -7,17 +7,18 @@
 #include <array>
 #include <cerrno>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 
 namespace sluice::supervisor {
 
 Result<std::string> ReadSmallFile(const std::string& path, size_t limit) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(Faulty("file.open", [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
   if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
   std::string content;
   std::array<char, 4096> piece{};  // most are smaller
   while (content.size() <= limit) {
-    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
+    const ssize_t got = Faulty("file.read", [&] { return ::read(file.get(), piece.data(), piece.size()); });
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
     if (got == 0) return content;
@@ -31,7 +32,7 @@ Result<void> WriteSmallFile(const std::string& path, std::string_view content) {
   if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
   ssize_t written = 0;
   do {
-    written = ::write(file.get(), content.data(), content.size());
+    written = Faulty("file.write", [&] { return ::write(file.get(), content.data(), content.size()); });
   } while (written < 0 && errno == EINTR);
   if (written < 0) return FailErrno(fmt::format("cannot write {}", path), errno);
   if (static_cast<size_t>(written) != content.size()) return Fail(Code::kIo, fmt::format("short write to {}", path));

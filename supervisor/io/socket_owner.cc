@@ -32,10 +32,10 @@ using Buffer = std::array<char, 16384>;
 
 // A second descriptor of a capture's netlink socket, which answers in time or not at all.
 Result<UniqueFd> Share(const UniqueFd& socket) {
-  UniqueFd own(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  UniqueFd own(Faulty("diag.share", [&] { return fcntl(socket.get(), F_DUPFD_CLOEXEC, 0); }));
   if (!own) return FailErrno("cannot use a netlink socket of the capture namespace", errno);
   const timeval timeout{0, kReceiveTimeoutMs * 1000};
-  if (setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
+  if (Faulty("diag.timeout", [&] { return setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); }) != 0)
     return FailErrno("cannot use a netlink socket of the capture namespace", errno);
   return own;
 }
@@ -110,11 +110,11 @@ std::optional<SocketIdentity> FindByPort(int diag, uint32_t sequence, int family
   request.body.sdiag_protocol = transport == policy::Transport::kTcp ? IPPROTO_TCP : IPPROTO_UDP;
   request.body.idiag_states = ~uint32_t{0};
   request.body.id.idiag_sport = htons(client.port);
-  if (send(diag, &request, sizeof request, 0) != sizeof request) return std::nullopt;
+  if (Faulty("diag.list.ask", [&] { return send(diag, &request, sizeof request, 0); }) != sizeof request) return std::nullopt;
   std::optional<SocketIdentity> best;
   for (;;) {
     alignas(nlmsghdr) Buffer buffer;
-    const ssize_t n = recv(diag, buffer.data(), buffer.size(), 0);
+    const ssize_t n = Faulty("diag.list.answer", [&] { return recv(diag, buffer.data(), buffer.size(), 0); });
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::nullopt;
     auto left = static_cast<uint32_t>(n);
@@ -141,7 +141,7 @@ bool IsNumber(const char* text, pid_t* out) {
 
 using Dir = std::unique_ptr<DIR, int (*)(DIR*)>;
 Dir OpenDir(int at, const char* name) {
-  const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = Faulty("owner.folder", [&] { return openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (fd < 0) return {nullptr, closedir};
   DIR* dir = fdopendir(fd);
   if (dir == nullptr) close(fd);
@@ -151,7 +151,8 @@ Dir OpenDir(int at, const char* name) {
 // stat follows the link to the socket itself: no text to parse.
 bool IsSocket(int folder, const char* name, uint64_t inode) {
   struct stat about{};
-  return fstatat(folder, name, &about, 0) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == inode;
+  return Faulty("owner.descriptor", [&] { return fstatat(folder, name, &about, 0); }) == 0 && S_ISSOCK(about.st_mode) &&
+         about.st_ino == inode;
 }
 
 // The descriptor's number; -1 where no descriptor is that socket.
@@ -171,7 +172,7 @@ int FindInFolder(int proc, uint64_t inode, size_t* budget) {
 
 uint64_t NamespaceInode(int proc, const char* name) {
   struct stat about{};
-  return fstatat(proc, name, &about, 0) == 0 ? about.st_ino : 0;
+  return Faulty("owner.namespace", [&] { return fstatat(proc, name, &about, 0); }) == 0 ? about.st_ino : 0;
 }
 
 }  // namespace
@@ -191,7 +192,7 @@ Result<SocketOwner> SocketOwner::Open(const Capture& capture, pid_t workload_pid
 }
 
 Result<SocketOwner> SocketOwner::OpenHere() {
-  UniqueFd diag(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  UniqueFd diag(Faulty("diag.open", [] { return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG); }));
   const timeval timeout{0, kReceiveTimeoutMs * 1000};
   if (!diag || !nft::HearKernelAlone(diag.get()) ||
       setsockopt(diag.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
@@ -269,7 +270,8 @@ pid_t SocketOwner::Holder(uint64_t inode) const {
   while (const dirent* entry = readdir(all.get())) {
     pid_t pid = 0;
     if (!IsNumber(entry->d_name, &pid)) continue;
-    const UniqueFd proc(openat(dirfd(all.get()), entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const UniqueFd proc(
+        Faulty("owner.process", [&] { return openat(dirfd(all.get()), entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC); }));
     if (!proc || NamespaceInode(proc.get(), "ns/net") != home) continue;
     if (++processes > kMaxScannedProcesses) return 0;
     if (FindInFolder(proc.get(), inode, &budget) >= 0) return pid;
@@ -288,11 +290,12 @@ Result<std::vector<IpAddress>> SocketOwner::Addresses() {
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
   const std::lock_guard lock(mutex_);
   request.header.nlmsg_seq = ++sequence_;
-  if (send(route_.get(), &request, sizeof request, 0) != sizeof request) return FailErrno("cannot ask for addresses", errno);
+  if (Faulty("addresses.ask", [&] { return send(route_.get(), &request, sizeof request, 0); }) != sizeof request)
+    return FailErrno("cannot ask for addresses", errno);
   std::vector<IpAddress> out;
   alignas(nlmsghdr) Buffer buffer;
   for (;;) {
-    const ssize_t n = recv(route_.get(), buffer.data(), buffer.size(), 0);
+    const ssize_t n = Faulty("addresses.answer", [&] { return recv(route_.get(), buffer.data(), buffer.size(), 0); });
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FailErrno("cannot read addresses", errno);
     auto left = static_cast<uint32_t>(n);

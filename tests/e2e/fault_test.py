@@ -2,19 +2,22 @@
 """Every system call of the decision path fails once, for a while and for good: nothing that the policy forbids leaves, nothing hangs,
 and the operator is told. Needs a build with fault injection (base/fault.h), as `dev` is."""
 import concurrent.futures
+import itertools
 import os
-import pathlib
 import re
+import shutil
 
+import fault_points
 import harness
 import lab as lab_module
+from fault_points import RUNNING, START
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROOMS = ("base", "dns", "nft", "proxy", "supervisor", "audit", "app")
-RULES = ["allow GET a.test/pub/**", "allow tcp db.test:5432"]
+NUMBERS = itertools.count(1)
+# The last has programs told apart by their digests.
+RULES = ["allow GET a.test/pub/**", "allow tcp db.test:5432", ("deny tcp db.test:1", {"by": f"[\"sha256:{'0' * 64}\"]"})]
 # What is allowed may fail here, and says so; what is not must fail. It always ends.
 WORKLOAD = r"""
-import os, socket, ssl, sys
+import os, socket, ssl, struct, sys, threading
 trust = ssl.create_default_context()
 def say(what, ok): print(what, "through" if ok else "refused", flush=True)
 def connect(host, port, word=b"hi\n"):
@@ -32,12 +35,39 @@ def get(host, path):
 def unix(path):
     try: socket.socket(socket.AF_UNIX).connect(path); return True
     except OSError: return False
+def much(host, port, size=1 << 20):
+    try:
+        with socket.create_connection((host, port), 3) as s:
+            s.settimeout(3)
+            writer = threading.Thread(target=lambda: s.sendall(b"x" * size), daemon=True); writer.start()
+            while size > 0:
+                got = s.recv(1 << 16)
+                if not got: return False
+                size -= len(got)
+            return True
+    except OSError: return False
+SERVER = next(line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver"))
+QUERY = struct.pack("!6H", 7, 0x100, 1, 0, 0, 0) + b"\1a\4test\0" + struct.pack("!2H", 1, 1)
+def ask_udp():
+    try:
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(3); s.sendto(QUERY, (SERVER, 53))
+        return s.recv(512)[3] & 15 == 0
+    except OSError: return False
+def ask_tcp():
+    try:
+        with socket.create_connection((SERVER, 53), 3) as s:
+            s.settimeout(3); s.sendall(struct.pack("!H", len(QUERY)) + QUERY)
+            return s.recv(512)[5] & 15 == 0
+    except (OSError, IndexError): return False
 def udp():
     try: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"escaped", ("151.101.1.40", 7007)); return True
     except OSError: return False
 for _ in range(int(sys.argv[2])):
     say("allowed", get("a.test", "/pub/x"))
     say("allowed", connect("db.test", 5432))
+    say("allowed", much("db.test", 5432))
+    say("allowed", ask_udp())
+    say("allowed", ask_tcp())
     say("denied", get("a.test", "/private"))
     say("denied", connect("151.101.1.40", 443))
     say("denied", connect("telemetry.example", 443))
@@ -45,78 +75,43 @@ for _ in range(int(sys.argv[2])):
     say("denied", udp())
 print("end", flush=True)
 """
-# Point: the errors it may meet. Those before the command starts are apart.
-START = {
-    "capture.unshare": ("EPERM", "ENOMEM"),
-    "capture.cookie": ("EINVAL",),
-    "capture.route": ("ENOBUFS", "EPERM"),
-    "capture.socket": ("EMFILE",),
-    "capture.bind": ("EACCES",),
-    "nft.send": ("ENOBUFS",),
-    "nft.answer": ("ENOBUFS", "ENOENT"),
-    "audit.open": ("EMFILE", "ENOSPC"),
-}
-RUNNING = {
-    "notify.receive": ("EINTR", "EIO"),
-    "notify.reply": ("EINTR", "EIO"),
-    "notify.id-valid": ("EIO",),
-    "pidfd.open": ("EMFILE", "EPERM"),
-    "pidfd.getfd": ("EMFILE", "EPERM", "ESRCH"),
-    "caller.memory": ("EPERM", "EINVAL"),
-    "proc.folder": ("EMFILE", "ENOENT"),
-    "proc.open": ("EMFILE", "EACCES"),
-    "proc.read": ("EIO", "ESRCH"),
-    "proc.link": ("EACCES",),
-    "unix.root": ("EMFILE",),
-    "unix.path": ("EMFILE", "EACCES"),
-    "socket.option": ("EINVAL",),
-    "socket.flags": ("EINVAL",),
-    "socket.peer": ("EINVAL",),
-    "socket.name": ("ENOBUFS",),
-    "socket.connect": ("ENOBUFS", "EACCES"),
-    "gate.accept": ("EMFILE", "EAGAIN"),
-    "diag.ask": ("ENOBUFS",),
-    "diag.answer": ("ENOBUFS",),
-    "dial.socket": ("EMFILE", "ENOBUFS"),
-    "dial.connect": ("ENETUNREACH", "ENOBUFS"),
-    "dial.outcome": ("EINVAL",),
-    "dns.receive": ("ENOMEM",),
-    "dns.reply": ("ENOBUFS",),
-    "dns.upstream.socket": ("EMFILE",),
-    "dns.upstream.connect": ("ENETUNREACH",),
-    "dns.upstream.send": ("ENOBUFS", "EPERM"),
-    "audit.write": ("ENOSPC", "EIO"),
-    "audit.stat": ("EIO",),
-}
-# Where what failed is asked again or left to others, so that nobody is the poorer: nothing need be said.
-ABSORBED = {("notify.receive", "EINTR"), ("notify.reply", "EINTR"), ("gate.accept", "EAGAIN")}
-
-
-def points_of_the_code():
-    text = "\n".join(p.read_text() for room in ROOMS for p in (ROOT / room).rglob("*.cc"))
-    return re.findall(r'Faulty\(\s*"([a-z0-9.-]+)"', text)
+# Where what failed is asked again, left to others or done in another way, so that nobody is the poorer: nothing need be said.
+# The errno of a connect of the caller's own socket is the caller's, as it is without a supervisor.
+ABSORBED = {("notify.receive", "EINTR"), ("notify.reply", "EINTR"), ("gate.accept", "EAGAIN"), ("socket.connect", "ENOBUFS"), ("socket.connect", "EACCES")}
+# After which everything is refused, or over.
+ENDS_ALL = ("audit.", "launch.")
+ALLOWED, DENIED = 5, 5  # of a round
+# Those that are met more than once before the command runs: each of their calls fails by itself as well.
+SEVERAL = ("descriptors.send", "file.open", "file.read", "file.write", "handshake.receive", "handshake.send", "handshake.wait", "landlock.rule", "launch.above",
+           "mount.attach", "mount.tree", "nft.answer")
 
 
 class Faults(harness.SluiceTest):
+    known = None
+
     def folder_of(self, number):
-        folder = self.folder / str(number)
+        folder = self.folder / f"{number}-{next(NUMBERS)}"
         folder.mkdir()
         if self.lab.uid:
             os.chown(folder, self.lab.uid, self.lab.uid)
         return folder
 
     def one(self, number, fault, rounds):
-        """A lookup is asked anew after a second, where what failed may be over then: the waiting of many is long."""
+        """`number`: odd or even. A lookup is asked anew after a second, where what failed may be over then: the waiting of many is long."""
         folder = self.folder_of(number)
         audit = folder / "audit.jsonl"
+        audit.write_text("{}\n")  # so that there is a last line to look at
+        if self.lab.uid:
+            os.chown(audit, self.lab.uid, self.lab.uid)
         command = [lab_module.binary_for_anyone(self.lab.folder), "run", "--policy", self.policy, "--audit", audit, "--upstream-ca", self.lab.ca,
                    "--env", f"RES_OPTIONS=timeout:1 attempts:{rounds}", "--timeout", "40s", "--", harness.PYTHON, "-I", "-c", WORKLOAD, "/var/run/nscd/socket" if number % 2 else "/etc/hosts", str(rounds)]
-        done = self.lab.run(command, cwd=folder, env={"SLUICE_FAULT": fault}, timeout=60 * harness.SLOW)
+        done = self.lab.run(command, cwd=folder, env={"SLUICE_FAULT": fault} if fault else None, timeout=60 * harness.SLOW)
         return harness.Result(done.returncode, done.stdout, done.stderr, audit)
 
     def all(self, faults, rounds=1):
         """As many at a time as make the waiting of one another's pass. What fails for good needs one round."""
         self.policy.write_text(harness.policy_text(RULES))
+        lab_module.binary_for_anyone(self.lab.folder)  # once, before all copy it at the same time
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             return list(zip(faults, pool.map(self.one, range(len(faults)), faults, [rounds] * len(faults)), strict=True))
 
@@ -128,6 +123,14 @@ class Faults(harness.SluiceTest):
                 self.assertEqual((entry["host"], entry["target"]), ("a.test", "/pub/x"), entry)
         self.assertNotIn("telemetry.example", self.asked())
 
+    def usual(self):
+        """What is told where nothing fails."""
+        if self.known is None:
+            result = self.one(0, "", 1)
+            self.assertEqual((result.out.count("allowed through"), result.out.count("denied refused")), (ALLOWED, DENIED), str(result))
+            Faults.known = fault_points.told(result)
+        return self.known
+
     def check(self, fault, result, rounds=1):
         what = f"{fault}\n{result}"
         self.assertNotIn("denied through", result.out, what)
@@ -135,46 +138,73 @@ class Faults(harness.SluiceTest):
         ended = "end\n" in result.out
         self.assertTrue(ended or result.code in (2, 4, 5, 137), what)
         self.assertNotIn("timed out", result.err, what)
-        point, error = fault.split(":")[:2]
-        whole = result.out.count("allowed through") == 2 * rounds
-        if not whole and (point, error) not in ABSORBED:
-            told = [r for r in result.audit if r.get("verdict") == "deny" or r.get("error") or r.get("status", 0) >= 400]
-            self.assertTrue(told or re.search(r"sluice: (?!enforcing|exit)", result.err), f"nobody was told\n{what}")
+        whole = result.out.count("allowed through") == ALLOWED * rounds
+        if not whole and tuple(fault.split(":")[:2]) not in ABSORBED:
+            self.assertTrue(fault_points.told(result) - self.usual(), f"nobody was told\n{what}")
+
+    def check_start(self, fault, result):
+        self.assertEqual(result.out, "", f"{fault}\n{result}")
+        # 126: the command itself could not be started.
+        self.assertIn(result.code, (2, 4, 5, 126), f"{fault}\n{result}")
+        self.assertRegex(result.err, r"(?m)^sluice: (?!enforcing|exit)\S", fault)
 
     def test_it_is_built_in(self):
         self.policy.write_text(harness.policy_text(RULES))
         result = self.one(0, "nonsense", 1)
         self.assertEqual((result.code, "write POINT:ERRNO" in result.err), (2, True), f"this needs SLUICE_FAULTS=ON\n{result}")
 
-    def test_every_point_of_the_code_has_its_case_here(self):
-        points = points_of_the_code()
+    def test_every_point_of_the_code_has_its_case(self):
+        points = fault_points.of_the_code()
         self.assertEqual(len(points), len(set(points)), "a point's name stands once")
-        self.assertEqual(set(points), set(START) | set(RUNNING))
+        cases = [point for table in fault_points.ALL for point in table]
+        self.assertEqual(sorted(points), sorted(cases))
 
     def test_what_fails_at_the_start_starts_nothing_and_is_named(self):
-        faults = [f"{point}:{error}" for point, errors in START.items() for error in errors]
-        for fault, result in self.all(faults):
-            self.assertEqual(result.out, "", f"{fault}\n{result}")
-            self.assertIn(result.code, (2, 4, 5), f"{fault}\n{result}")
-            self.assertRegex(result.err, r"sluice: \S", fault)
+        results = self.all(fault_points.spelled(START))
+        for fault, result in results:
+            with self.subTest(fault):
+                self.check_start(fault, result)
+        self.assertEqual([fault for fault, result in results if not fault_points.met(fault, result.err)], [], "never came to that")
+        either = self.all(fault_points.spelled(fault_points.EITHER))
+        for fault, result in either:
+            if fault_points.met(fault, result.err):
+                self.check_start(fault, result)
+        self.assertTrue(any(fault_points.met(fault, result.err) for fault, result in either))
+        self.check_nothing_left()
+
+    def test_what_fails_in_the_midst_of_the_start_hangs_nobody(self):
+        for fault, result in self.all([f"{point}:{START[point][0]}:1:{skip}" for point in SEVERAL for skip in range(1, 7)]):
+            with self.subTest(fault):
+                if fault_points.met(fault, result.err):
+                    self.check(fault, result)
         self.check_nothing_left()
 
     def test_what_fails_for_good_lets_nothing_out_and_hangs_nobody(self):
-        # A call that is interrupted is made again, and no kernel interrupts it for ever.
-        faults = [f"{point}:{error}{':64' if error == 'EINTR' else ''}" for point, errors in RUNNING.items() for error in errors]
-        for fault, result in self.all(faults):
-            self.check(fault, result)
+        results = self.all(fault_points.spelled(RUNNING))
+        for fault, result in results:
+            with self.subTest(fault):
+                self.check(fault, result)
+        self.assertEqual([fault for fault, result in results if not fault_points.met(fault, result.err)], [], "never came to that")
         self.check_nothing_left()
 
     def test_what_fails_once_is_over_then(self):
-        faults = [f"{point}:{errors[0]}:1:3" for point, errors in RUNNING.items()]
-        for fault, result in self.all(faults, 2):
-            self.check(fault, result, 2)
-            # The second round has nothing in its way, where records can still be written.
-            point = fault.split(":")[0]
-            if not point.startswith("audit."):
-                self.assertGreaterEqual(result.out.count("allowed through"), 2, f"{fault}\n{result}")
+        for fault, result in self.all([f"{point}:{errors[0]}:1:3" for point, errors in RUNNING.items()], 2):
+            with self.subTest(fault):
+                self.check(fault, result, 2)
+                # The second round has nothing in its way, where records can still be written.
+                if not fault.startswith(ENDS_ALL):
+                    self.assertGreaterEqual(result.out.count("allowed through"), ALLOWED, f"{fault}\n{result}")
         self.check_nothing_left()
+
+    def test_a_run_in_the_sandbox_starts_later_or_is_told_why_not(self):
+        shutil.copy(lab_module.sluice_binary(), self.work / "sluice")
+        script = "./sluice run --allow 'GET a.test/pub/x' -- echo inner; echo code $?"
+        for fault, ends in (("nested.accept:EMFILE:3", "inner\ncode 0\n"), ("nested.wait:ENOMEM:64", "inner\ncode 0\n"), ("nested.wait:EINTR:64", "inner\ncode 0\n"),
+                            ("nested.pidfd:EMFILE", "code 5\n"), ("nested.spawn:EAGAIN", "code 5\n")):
+            result = self.sluice(RULES[:2], "sh", "-c", script, flags=["--allow-nested"], env={"SLUICE_FAULT": fault})
+            self.assertEqual(result.out, ends, f"{fault}\n{result}")
+            self.assertTrue(fault_points.met(fault, result.err), f"{fault}\n{result}")
+            self.assertTrue("EINTR" in fault or re.search("cannot (hear of|wait for|watch|start) (a run|runs) in the sandbox", result.err), f"{fault}\n{result}")
 
 
 if __name__ == "__main__":
