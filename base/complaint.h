@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <string_view>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,20 +16,13 @@ namespace sluice {
 class Complaint {
  public:
   void Tell(const char* what, int error, const char* then) {
-    if (IsDue()) LogError("cannot {}: {}; {}", what, std::strerror(error), then);
-  }
-  void Tell(std::string_view fault, const char* then) {
-    if (IsDue()) LogError("{}; {}", fault, then);
+    const SteadyTime now = SystemClock().Steady();
+    if (now < from_) return;
+    from_ = now + kPause;
+    LogError("cannot {}: {}; {}", what, std::strerror(error), then);
   }
 
  private:
-  bool IsDue() {
-    const SteadyTime now = SystemClock().Steady();
-    if (now < from_) return false;
-    from_ = now + kPause;
-    return true;
-  }
-
   static constexpr std::chrono::seconds kPause{60};
   SteadyTime from_{};
 };

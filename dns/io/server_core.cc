@@ -393,16 +393,10 @@ std::optional<Message> ServerCore::FilterAddresses(const Query& query, const pol
   return Filtered(query, why);
 }
 
-// A lookup that fails is in no record: the policy allows it.
-Message ServerCore::Unanswered(const Query& query, const Error& why) const {
-  complaint_.Tell(why.message, "lookups that depend on it fail");
-  return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, why.message);
-}
-
 std::optional<Message> ServerCore::WithoutAddresses(const Query& query, const Lookup& lookup) const {
   switch (lookup.status) {
     case Lookup::Status::kFailed:
-      return Unanswered(query, lookup.error);
+      return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, lookup.error.message);
     case Lookup::Status::kNoSuchName:
       return NoSuchName(query);
     case Lookup::Status::kNoAddress:
@@ -433,7 +427,7 @@ Message ServerCore::Synthetic(const Query& query, uint32_t ttl) {
 
 Message ServerCore::FromUpstream(const Query& query, const policy::ProcessPtr& process,
                                  const Result<UpstreamClient::MessagePtr>& got) {
-  if (!got) return Unanswered(query, got.error());
+  if (!got) return Failed(query, Rcode::kServFail, Ede::kNoReachableAuthority, got.error().message);
   const Message& upstream = **got;
   if (const auto chain = EndOfChain(upstream, query.question.name)) {
     if (auto denied = DenyByAlias(query, process, chain->targets)) return std::move(*denied);

@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/complaint.h"
 #include "dns/answer.h"
 #include "dns/cache.h"
 #include "dns/io/server.h"
@@ -138,7 +137,6 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
                                                        std::span<const IpAddress> addresses, std::vector<IpAddress>* kept);
   [[nodiscard]] Message DeniedForm(const Query& query, std::string_view why) const;
   [[nodiscard]] std::optional<Message> RejudgeAfterWait(const Work& work);
-  [[nodiscard]] Message Unanswered(const Query& query, const Error& why) const;
   [[nodiscard]] std::optional<Message> WithoutAddresses(const Query& query, const Lookup& lookup) const;
   [[nodiscard]] Message FromLookup(const Query& query, const policy::ProcessPtr& process, const Lookup& lookup);
   [[nodiscard]] Message Synthetic(const Query& query, uint32_t ttl);
@@ -180,7 +178,6 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   uint64_t generation_ = 0;
   bool stopped_ = false;
   bool told_of_exhaustion_ = false;
-  mutable Complaint complaint_;
   bool told_of_leases_ = false;
 };
 

@@ -338,7 +338,10 @@ void UpstreamCore::NoteHealth(Group* group, size_t server, const Result<Upstream
 
 // All that the workload sees is that names do not resolve.
 void UpstreamCore::SayUnanswered(const Error& error, const Name& name) {
-  if (error.code != Code::kTimeout && error.code != Code::kIo) return;
+  // What a server answers is not said.
+  const bool of_this_machine =
+      error.code == Code::kExhausted || error.code == Code::kPermission || error.code == Code::kUnsupported;
+  if (error.code != Code::kTimeout && error.code != Code::kIo && !of_this_machine) return;
   const SteadyTime now = SystemClock().Steady();
   if (now < quiet_until_) return;
   quiet_until_ = now + kQuietTime;
