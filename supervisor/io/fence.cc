@@ -24,6 +24,7 @@
 #include "base/unique_fd.h"
 #include "nft/io/kernel_peer.h"
 #include "nft/io/session.h"
+#include "supervisor/fence_element.h"
 #include "supervisor/io/flow_purge.h"
 #include "supervisor/io/xdp_guard.h"
 
@@ -52,27 +53,12 @@ std::vector<std::string> Devices() {
   return names;
 }
 
-nft::Key KeyOf(const FenceElement& element) {
-  return nft::Key().Address(element.address).Protocol(static_cast<uint8_t>(element.protocol)).Port(element.port);
-}
-
 // Of one address each port has a place of its own; which addresses there are, servers choose.
 struct ElementHash {
   size_t operator()(const FenceElement& element) const noexcept {
     return KeyedHasher{}(element.address) ^ static_cast<size_t>(element.port << 8 | static_cast<int>(element.protocol));
   }
 };
-
-std::optional<FenceElement> ElementOf(const nft::Key& key) {
-  const std::span<const uint8_t> bytes = key.bytes();
-  const size_t address = bytes.size() == 12 ? 4 : bytes.size() == 24 ? 16 : 0;
-  if (address == 0) return std::nullopt;
-  std::array<uint8_t, 16> all{};
-  if (address == 4) all[10] = all[11] = 0xff;
-  std::ranges::copy(bytes.first(address), all.end() - static_cast<std::ptrdiff_t>(address));
-  const uint8_t* rest = bytes.data() + address;
-  return FenceElement{IpAddress::FromV6(all), static_cast<nft::Protocol>(rest[0]), static_cast<uint16_t>(rest[4] << 8 | rest[5])};
-}
 
 // Two locks, so that publishing waits for no longer than one transaction takes: `changes_` is held by whoever changes, reads back
 // or purges, `mutex_` inside it for each commit.

@@ -218,8 +218,7 @@ bool ProcessTable::IsInView(int proc, const std::string& path) const {
   open_how how{};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS;
-  const UniqueFd file(static_cast<int>(
-      Faulty("view.path", [&] { return ::syscall(SYS_openat2, options_.view, path.c_str(), &how, sizeof how); })));
+  const UniqueFd file(static_cast<int>(::syscall(SYS_openat2, options_.view, path.c_str(), &how, sizeof how)));
   struct stat named{};
   struct stat running{};
   return file && fstat(file.get(), &named) == 0 && fstatat(proc, "exe", &running, 0) == 0 && named.st_dev == running.st_dev &&
