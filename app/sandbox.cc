@@ -62,6 +62,7 @@ Result<void> Sandbox::Prepare() {
   notifier_options.view = workload_->view();
   notifier_options.owner_of_networks = capture_.user_namespace.get();
   notifier_options.writable_trees = workload_->writable_trees();
+  notifier_options.shared_trees = workload_->read_only_trees();
   notifier_options.host_sockets = options_.host_sockets;
   auto notifier =
       supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);

@@ -86,7 +86,7 @@ _sluice() {
     fmt) _sluice_words_or_files "--check --stdout --help" ;;
     test) _sluice_words_or_files "--min-coverage --format --help" ;;
     explain)
-      _sluice_words_or_files "--by --ip --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help"
+      _sluice_words_or_files "--by --under --ip --header --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help"
       ;;
     preset) _sluice_words "list show --set --format --help" ;;
     import) _sluice_words_or_files "--from --only --format --verbose --help" ;;

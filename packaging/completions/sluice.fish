@@ -129,6 +129,8 @@ complete -c sluice -n '__fish_seen_subcommand_from test' -F -l min-coverage -x -
 complete -c sluice -n '__fish_seen_subcommand_from test' -l format -x -a 'text json' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -F -l format -x -a 'text json' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l by -r -F -d 'Executable that asks'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l under -r -F -d 'Executable of an ancestor'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l header -x -d 'Header field, NAME: VALUE'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l ip -x -d 'Address dialled'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l at -x -d 'Time of the request'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l field -x -d 'Root field of GraphQL'

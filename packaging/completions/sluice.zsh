@@ -175,7 +175,8 @@ _sluice() {
             '(- *)--help[show help]' '*:tests:_files'
           ;;
         explain)
-          _arguments '--by[executable that asks]:file:_files' '--ip[address dialled]:address:' '--at[time of the request]:time:' \
+          _arguments '--by[executable that asks]:file:_files' '*--under[executable of an ancestor]:file:_files' \
+            '--ip[address dialled]:address:' '*--header[header field of the request]:name\: value:' '--at[time of the request]:time:' \
             '*--field[root field of GraphQL]:name:' '--operation[name of the operation]:name:' '--tool[tool of MCP]:name:' \
             '*--ref[ref of a push]:ref:' '--ref-change[how it changes]:change:(create update delete)' '*--json[value in a body]:pointer=value:' \
             '--body[body of the request]:file:_files' '--content-type[type of that body]:type:' \

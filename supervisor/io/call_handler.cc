@@ -27,7 +27,9 @@ CallHandler::CallHandler(Setup setup, ProcessTable& processes, Attribution& attr
       journal_(sink),
       gate_(setup_.listener, *this),
       waiting_([this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }),
-      networks_(setup_.owner_of_networks) {}
+      networks_(setup_.owner_of_networks) {
+  FindHostSockets();
+}
 
 CallHandler::~CallHandler() = default;
 

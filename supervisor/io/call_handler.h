@@ -4,14 +4,18 @@
 // socket from the copy, reply. Any thread; nothing here waits for anybody but the kernel, and that for kWakeInterval at most.
 
 #include <linux/seccomp.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "supervisor/io/attribution.h"
+#include "supervisor/io/caller_path.h"
 #include "supervisor/io/capture_gate.h"
 #include "supervisor/io/decision_journal.h"
 #include "supervisor/io/in_flight.h"
@@ -38,6 +42,7 @@ class CallHandler : private CaptureGate::Sink {
     std::vector<std::string> writable_trees;
     std::vector<std::string> shared_trees;
     std::map<std::string, std::string> host_sockets;
+    int view = -1;  ///< borrowed: as ProcessTable::Options has it
     std::vector<IpAddress> host_addresses;
     int descriptor_limit = 0;
     int descriptor_ceiling = 0;
@@ -100,8 +105,9 @@ class CallHandler : private CaptureGate::Sink {
   void HandleForeign(WatchedCall call, long number);
   void DenyForeign(WatchedCall call, policy::Transport transport, std::string why);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
-  /// Nothing when the path leads nowhere in the caller's view; an error when where it leads cannot be found out.
-  [[nodiscard]] Result<std::optional<std::string>> ResolvePath(const WatchedCall& call) const;
+  /// The policy's name for a host's socket; null: it is none of those that rules opened.
+  [[nodiscard]] const std::string* HostSocket(const CalledPlace& place) const;
+  void FindHostSockets();
   void DenyUnresolved(WatchedCall call, const Error& why);
   /// ENOBUFS, and why.
   void DenyExhausted(WatchedCall call, const Question& question);
@@ -125,6 +131,8 @@ class CallHandler : private CaptureGate::Sink {
   WaitingConnects waiting_;
   InFlight in_flight_;
   OwnNetworks networks_;
+  /// Of the host's sockets, as the view had them at the start.
+  std::map<std::pair<dev_t, ino_t>, std::string> bound_sockets_;
   std::atomic<uint64_t> next_connection_{1};
   std::atomic<bool> probed_{false};  ///< the start-up probe (canary.h) was answered
   std::mutex postponed_mutex_;

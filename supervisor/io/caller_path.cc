@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 #include "base/fault.h"
 #include "base/unique_fd.h"
@@ -81,23 +82,62 @@ Result<void> CheckNowhere(int root, std::string path) {
   return Unknown(EAGAIN);
 }
 
+// The same file of the same mount: a mount over it leads elsewhere.
+bool IsSamePlace(int one, int other) {
+  constexpr unsigned kWanted = STATX_INO | STATX_MNT_ID;
+  struct statx first{};
+  struct statx second{};
+  for (const auto [fd, about] : {std::pair{one, &first}, {other, &second}})
+    if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, kWanted, about) != 0 || (about->stx_mask & kWanted) != kWanted)
+      return false;
+  return first.stx_mnt_id == second.stx_mnt_id && first.stx_ino == second.stx_ino &&
+         first.stx_dev_major == second.stx_dev_major && first.stx_dev_minor == second.stx_dev_minor;
+}
+
+// Both as the supervisor has them: the folder as seen from that root, where it lies in it.
+std::string SeenFrom(const std::string& root, const std::string& folder) {
+  if (root.size() < 2 || !folder.starts_with(root) || (folder.size() > root.size() && folder[root.size()] != '/')) return folder;
+  return folder.size() == root.size() ? "/" : folder.substr(root.size());
+}
+
+// The caller's folder by its name, which is taken for the folder itself: that may lie outside of its root, or below a mount.
+Result<std::string> FolderOf(const CallerThread& caller, int root) {
+  std::string seen = SeenFrom(caller.Link("root"), caller.Link("cwd"));
+  const UniqueFd there(::openat(caller.proc_fd(), "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd named = Look(root, seen, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
+  if (!there || !named || !IsSamePlace(there.get(), named.get()))
+    return Fail(Code::kIo, "where the calling process's folder lies cannot be found out");
+  return seen;
+}
+
 }  // namespace
 
-Result<std::optional<std::string>> FollowPath(int proc, const std::string& path) {
+UniqueFd OpenBelow(int root, const std::string& path) { return Look(root, path, 0, RESOLVE_NO_MAGICLINKS); }
+
+Result<CalledPlace> FindPlace(const CallerThread& caller, std::string name) {
+  const int proc = caller.proc_fd();
   const UniqueFd root(Faulty("unix.root", [&] { return ::openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC); }));
   if (!root) return Unknown(errno);
-  const UniqueFd file = Look(root.get(), path, 0, RESOLVE_NO_MAGICLINKS);
-  if (!file && !IsNowhere(errno)) return Unknown(errno);
-  if (!file) {
-    if (auto checked = CheckNowhere(root.get(), path); !checked) return std::unexpected(checked.error());
-    return std::nullopt;
+  if (!name.starts_with('/')) {
+    const auto folder = FolderOf(caller, root.get());
+    if (!folder) return std::unexpected(folder.error());
+    // As it is: ".." behind a link is what the link leads to has above it.
+    name = *folder + "/" + name;
   }
-  std::array<char, 4096> name;
-  const std::string link = fmt::format("/proc/self/fd/{}", file.get());
-  const ssize_t size = Faulty("unix.name", [&] { return ::readlink(link.c_str(), name.data(), name.size()); });
+  CalledPlace place{.path = name, .file = OpenBelow(root.get(), name)};
+  if (!place.file) {
+    place.nowhere = errno;
+    if (!IsNowhere(place.nowhere)) return Unknown(place.nowhere);
+    if (auto checked = CheckNowhere(root.get(), name); !checked) return std::unexpected(checked.error());
+    return place;
+  }
+  std::array<char, 4096> text;
+  const std::string link = fmt::format("/proc/self/fd/{}", place.file.get());
+  const ssize_t size = Faulty("unix.name", [&] { return ::readlink(link.c_str(), text.data(), text.size()); });
   if (size <= 0) return Unknown(errno);
-  if (static_cast<size_t>(size) == name.size()) return Unknown(ENAMETOOLONG);
-  return std::string(name.data(), static_cast<size_t>(size));
+  if (static_cast<size_t>(size) == text.size()) return Unknown(ENAMETOOLONG);
+  place.path.assign(text.data(), static_cast<size_t>(size));
+  return place;
 }
 
 }  // namespace sluice::supervisor

@@ -1,8 +1,10 @@
 // connect(2) and sendto(2) of UDP and UNIX sockets, as CallHandler decides them.
 
 #include <netinet/in.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/fault.h"
@@ -23,6 +25,12 @@ void BindIfUnbound(int fd, int domain) {
   const socklen_t size = domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   // Without it who sends is looked for when the datagram has come.
   (void)Faulty("udp.bind", [&] { return bind(fd, reinterpret_cast<const sockaddr*>(&any), size); });
+}
+
+std::optional<std::pair<dev_t, ino_t>> IdentityOf(int fd) {
+  struct stat about{};
+  if (fd < 0 || ::fstat(fd, &about) != 0) return std::nullopt;
+  return std::pair{about.st_dev, about.st_ino};
 }
 
 }  // namespace
@@ -71,15 +79,21 @@ void CallHandler::SendtoUdp(WatchedCall call) {
   DenyConnect(std::move(call), question, denied);
 }
 
-Result<std::optional<std::string>> CallHandler::ResolvePath(const WatchedCall& call) const {
-  std::string from;
-  if (!call.address.path.starts_with('/')) {
-    from = call.thread->Link("cwd");
-    // "(unreachable)" stands before a folder outside of its root.
-    if (!from.starts_with('/')) return Fail(Code::kIo, "the calling process's folder cannot be found out");
-  }
-  // As it is: ".." behind a link is what the link leads to has above it.
-  return FollowPath(call.thread->proc_fd(), from + "/" + call.address.path);
+void CallHandler::FindHostSockets() {
+  if (setup_.view < 0) return;
+  for (const auto& [there, named] : setup_.host_sockets)
+    if (const auto identity = IdentityOf(OpenBelow(setup_.view, there).get())) bound_sockets_.emplace(*identity, named);
+}
+
+const std::string* CallHandler::HostSocket(const CalledPlace& place) const {
+  if (const auto found = setup_.host_sockets.find(place.path); found != setup_.host_sockets.end()) return &found->second;
+  // Bound elsewhere by mounts of the workload's.
+  const auto identity = setup_.view < 0 ? std::nullopt : IdentityOf(place.file.get());
+  if (!identity) return nullptr;
+  if (const auto found = bound_sockets_.find(*identity); found != bound_sockets_.end()) return &found->second;
+  for (const auto& [there, named] : setup_.host_sockets)
+    if (IdentityOf(OpenBelow(setup_.view, there).get()) == identity) return &named;
+  return nullptr;
 }
 
 void CallHandler::DenyUnresolved(WatchedCall call, const Error& why) {
@@ -105,17 +119,15 @@ void CallHandler::ConnectUnix(WatchedCall call) {
     if (native) return ContinueAndDrop(std::move(call));
     return Answer(std::move(call), EINVAL, Kind::kFresh);
   }
-  const auto found = ResolvePath(call);
-  if (!found) return DenyUnresolved(std::move(call), found.error());
-  const std::optional<std::string>& resolved = *found;
-  // A name that leads nowhere in the workload's view (nscd's socket, at every lookup) is no decision: the kernel says ENOENT.
-  // One that appears meanwhile is the workload's own: its view holds no socket of the host but those a rule had bound there.
-  if (!resolved) return ContinueAndDrop(std::move(call));
-  const auto host_socket = setup_.host_sockets.find(*resolved);
-  const std::string& path = host_socket == setup_.host_sockets.end() ? *resolved : host_socket->second;
+  const auto place = FindPlace(*call.thread, call.address.path);
+  if (!place) return DenyUnresolved(std::move(call), place.error());
+  // A name that leads nowhere in the workload's view (nscd's socket, at every lookup) is no decision. It is answered here all the
+  // same: the kernel might find a socket there.
+  if (place->nowhere != 0) return Answer(std::move(call), place->nowhere, Kind::kFresh);
+  const std::string* const host_socket = HostSocket(*place);
+  const std::string& path = host_socket == nullptr ? place->path : *host_socket;
   // Its own, unless a rule speaks of it: then the rules decide there too.
-  const bool own = host_socket == setup_.host_sockets.end() &&
-                   LongestTree(path, setup_.writable_trees) > LongestTree(path, setup_.shared_trees);
+  const bool own = host_socket == nullptr && LongestTree(path, setup_.writable_trees) > LongestTree(path, setup_.shared_trees);
   const policy::SnapshotPtr snapshot = CurrentSnapshot();
   if (own && !snapshot->HasUnixRules()) return ContinueAndDrop(std::move(call));
   policy::ProcessPtr process = processes_.Identify(*call.thread, snapshot->NeedsDigests() ? Digests::kNeeded : Digests::kNone);

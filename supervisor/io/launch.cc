@@ -110,6 +110,8 @@ class Sandbox final : public Workload {
     handshake_ = std::move(handshake->first);
     streams_ = std::move(*streams);
     writable_trees_ = std::move(prepared.mounts.writable);
+    for (std::string& tree : prepared.mounts.granted)
+      if (std::ranges::find(writable_trees_, tree) == writable_trees_.end()) read_only_trees_.push_back(std::move(tree));
     return {};
   }
 
@@ -131,6 +133,7 @@ class Sandbox final : public Workload {
   int view() const override { return view_.get(); }
   int pid() const override { return command_; }
   const std::vector<std::string>& writable_trees() const override { return writable_trees_; }
+  const std::vector<std::string>& read_only_trees() const override { return read_only_trees_; }
 
   // The command must not run beside a process 1 that still knows what the supervisor knew, or that has not taken away what the
   // view was built from.
@@ -292,6 +295,7 @@ class Sandbox final : public Workload {
   UniqueFd command_fd_;
   std::optional<LaunchRelay> relay_;
   std::vector<std::string> writable_trees_;
+  std::vector<std::string> read_only_trees_;
   std::optional<SteadyTime> deadline_;
   bool sealed_ = false;  // waited for
   pid_t entry_ = 0;

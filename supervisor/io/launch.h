@@ -38,6 +38,8 @@ class Workload {
   [[nodiscard]] virtual int pid() const = 0;
   /// Trees the workload may write, as it names them: granted ones, its home, /tmp, /run and /dev/shm.
   [[nodiscard]] virtual const std::vector<std::string>& writable_trees() const = 0;
+  /// Granted ones that it may only read, which may lie in those.
+  [[nodiscard]] virtual const std::vector<std::string>& read_only_trees() const = 0;
   /// Lets the command go on to execve. Before this it waits, so that nothing runs unsupervised.
   [[nodiscard]] virtual Result<void> Release() = 0;
   /// Blocks until the command ends, forwarding signals and terminal bytes; then kills what is left.

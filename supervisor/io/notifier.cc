@@ -129,6 +129,7 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
       .writable_trees = options_.writable_trees,
       .shared_trees = options_.shared_trees,
       .host_sockets = options_.host_sockets,
+      .view = options_.view,
       .host_addresses = options_.host_addresses,
       .descriptor_limit = options_.descriptor_limit,
       .descriptor_ceiling = options_.descriptor_ceiling,

@@ -55,7 +55,7 @@ struct NotifierOptions {
   int view = -1;               ///< borrowed: as ProcessTable::Options has it
   int owner_of_networks = -1;  ///< borrowed: as OwnNetworks has it
   std::vector<std::string> writable_trees;  ///< path sockets below these need no rule: they are the workload's own
-  std::vector<std::string> shared_trees{};  ///< below those, but the host's as well: path sockets there need a rule
+  std::vector<std::string> shared_trees{};  ///< below those, but the host's (as well): path sockets there need a rule
   /// But these of the host, bound into the view, always do: from the path there to the path that the policy names.
   std::map<std::string, std::string> host_sockets{};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: special to the address guard

@@ -275,10 +275,13 @@ for path in sys.argv[1:]:
         self.outside.chmod(0o755)
         self.paths = [str(self.outside / "one.sock"), str(self.work / "two.sock")]
         for path in self.paths:
-            server = subprocess.Popen([harness.PYTHON, "-c", self.SERVER, path], stdout=subprocess.PIPE, text=True)
-            self.addCleanup(server.communicate)
-            self.addCleanup(server.kill)
-            self.assertEqual(server.stdout.readline(), "listening\n")
+            self.serve(path)
+
+    def serve(self, path):
+        server = subprocess.Popen([harness.PYTHON, "-c", self.SERVER, path], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.kill)
+        self.assertEqual(server.stdout.readline(), "listening\n")
 
     def connects(self, rules, *paths):
         result = self.python(rules, self.CLIENT, *(paths or self.paths))
@@ -332,6 +335,27 @@ for path in sys.argv[1:]:
             got, result = self.connects(rules, path)
             self.assertEqual(got, ["EACCES"], f"{path} {result}")
             self.assertIn("leads cannot be found out", str(result.denials()), str(result))
+
+    def test_by_binds_by_whatever_name(self):
+        """Names that mean something else to the supervisor, or to whoever takes ".." out of them without following links."""
+        path = pathlib.Path(self.paths[0])
+        link = self.work / "link"
+        link.symlink_to(path.parent)
+        (self.work / "self").symlink_to(f"/proc/self/root{path}")
+        names = [f"{link}/../{path.parent.name}/{path.name}", f"/proc/self/root{path}", f"/proc/thread-self/root{path}", str(self.work / "self")]
+        got, result = self.connects([(f"allow unix {path}", {"by": "[/usr/bin/curl]"})], *names)
+        self.assertEqual(got, ["EACCES"] * 4, str(result))
+
+    def test_a_socket_that_the_host_makes_later_needs_a_rule_in_a_folder_to_read(self):
+        """Which lies in the command's home, where its own sockets need none."""
+        fixed = self.folder / "fixed"
+        fixed.mkdir()
+        script = "print('ready', flush=True); input()\n" + self.CLIENT
+        with self.running([], harness.PYTHON, "-c", script, fixed / "late.sock", flags=["--ro", fixed], env={"HOME": str(self.folder)}) as command:
+            self.assertEqual(command.stdout.readline(), "ready\n")
+            self.serve(str(fixed / "late.sock"))
+            out, err = command.communicate("go\n", timeout=60 * harness.SLOW)
+        self.assertEqual(out, "EACCES\n", err)
 
     def test_a_deny_wins(self):
         got, result = self.connects([f"allow unix {self.folder}/**", f"deny unix {self.outside}/**"])

@@ -302,6 +302,35 @@ class Attacks(NestedTest):
         self.assertEqual([line.split()[0] for line in result.out.splitlines()], ["unmask", "write", "below", "kinds", "node", "along", "left"], str(result))
 
     @ordinary_user
+    def test_a_socket_of_the_host_is_judged_wherever_it_is_mounted(self):
+        """Bound elsewhere, there alone once the view's own mount is gone, and by a name from a folder that a mount covers."""
+        folder = self.folder / "service"
+        folder.mkdir(mode=0o755)
+        with self.serving(harness.PYTHON, "-c", f"""
+import os, socket, time
+s = socket.socket(socket.AF_UNIX); s.bind("{folder}/s"); os.chmod("{folder}/s", 0o777); s.listen()
+print("ready", flush=True); time.sleep(600)"""):
+            result = self.python([(f"allow unix {folder}/s", {"by": "[/usr/bin/curl]"})], ENTER + r"""
+folder = sys.argv[1].encode()
+held = os.open(folder, os.O_RDONLY)
+def reach(path): return said(lambda: socket.socket(socket.AF_UNIX).connect(path))
+enter(NEWNS)
+open("/tmp/s", "w").close()
+print("bound", call("mount", folder + b"/s", b"/tmp/s", None, 4096, None), reach("/tmp/s"), flush=True)
+if os.fork() == 0:
+    os.chdir(folder)
+    print("covered", call("unshare", NEWNS), call("mount", b"none", folder, b"tmpfs", 0, None), reach("s"))
+    os.mkdir("/tmp/o"); assert call("mount", b"none", b"/tmp/o", b"tmpfs", 0, None) == "DONE"
+    os.chdir("/tmp/o"); os.mkdir("old")
+    assert call("syscall", 155 if os.uname().machine == "x86_64" else 41, b".", b"old") == "DONE" and call("umount2", b"/old", 2) == "DONE"
+    print("taken", said(lambda: os.unlink("s", dir_fd=held)))
+    sys.stdout.flush(); os._exit(0)
+os.wait()
+print("left", reach("/tmp/s"))
+""", folder, flags=LEAVE, env={"HOME": str(self.folder)})
+        self.assertEqual(result.out.splitlines(), ["bound DONE EACCES", "covered DONE DONE EACCES", "taken DONE", "left EACCES"], str(result))
+
+    @ordinary_user
     def test_a_proc_of_its_own_changes_no_setting(self):
         result = self.contained(READ, "unshare", "-Urmpfn", "--mount-proc", harness.PYTHON, "-c", r"""
 import errno, os
