@@ -84,7 +84,10 @@ class Asked {
     query.now = witness_.time;
     return query;
   }
-  [[nodiscard]] bool MayBeRemote(const Snapshot& snapshot) const { return !witness_.host.empty() && !snapshot.proxies().empty(); }
+  // No proxy carries datagrams.
+  [[nodiscard]] bool MayBeRemote(const Snapshot& snapshot) const {
+    return witness_.layer != Layer::kUdp && !witness_.host.empty() && !snapshot.proxies().empty();
+  }
   [[nodiscard]] bool IsRemote(const Snapshot& snapshot, const Decision& way) const {
     return way.allowed && way.via != policy::kNoIndex16 &&
            !policy::IsExcepted(snapshot.proxies()[way.via], witness_.host, {}, witness_.port);

@@ -46,10 +46,13 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   for (const uint32_t i : covering) {
     const Rule& rule = side.rules()[i];
     const bool at_address = rule.allow ? AllowHolds(rule, known) : DenyHolds(rule, known);
-    const bool nowhere = rule.allow ? GoesByProxy(side, i, query) : !rule.host.cidr && DenyHolds(rule, unknown);
-    const bool kept = rule.allow || rule.verb == Verb::kUdp;  // on both sides of the question
-    if (at_address || (kept && nowhere)) here.push_back(i);
-    if (nowhere || (kept && at_address)) remote.push_back(i);
+    // No proxy carries datagrams.
+    const bool nowhere = rule.verb == Verb::kUdp ? at_address
+                         : rule.allow            ? GoesByProxy(side, i, query)
+                                                 : !rule.host.cidr && DenyHolds(rule, unknown);
+    // An allow is on both sides of the question.
+    if (at_address || (rule.allow && nowhere)) here.push_back(i);
+    if (nowhere || (rule.allow && at_address)) remote.push_back(i);
   }
   if (!proxied) return here;
   const auto& proxies = side.snapshot->proxies();

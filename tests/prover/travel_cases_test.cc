@@ -99,6 +99,20 @@ TEST(Cases, OfNamesThatAProxyLooksUp) {
             kWidened, "lookup of api.ex.com"},
        })
     Check(c);
+  // Datagrams go directly, and are judged for the address that they go to.
+  const std::string udp = Allow("udp api.ex.com:5353");
+  const std::string private_udp = Deny("udp api.ex.com:5353") + Key("ip: [10.0.0.0/8]");
+  const std::string here = Allow("GET api.ex.com:5353");
+  const std::string bytes = Allow("tcp api.ex.com:5353") + Key("via: corp");
+  for (const Case& c : std::vector<Case>{
+           {"datagrams", Travelling(via), Travelling(via + udp + private_udp), kWidened,
+            "UDP datagrams to api.ex.com:5353 at 1.1.1.1"},
+           {"datagrams beside what goes through a proxy", Travelling(here, corp), Travelling(here + udp + private_udp, corp),
+            kWidened, "UDP datagrams to api.ex.com:5353 at 1.1.1.1"},
+           {"datagrams beside bytes that go through one", Travelling(bytes), Travelling(bytes + udp + private_udp), kWidened,
+            "UDP datagrams to api.ex.com:5353 at 1.1.1.1"},
+       })
+    Check(c);
   // What is not told apart is never a pass.
   for (const std::string& beside : {Allow("POST api.ex.com") + deny, Allow("GET api.ex.com") + Key("ip: [10.0.0.0/8]")}) {
     const Proof mixed = Compare(*Loaded(Travelling(via + beside)), *Loaded(Travelling(direct)), {.at = kNow});
