@@ -57,7 +57,8 @@ Result<ContainerRecord> FromText(const std::string& text, const std::string& boo
 // nobody knows: what cannot be looked at may well run.
 Result<UniqueFd> Find(const ContainerRecord& record) {
   UniqueFd pidfd(static_cast<int>(Faulty("record.process", [&] { return ::syscall(SYS_pidfd_open, record.pid, 0); })));
-  if (!pidfd && errno == ESRCH) return UniqueFd();
+  // Gone: its number is nobody's, or a thread's (ENOENT, of older kernels EINVAL).
+  if (!pidfd && (errno == ESRCH || errno == ENOENT || errno == EINVAL)) return UniqueFd();
   if (!pidfd) return FailErrno(fmt::format("cannot look at process {}", record.pid), errno);
   const auto stat = ReadSmallFile(fmt::format("/proc/{}/stat", record.pid));
   if (!stat && (stat.error().sys_errno == ENOENT || stat.error().sys_errno == ESRCH)) return UniqueFd();
