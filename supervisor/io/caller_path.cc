@@ -104,8 +104,10 @@ std::string SeenFrom(const std::string& root, const std::string& folder) {
 Result<std::string> FolderOf(const CallerThread& caller, int root) {
   std::string seen = SeenFrom(caller.Link("root"), caller.Link("cwd"));
   const UniqueFd there(::openat(caller.proc_fd(), "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!there) return Unknown(errno);
   const UniqueFd named = Look(root, seen, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
-  if (!there || !named || !IsSamePlace(there.get(), named.get()))
+  if (!named) return Unknown(errno);
+  if (!IsSamePlace(there.get(), named.get()))
     return Fail(Code::kIo, "where the calling process's folder lies cannot be found out");
   return seen;
 }
