@@ -443,6 +443,7 @@ ReadinessCheck SidecarServer::WorkloadCheck() const {
     return {kName, true,
             "which capabilities it holds cannot be seen from here; it must have neither CAP_NET_ADMIN nor, where a "
             "weakness says so, CAP_NET_RAW"};
+  if (!neighbours_.unseen.empty()) return {kName, false, neighbours_.unseen};
   std::string fault;
   if (!neighbours_.net_admin.empty()) {
     fault = fmt::format(

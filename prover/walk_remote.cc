@@ -43,6 +43,8 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   }
   RuleNumbers here;
   RuleNumbers remote;
+  bool datagrams = false;
+  bool families = false;  // a lookup of one family is denied, and a datagram goes to that of its address
   for (const uint32_t i : covering) {
     const Rule& rule = side.rules()[i];
     const bool at_address = rule.allow ? AllowHolds(rule, known) : DenyHolds(rule, known);
@@ -50,6 +52,8 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
     const bool nowhere = rule.verb == Verb::kUdp ? at_address
                          : rule.allow            ? GoesByProxy(side, i, query)
                                                  : !rule.host.cidr && DenyHolds(rule, unknown);
+    datagrams |= rule.allow && rule.verb == Verb::kUdp && at_address;
+    families |= rule.verb == Verb::kDns && at_address != nowhere;
     // An allow is on both sides of the question.
     if (at_address || (rule.allow && nowhere)) here.push_back(i);
     if (nowhere || (rule.allow && at_address)) remote.push_back(i);
@@ -57,7 +61,7 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   if (!proxied) return here;
   const auto& proxies = side.snapshot->proxies();
   const bool excepts = std::any_of(proxies.begin(), proxies.end(), [](const auto& proxy) { return !proxy.except.empty(); });
-  if (by_address || (here != remote && (direct || excepts)))
+  if (by_address || (datagrams && families) || (here != remote && (direct || excepts)))
     budget_->Exhaust("a rule by address meets what goes through an upstream proxy");
   return remote;
 }

@@ -120,15 +120,20 @@ void LookAtThread(const Place& place, const fs::path& folder, pid_t process, pid
   holders->emplace(Task{process, thread, *began}, Holder{who, rights});
 }
 
-Holders Look(const Place& place) {
+// Who has gone meanwhile has nothing.
+Holders Look(const Place& place, std::error_code* error) {
   Holders holders;
-  std::error_code error;
-  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+  for (fs::directory_iterator at("/proc", *error), end; !*error && at != end; at.increment(*error)) {
     const auto process = NumberOf(at->path());
     if (!process) continue;
     std::error_code gone;
     for (fs::directory_iterator in(at->path() / "task", gone), last; !gone && in != last; in.increment(gone))
       if (const auto thread = NumberOf(in->path())) LookAtThread(place, in->path(), *process, *thread, &holders);
+    if (gone == std::errc::too_many_files_open || gone == std::errc::too_many_files_open_in_system ||
+        gone == std::errc::not_enough_memory) {
+      *error = gone;
+      break;
+    }
   }
   return holders;
 }
@@ -166,7 +171,12 @@ NeighbourRights FindNeighbourRights() {
   Holders before;
   for (int looks = 0; looks < kLooks && !open.empty(); ++looks) {
     if (looks > 0) std::this_thread::sleep_for(kLookAgain);
-    Holders now = Look(*place);
+    std::error_code error;
+    Holders now = Look(*place, &error);
+    if (error) {
+      rights.unseen = fmt::format("who else is in this network cannot be looked at: {}", error.message());
+      return rights;
+    }
     std::erase_if(open, [&](const auto& one) {
       const auto who = Confirmed(one.first, before, now);
       if (who) *one.second = *who;

@@ -14,6 +14,7 @@ namespace sluice::supervisor {
 struct NeighbourRights {
   std::string net_admin;
   std::string net_raw;
+  std::string unseen;  ///< why nobody can be looked at; empty: everybody was
 };
 
 /// Of /proc/PID/status; none where it does not say. Pure.
