@@ -326,13 +326,13 @@ void NestedRuns::Serve(Session& session) {
   }
   std::vector<UniqueFd> stray;
   auto message = supervisor::Receive(session.client.get(), 0, &stray);
-  Drop(std::move(stray));
+  DropStray(std::move(stray));
   if (!message) {
     session.over = message.error().code != Code::kTimeout;
     return;
   }
   if (session.child > 0) {
-    Drop(std::move(message->fds));
+    DropStray(std::move(message->fds));
     const auto signal = static_cast<int>(message->number);
     if (message->step == Step::kGo && std::ranges::find(kForwarded, signal) != kForwarded.end()) ::kill(session.child, signal);
     return;
@@ -343,6 +343,13 @@ void NestedRuns::Serve(Session& session) {
     session.over = true;
   }
   Drop(std::exchange(session.standard, {}));
+}
+
+// A run that is spawned before they are closed has copies until its execve, which may be the last: none of them may make it wait.
+void NestedRuns::DropStray(std::vector<UniqueFd> fds) {
+  const linger none{0, 0};
+  for (const UniqueFd& fd : fds) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
+  Drop(std::move(fds));
 }
 
 void NestedRuns::Drop(std::vector<UniqueFd> fds) {

@@ -66,6 +66,7 @@ class NestedRuns {
   [[nodiscard]] std::string LaunchText(const Session& session, const LaunchFile& wanted) const;
   [[nodiscard]] static bool Ended(Session& session);
   void Drop(std::vector<UniqueFd> fds);
+  void DropStray(std::vector<UniqueFd> fds);
 
   std::string folder_;
   std::string path_;
