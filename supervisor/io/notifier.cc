@@ -214,7 +214,7 @@ void NotifierThreads::End(Receivers& receivers) {
   receivers.turns.Close();
   // A signal that arrives just before the wait begins is lost: send it until all have left.
   while (receivers.receiving.load(std::memory_order_acquire) != 0) {
-    for (std::thread& thread : receivers.threads) pthread_kill(thread.native_handle(), WakeTimer::Signal());
+    for (std::thread& thread : receivers.threads) WakeTimer::Wake(thread.native_handle());
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   for (std::thread& thread : receivers.threads) thread.join();

@@ -14,6 +14,8 @@ namespace {
 
 // Far enough from the first real-time signals, which libraries take for themselves.
 constexpr int kOffset = 5;
+// Real-time signals count against a limit of the user's, as timers do; others need no room (signal(7)). Ignored elsewhere.
+constexpr int kWithoutRoom = SIGURG;
 
 thread_local WakeTimer::Tick at_tick = nullptr;
 thread_local void* tick_argument = nullptr;
@@ -28,13 +30,17 @@ void OnTick(int) {
 
 int WakeTimer::Signal() { return SIGRTMIN + kOffset; }
 
+void WakeTimer::Wake(pthread_t thread) {
+  if (pthread_kill(thread, Signal()) == EAGAIN) pthread_kill(thread, kWithoutRoom);
+}
+
 void WakeTimer::InstallHandler() {
   static std::once_flag once;
   std::call_once(once, [] {
     struct sigaction action{};
     action.sa_handler = OnTick;  // without SA_RESTART: the interrupted call must end
     sigemptyset(&action.sa_mask);
-    sigaction(Signal(), &action, nullptr);
+    for (const int signal : {Signal(), kWithoutRoom}) sigaction(signal, &action, nullptr);
   });
 }
 
@@ -42,7 +48,7 @@ Result<void> WakeTimer::Open() {
   InstallHandler();
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, Signal());
+  for (const int signal : {Signal(), kWithoutRoom}) sigaddset(&set, signal);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   sigevent event{};
   event.sigev_notify = SIGEV_THREAD_ID;

@@ -6,6 +6,7 @@
 // A thread may also have something done at each tick. One per thread, made and used on that thread. Arming what is armed costs
 // nothing: leave it armed between operations that follow each other, and call Disarm before a wait that may be long.
 
+#include <pthread.h>
 #include <time.h>
 
 #include <chrono>
@@ -31,9 +32,11 @@ class WakeTimer {
   void Arm();
   void Disarm();
 
-  /// The signal used, for waking a thread by hand.
+  /// The signal used.
   [[nodiscard]] static int Signal();
-  /// Installs the empty handler for Signal(). Any thread, any number of times.
+  /// Wakes a thread by hand, which has a timer, or has failed to make one. Any thread.
+  static void Wake(pthread_t thread);
+  /// Installs the empty handler. Any thread, any number of times.
   static void InstallHandler();
 
  private:
