@@ -189,15 +189,19 @@ class Agent(Serving, containers.ContainerTest):
             self.assertIn("killed", agent.errors())
 
     def test_one_that_cannot_be_found_again_stays_on_record(self):
-        with self.serving("record.process:EMFILE") as agent, self.contained(*containers.WAIT) as (_, process):
-            self.assertEqual(process.stdout.readline(), "up\n")
-            for supervisor in agent.supervisors():
-                os.kill(supervisor, signal.SIGKILL)
-            self.assertEventually(lambda: "cannot look at process" in agent.errors(), "the agent to say so")
-            self.assertEqual(len(list(agent.state.glob("*.json"))), 1)
-            self.assertMet(self.fault, agent.errors())
-        with self.serving("") as agent:
-            self.assertIn("had lost its supervisor: killed", agent.errors())
+        with contextlib.ExitStack() as kept:
+            with self.serving("record.process:EMFILE") as agent:
+                _, process = kept.enter_context(self.contained(*containers.WAIT))
+                self.assertEqual(process.stdout.readline(), "up\n")
+                for supervisor in agent.supervisors():
+                    os.kill(supervisor, signal.SIGKILL)
+                self.assertEventually(lambda: "cannot look at process" in agent.errors(), "the agent to say so")
+                self.assertEqual(len(list(agent.state.glob("*.json"))), 1)
+                self.assertMet(self.fault, agent.errors())
+            # It lives on until somebody finds it.
+            self.assertIsNone(process.poll())
+            with self.serving("") as agent:
+                self.assertIn("had lost its supervisor: killed", agent.errors())
 
 
 if __name__ == "__main__":
