@@ -22,8 +22,6 @@ constexpr char kHandshakeRecord = 0x16;
 // No method of HTTP/1.1 is called so (RFC 9113 section 3.4).
 constexpr std::string_view kPrefaceMark = "PRI ";
 
-constexpr const char* kNotWatched = "the kernel had no room to watch one more connection";
-
 // The name of a Host field in the first bytes of an HTTP/1.1 request, without its port: only to tell which of several names is
 // meant. The request is parsed and judged in full later.
 std::string_view SaidHost(std::string_view bytes) {

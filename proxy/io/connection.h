@@ -15,6 +15,9 @@
 
 namespace sluice::proxy {
 
+/// Of a connection that is closed for it, in the records.
+inline constexpr const char* kNotWatched = "the kernel had no room to watch one more connection";
+
 class Connection {
  public:
   /// `met`: as FlowContext's.

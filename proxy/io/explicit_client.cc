@@ -24,7 +24,6 @@ constexpr uint8_t kUnexpectedMessage = 10;  // TLS alert (RFC 8446 section 6.2)
 constexpr uint8_t kSocksNone = 0;
 constexpr uint8_t kSocksPassword = 2;
 constexpr uint8_t kSocksNoMethod = 0xff;
-constexpr const char* kNotWatched = "the kernel had no room to watch one more connection";
 
 }  // namespace
 

@@ -97,7 +97,7 @@ const std::string* CallHandler::HostSocket(const CalledPlace& place) const {
 }
 
 void CallHandler::DenyUnresolved(WatchedCall call, const Error& why) {
-  const bool exhausted = why.sys_errno == EMFILE || why.sys_errno == ENFILE || why.sys_errno == ENOMEM;
+  const bool exhausted = why.code == Code::kExhausted;
   // What is only remembered is given back, so that the next call finds more.
   if (exhausted) processes_.ForgetAll();
   policy::EventTarget target;

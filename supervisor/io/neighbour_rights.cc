@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "base/unique_fd.h"
 #include "supervisor/io/small_file.h"
 #include "supervisor/proc_text.h"
@@ -129,8 +130,7 @@ Holders Look(const Place& place, std::error_code* error) {
     std::error_code gone;
     for (fs::directory_iterator in(at->path() / "task", gone), last; !gone && in != last; in.increment(gone))
       if (const auto thread = NumberOf(in->path())) LookAtThread(place, in->path(), *process, *thread, &holders);
-    if (gone == std::errc::too_many_files_open || gone == std::errc::too_many_files_open_in_system ||
-        gone == std::errc::not_enough_memory) {
+    if (gone && SystemError("", gone.value()).code == Code::kExhausted) {
       *error = gone;
       break;
     }

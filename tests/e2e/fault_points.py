@@ -258,6 +258,15 @@ def met(fault, text):
     return f"fault {point} {error}\n" in text
 
 
+def check_nothing_left(test):
+    """But what the policy of these tests allows."""
+    for entry in test.served():
+        if entry["scheme"] == "tcp":
+            test.assertEqual(entry["port"], 5432)
+        else:
+            test.assertEqual((entry["host"], entry["target"]), ("a.test", "/pub/x"), entry)
+
+
 def told(result):
     """What the operator is told beside what the policy allows and denies: kinds of records and of lines."""
     kinds = set()

@@ -26,13 +26,6 @@ LATER = {point: fault_points.SIDECAR_START[point] for point in ("redirect.here",
 class Serving:
     """What the sweeps over a service share: `stderr` is where it writes."""
 
-    def assertNothingLeft(self):
-        for entry in self.served():
-            if entry["scheme"] == "tcp":
-                self.assertEqual(entry["port"], 5432)
-            else:
-                self.assertEqual((entry["host"], entry["target"]), ("a.test", "/pub/x"), entry)
-
     def told(self, service):
         """Beside what no rule allows."""
         result = harness.Result(0, "", service.errors(), self.audit)
@@ -48,7 +41,7 @@ class Serving:
                 self.assertIn(done.returncode, (2, 4, 5), f"{fault}\n{done.stderr}")
                 self.assertMet(fault, done.stderr)
                 self.assertRegex(done.stderr, r"(?m)^sluice: (?!ready|enforcing)\S", fault)
-        self.assertNothingLeft()
+        fault_points.check_nothing_left(self)
 
 
 class Proxy(Serving, proxy_harness.ProxyTest):
@@ -68,7 +61,7 @@ class Proxy(Serving, proxy_harness.ProxyTest):
                 self.assertTrue(through or self.told(proxy), f"nobody was told\n{proxy.errors()}")
                 self.assertEqual(proxy.stop(), 0, proxy.errors())
             self.audit.unlink(missing_ok=True)
-        self.assertNothingLeft()
+        fault_points.check_nothing_left(self)
 
     def test_the_start(self):
         self.check_start(fault_points.PROXY_START, self.proxy_command([("allow GET a.test/pub/**", {"by": "[/usr/bin/curl]"})], [], ["127.0.0.1:0"]))
@@ -126,7 +119,7 @@ class Sidecar(Serving, sidecar_test.SidecarTest):
                 self.assertTrue(through or self.told(sidecar), f"nobody was told\n{sidecar.errors()}")
                 self.assertEqual(sidecar.stop(), 0, sidecar.errors())
             self.audit.unlink(missing_ok=True)
-        self.assertNothingLeft()
+        fault_points.check_nothing_left(self)
 
     def test_a_flow_that_cannot_be_ended_keeps_the_next_one_from_starting(self):
         with self.sidecar(harness.policy_text(RULES, sidecar_test.REAL)) as sidecar, self.holding():

@@ -116,11 +116,7 @@ class Faults(harness.SluiceTest):
             return list(zip(faults, pool.map(self.one, range(len(faults)), faults, [rounds] * len(faults)), strict=True))
 
     def check_nothing_left(self):
-        for entry in self.served():
-            if entry["scheme"] == "tcp":
-                self.assertEqual(entry["port"], 5432)
-            else:
-                self.assertEqual((entry["host"], entry["target"]), ("a.test", "/pub/x"), entry)
+        fault_points.check_nothing_left(self)
         self.assertNotIn("telemetry.example", self.asked())
 
     def usual(self):

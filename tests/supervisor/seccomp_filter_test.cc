@@ -36,14 +36,18 @@ const std::vector<sock_filter>& Program() {
   return program;
 }
 
-uint32_t Call(long number, std::array<uint64_t, 6> args = {}, uint32_t arch = kArch) {
+uint32_t Answer(const std::vector<sock_filter>& program, long number, std::array<uint64_t, 6> args, uint32_t arch = kArch) {
   seccomp_data data{};
   data.nr = static_cast<int>(number);
   data.arch = arch;
   std::ranges::copy(args, std::begin(data.args));
-  const auto action = RunBpf(Program(), data);
+  const auto action = RunBpf(program, data);
   EXPECT_TRUE(action) << "the program runs off its end for " << number;
   return action.value_or(SECCOMP_RET_KILL_PROCESS);
+}
+
+uint32_t Call(long number, std::array<uint64_t, 6> args = {}, uint32_t arch = kArch) {
+  return Answer(Program(), number, args, arch);
 }
 
 TEST(SeccompFilter, IsSmallAndEveryPathReturns) {
@@ -162,13 +166,7 @@ TEST(SeccompFilter, RefusesNewNamespacesButNotThreads) {
 
 TEST(SeccompFilter, WithLeaveItLetsThreeKindsOfNamespaceBeMadeAndChangesNothingElse) {
   const std::vector<sock_filter> program = BuildSeccompFilter(OwnNamespaces::kAllowed);
-  const auto answer = [&program](long number, uint64_t flags) {
-    seccomp_data data{};
-    data.nr = static_cast<int>(number);
-    data.arch = kArch;
-    data.args[0] = flags;
-    return RunBpf(program, data).value_or(SECCOMP_RET_KILL_PROCESS);
-  };
+  const auto answer = [&program](long number, uint64_t flags) { return Answer(program, number, {flags}); };
   EXPECT_EQ(answer(__NR_clone, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | 17), kAllow);
   EXPECT_EQ(answer(__NR_unshare, CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET), kAllow);
   for (const uint64_t flag : std::initializer_list<uint64_t>{CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
@@ -184,13 +182,7 @@ TEST(SeccompFilter, WithLeaveItLetsThreeKindsOfNamespaceBeMadeAndChangesNothingE
 
 TEST(SeccompFilter, ForContainersItLetsThemBeBuiltAndChangesNothingElse) {
   const std::vector<sock_filter> program = BuildSeccompFilter(OwnNamespaces::kContainers);
-  const auto answer = [&program](long number, uint64_t flags) {
-    seccomp_data data{};
-    data.nr = static_cast<int>(number);
-    data.arch = kArch;
-    data.args[0] = flags;
-    return RunBpf(program, data).value_or(SECCOMP_RET_KILL_PROCESS);
-  };
+  const auto answer = [&program](long number, uint64_t flags) { return Answer(program, number, {flags}); };
   const uint64_t all = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
   EXPECT_EQ(answer(__NR_clone, all | 17), kAllow);
   EXPECT_EQ(answer(__NR_unshare, all), kAllow);
