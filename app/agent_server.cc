@@ -22,6 +22,7 @@
 #include "app/service.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/poll_timeout.h"
 #include "base/socket_pair.h"
 #include "base/stderr_lines.h"
 #include "supervisor/io/kernel.h"
@@ -359,9 +360,7 @@ int AgentServer::NextTimeout() const {
     if (filter.refused && filter.process) sooner(filter.until);
     if (filter.held) sooner(steady_clock::now() + kLook);
   }
-  if (!next) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - steady_clock::now());
-  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+  return next ? PollTimeout(*next) : -1;
 }
 
 void AgentServer::EndAll() {

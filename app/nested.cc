@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/poll_timeout.h"
 #include "base/socket_pair.h"
 #include "policy/compiled.h"
 #include "policy/io/load.h"
@@ -160,8 +161,8 @@ struct NestedRuns::Session {
   // For poll(2): when to look again, beside the child's end. -1: nothing is waited for.
   [[nodiscard]] int LookAgain() const {
     if (!patience) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*patience - SystemClock().Steady());
-    return left.count() > 0 ? static_cast<int>(left.count()) : kKilledMs;
+    const int left = PollTimeout(*patience);
+    return left > 0 ? left : kKilledMs;
   }
 };
 

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/pipe.h"
+#include "base/poll_timeout.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"
 
@@ -63,12 +64,6 @@ Result<Child> Spawn(std::vector<std::string>& command) {
   return child;
 }
 
-// Until the deadline, for poll(2): a minute at most, so that the product fits.
-int Left(steady_clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now());
-  return static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(left.count(), 0, 60'000));
-}
-
 enum class Drained : uint8_t { kEnded, kFull, kLate };
 
 // Both streams to their ends, so that neither blocks the other. The texts have their room already: nothing is moved.
@@ -77,7 +72,7 @@ Drained Drain(const Child& child, const ProgramBounds& bounds, ProgramRun* run, 
   const std::array<std::string*, 2> texts{&run->out, &run->err};
   const std::array<size_t, 2> rooms{bounds.out, bounds.err};
   while (polled[0].fd >= 0 || polled[1].fd >= 0) {
-    const int wait = Left(deadline);
+    const int wait = PollTimeout(deadline);
     if (wait == 0) return Drained::kLate;
     if (::poll(polled.data(), polled.size(), wait) <= 0) continue;
     for (size_t i = 0; i < polled.size(); ++i) {
@@ -102,7 +97,7 @@ bool AwaitEnd(pid_t pid, steady_clock::time_point deadline) {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid) return true;
-    const int wait = Left(deadline);
+    const int wait = PollTimeout(deadline);
     if (wait == 0) return false;
     pollfd ended{process.get(), POLLIN, 0};
     // Without a descriptor for it, it is looked at now and then.

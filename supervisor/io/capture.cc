@@ -12,9 +12,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 
+#include "base/clock.h"
 #include "base/fault.h"
+#include "base/poll_timeout.h"
 #include "nft/encode.h"
 #include "nft/io/session.h"
 #include "nft/io/transaction.h"
@@ -31,7 +34,7 @@ namespace {
 
 constexpr int kStartTimeoutMs = 10'000;
 constexpr size_t kPassedCount = 7;
-constexpr int kProbeTimeoutMs = 2000;
+constexpr std::chrono::milliseconds kProbeTimeout{2000};
 
 // An earlier supervisor's table goes in the same transaction that makes the new one.
 Result<void> ReplaceRuleset(const nft::Table& table) {
@@ -57,13 +60,16 @@ Result<void> ProbeCapture(int listener) {
   const auto dial = [&] { return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), size); };
   if (Faulty("capture.probe.connect", dial) != 0 && errno != EINPROGRESS)
     return FailErrno("the capture of the container's network namespace does not take connections", errno);
-  // The container may have opened connections of its own by now: they have no approval, and are closed here.
-  for (;;) {
+  // The container may have opened connections of its own by now, and may go on: they have no approval, and are closed here.
+  const SteadyTime until = std::chrono::steady_clock::now() + kProbeTimeout;
+  while (const int left = PollTimeout(until)) {
     pollfd ready{listener, POLLIN, 0};
-    if (::poll(&ready, 1, kProbeTimeoutMs) <= 0) break;
+    if (::poll(&ready, 1, left) <= 0) break;
     const UniqueFd accepted(
         Faulty("capture.probe.accept", [&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }));
     if (accepted && LocalEnd(accepted.get()) == kCanary) return {};
+    if (!accepted && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+      return FailErrno("cannot accept a connection made in the container's network namespace", errno);
   }
   return Fail(Code::kInternal, "a connection made in the container's network namespace did not reach the supervisor's listener");
 }

@@ -13,6 +13,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/poll_timeout.h"
 #include "supervisor/io/launch_child.h"
 
 namespace sluice::supervisor {
@@ -37,11 +38,6 @@ class PipeSignalIgnored {
  private:
   struct sigaction saved_{};
 };
-
-int MillisecondsUntil(SteadyTime when) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - SystemClock().Steady()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
-}
 
 // What stands still keeps no deadline: from then on the kernel continues this process, until it runs.
 class ContinuedAt {
@@ -122,7 +118,7 @@ CommandEnd LaunchRelay::Run(RunningCommand command) {
   deadline_ = command.deadline;
   while (true) {
     std::optional<int> status;
-    const int events = PollOnce(command, deadline_ ? MillisecondsUntil(*deadline_) : -1, status);
+    const int events = PollOnce(command, deadline_ ? PollTimeout(*deadline_) : -1, status);
     if (events < 0) break;  // the sandbox is gone
     if (status && WIFSTOPPED(*status)) {
       if (terminal_ && !command.tree->frozen()) StopWith(command);
@@ -133,7 +129,7 @@ CommandEnd LaunchRelay::Run(RunningCommand command) {
     if (meter_.exceeded()) end.ended_by = EndedBy::kOutput;
     if (ended_by_signal_) end.ended_by = EndedBy::kDisconnect;
     if (end.ended_by == EndedBy::kOutput || end.ended_by == EndedBy::kDisconnect) break;
-    if (!deadline_ || MillisecondsUntil(*deadline_) > 0) continue;
+    if (!deadline_ || PollTimeout(*deadline_) > 0) continue;
     if (end.timed_out) break;  // the grace is over too
     end.timed_out = true;
     end.ended_by = EndedBy::kTimeout;
@@ -252,10 +248,10 @@ void LaunchRelay::Drain() {
   // Input has no reader any more.
   std::erase_if(channels_, [&](const auto& channel) { return channel->from() == 0; });
   const SteadyTime until = SystemClock().Steady() + kDrainLimit;
-  while ((!channels_.empty() || meter_.behind()) && MillisecondsUntil(until) > 0) {
+  while ((!channels_.empty() || meter_.behind()) && PollTimeout(until) > 0) {
     std::vector<pollfd> polls = {meter_.Interest()};
     for (const auto& channel : channels_) polls.push_back(channel->Interest());
-    if (::poll(polls.data(), polls.size(), MillisecondsUntil(until)) < 0 && errno != EINTR) break;
+    if (::poll(polls.data(), polls.size(), PollTimeout(until)) < 0 && errno != EINTR) break;
     MoveChannels(polls, 1);
     if (polls[0].revents != 0) meter_.WriteWaiting();
   }
