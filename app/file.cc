@@ -11,25 +11,31 @@
 #include "base/unique_fd.h"
 
 namespace sluice::app {
+namespace {
+
+constexpr size_t kUnknownSize = 4096;  ///< room for what does not say how long it is, as files in /proc
+
+}  // namespace
 
 Result<std::string> ReadFile(const std::string& path, size_t limit) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
   std::string content;
   struct stat about{};
-  if (::fstat(fd.get(), &about) == 0 && S_ISREG(about.st_mode))
-    content.reserve(std::min(static_cast<size_t>(about.st_size), limit));
-  char buffer[65536];
+  // One more than it says, so that its end is found without more memory.
+  const bool says = ::fstat(fd.get(), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
+  content.reserve(says ? std::min(static_cast<size_t>(about.st_size), limit) + 1 : kUnknownSize);
   for (;;) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+    ssize_t n = 0;
+    const size_t held = content.size();
+    const size_t room = held < content.capacity() ? content.capacity() - held : held;
+    content.resize_and_overwrite(held + room, [&](char* bytes, size_t) {
+      n = ::read(fd.get(), bytes + held, room);
+      return held + static_cast<size_t>(std::max<ssize_t>(n, 0));
+    });
     if (n == 0) return content;
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      return FailErrno(fmt::format("cannot read {}", path), errno);
-    }
-    if (content.size() + static_cast<size_t>(n) > limit)
-      return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
-    content.append(buffer, static_cast<size_t>(n));
+    if (n < 0 && errno != EINTR) return FailErrno(fmt::format("cannot read {}", path), errno);
+    if (content.size() > limit) return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
   }
 }
 

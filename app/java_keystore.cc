@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -101,7 +102,7 @@ std::vector<std::string> DerOf(std::string_view pem) {
   return all;
 }
 
-Result<std::string> Digest(std::string_view content) {
+Result<std::string> Digest(std::initializer_list<std::string_view> contents) {
   std::string salted;
   for (const char c : kPassword) {
     salted.push_back('\0');
@@ -111,10 +112,11 @@ Result<std::string> Digest(std::string_view content) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned length = 0;
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha1(), nullptr) != 1 ||
-      EVP_DigestUpdate(context.get(), salted.data(), salted.size()) != 1 ||
-      EVP_DigestUpdate(context.get(), content.data(), content.size()) != 1 ||
-      EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != kDigestSize)
+  bool done = context && EVP_DigestInit_ex(context.get(), EVP_sha1(), nullptr) == 1 &&
+              EVP_DigestUpdate(context.get(), salted.data(), salted.size()) == 1;
+  for (const std::string_view content : contents)
+    done = done && EVP_DigestUpdate(context.get(), content.data(), content.size()) == 1;
+  if (!done || EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1 || length != kDigestSize)
     return Fail(Code::kInternal, "cannot compute the Java key store's digest");
   return std::string(reinterpret_cast<char*>(digest.data()), length);
 }
@@ -125,26 +127,24 @@ bool IsJavaKeystore(std::string_view store) {
   return store.size() >= kHeaderSize + kDigestSize && GetU32(store, 0) == kMagic && GetU32(store, 4) == kVersion;
 }
 
-Result<std::string> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem) {
-  std::string out;
-  out.reserve(kHeaderSize + store.size() + bundle_pem.size() + authority_pem.size() + kDigestSize);
+Result<JavaKeystore> ExtendJavaKeystore(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem) {
+  JavaKeystore out;
   uint32_t count = 0;
-  PutU32(&out, kMagic);
-  PutU32(&out, kVersion);
-  PutU32(&out, 0);  // the count, known at the end
   if (IsJavaKeystore(store)) {
     count = GetU32(store, kCountAt);
-    out += store.substr(kHeaderSize, store.size() - kHeaderSize - kDigestSize);
+    out.kept = store.substr(kHeaderSize, store.size() - kHeaderSize - kDigestSize);
   } else {
-    for (const std::string& der : DerOf(bundle_pem)) PutEntry(&out, fmt::format("root-{}", count++), der);
+    out.tail.reserve(bundle_pem.size());
+    for (const std::string& der : DerOf(bundle_pem)) PutEntry(&out.tail, fmt::format("root-{}", count++), der);
   }
-  for (const std::string& der : DerOf(authority_pem)) PutEntry(&out, fmt::format("sluice-sandbox-authority-{}", count++), der);
-  std::string counted;
-  PutU32(&counted, count);
-  out.replace(kCountAt, counted.size(), counted);
-  auto digest = Digest(out);
+  for (const std::string& der : DerOf(authority_pem))
+    PutEntry(&out.tail, fmt::format("sluice-sandbox-authority-{}", count++), der);
+  PutU32(&out.head, kMagic);
+  PutU32(&out.head, kVersion);
+  PutU32(&out.head, count);
+  auto digest = Digest({out.head, out.kept, out.tail});
   if (!digest) return std::unexpected(digest.error());
-  out += *digest;
+  out.tail += *digest;
   return out;
 }
 

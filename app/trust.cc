@@ -126,8 +126,11 @@ class TrustContents {
     const std::string bundle = IsJavaKeystore(*store) ? std::string() : SystemBundle();
     auto roots = bundle.empty() ? Result<std::string>("") : ReadFile(bundle);
     if (!roots) return std::unexpected(roots.error());
-    auto extended = ExtendJavaKeystore(*store, *roots, authority_pem_);
-    return extended ? Append(content_.get(), *extended) : Result<void>(std::unexpected(extended.error()));
+    const auto extended = ExtendJavaKeystore(*store, *roots, authority_pem_);
+    if (!extended) return std::unexpected(extended.error());
+    for (const std::string_view part : {std::string_view(extended->head), extended->kept, std::string_view(extended->tail)})
+      if (auto appended = Append(content_.get(), part); !appended) return appended;
+    return {};
   }
 
   const std::string& authority_pem_;

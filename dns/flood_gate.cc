@@ -5,7 +5,6 @@
 namespace sluice::dns {
 namespace {
 
-constexpr size_t kWays = 8;  ///< entries that one key may stand in
 constexpr std::chrono::seconds kWindow{1};
 
 uint64_t Mixed(uint64_t value) {
@@ -28,15 +27,15 @@ void Refill(double* tokens, SteadyTime last, SteadyTime now, double rate, double
 }  // namespace
 
 FloodGate::FloodGate(FloodLimits limits, GuessSender guess)
-    : limits_(limits), guess_(std::move(guess)), sources_(kMaxFloodSources), processes_(kMaxFloodProcesses) {
+    : limits_(limits), guess_(std::move(guess)), sources_(kMaxFloodSources / kWays), processes_(kMaxFloodProcesses / kWays) {
   total_.tokens = limits_.total_burst;
 }
 
-FloodGate::Entry& FloodGate::Find(std::vector<Entry>* table, uint64_t key, double burst, SteadyTime now) {
-  const size_t first = Mixed(key) % (table->size() / kWays) * kWays;
-  Entry* oldest = &(*table)[first];
-  for (size_t i = first; i < first + kWays; ++i) {
-    Entry& entry = (*table)[i];
+FloodGate::Entry& FloodGate::Find(Table* table, uint64_t key, double burst, SteadyTime now) {
+  std::unique_ptr<Ways>& ways = (*table)[Mixed(key) % table->size()];
+  if (!ways) ways = std::make_unique<Ways>();
+  Entry* oldest = &ways->front();
+  for (Entry& entry : *ways) {
     if (entry.key == key && entry.last != SteadyTime{}) return entry;
     if (entry.last < oldest->last) oldest = &entry;
   }

@@ -3,12 +3,14 @@
 // Fairness among those who ask, judged before a query is parsed: a bucket for each socket (its transport, source address and
 // port), one for each process where it is known whose socket it is, and one for all. The last part of the last is kept for those
 // who have asked little lately, so that a process that floods, through one socket or through thousands, leaves room for the
-// others. Tables are of fixed size: whoever was seen longest ago is forgotten first. Time is a parameter.
+// others. Tables are bounded, and take memory for who has asked: whoever was seen longest ago is forgotten first. Time is a
+// parameter.
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
@@ -70,13 +72,17 @@ class FloodGate {
     uint16_t port = 0;
     SteadyTime until{};
   };
-  [[nodiscard]] static Entry& Find(std::vector<Entry>* table, uint64_t key, double burst, SteadyTime now);
+  static constexpr size_t kWays = 8;  // entries that one key may stand in
+  using Ways = std::array<Entry, kWays>;
+  // Of kMax… entries in all.
+  using Table = std::vector<std::unique_ptr<Ways>>;
+  [[nodiscard]] static Entry& Find(Table* table, uint64_t key, double burst, SteadyTime now);
   void CountDrop(Entry* source, uint16_t port, SteadyTime now);
 
   const FloodLimits limits_;
   const GuessSender guess_;
-  std::vector<Entry> sources_;
-  std::vector<Entry> processes_;
+  Table sources_;
+  Table processes_;
   Entry total_;
   std::vector<Shut> shut_;
   bool changed_ = false;

@@ -48,7 +48,7 @@ bool LeavePort(int fd) {
 }  // namespace
 
 UdpPool::UdpPool(asio::io_context& context, UniqueFd epoll, SocketSeal seal)
-    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context), buffer_(kReadAhead + kMaxDatagram) {
+    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context) {
   [[maybe_unused]] const int owned = epoll.Release();
 }
 
@@ -198,6 +198,7 @@ UdpPool::Done UdpPool::Free(uint32_t index, Keep keep) {
 void UdpPool::ReceiveReady() {
   std::array<epoll_event, kEvents> events{};
   std::array<Arrived, kEvents> arrived{};
+  if (buffer_.empty()) buffer_.resize(kReadAhead + kMaxDatagram);
   for (int turn = 0; turn < kTurns && !stopped_; ++turn) {
     const int count = Faulty("dns.upstream.wait", [&] { return epoll_wait(epoll_.native_handle(), events.data(), kEvents, 0); });
     size_t used = 0;

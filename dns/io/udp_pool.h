@@ -93,7 +93,7 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
   std::vector<uint32_t> empty_;    // without a socket
   std::vector<uint32_t> idle_[2];  // with one: IPv4, IPv6
   std::vector<uint32_t> unsent_;   // asked in this turn
-  std::vector<uint8_t> buffer_;
+  std::vector<uint8_t> buffer_;    // none until something comes
   size_t active_ = 0;
   enum class Ticking : uint8_t { kNo, kForDeadlines, kForIdle };
   Ticking ticking_ = Ticking::kNo;

@@ -27,18 +27,24 @@ uint32_t Count(const std::string& store) {
   return (static_cast<uint32_t>(static_cast<uint8_t>(store[10])) << 8) | static_cast<uint8_t>(store[11]);
 }
 
+Result<std::string> Extended(std::string_view store, std::string_view bundle_pem, std::string_view authority_pem) {
+  auto parts = ExtendJavaKeystore(store, bundle_pem, authority_pem);
+  if (!parts) return std::unexpected(parts.error());
+  return parts->head + std::string(parts->kept) + parts->tail;
+}
+
 TEST(JavaKeystore, BuildsAStoreOfRootsAndAuthority) {
   const std::string roots = SelfSigned() + SelfSigned();
-  const auto store = ExtendJavaKeystore("not a key store", roots, SelfSigned());
+  const auto store = Extended("not a key store", roots, SelfSigned());
   ASSERT_TRUE(store);
   EXPECT_EQ(store->substr(0, 4), "\xfe\xed\xfe\xed");
   EXPECT_EQ(Count(*store), 3u);
 }
 
 TEST(JavaKeystore, KeepsWhatAStoreHolds) {
-  const auto first = ExtendJavaKeystore("", SelfSigned(), SelfSigned());
+  const auto first = Extended("", SelfSigned(), SelfSigned());
   ASSERT_TRUE(first);
-  const auto second = ExtendJavaKeystore(*first, "", SelfSigned());
+  const auto second = Extended(*first, "", SelfSigned());
   ASSERT_TRUE(second);
   EXPECT_EQ(Count(*second), 3u);
   // All but header and digest of the first is still there.
@@ -59,7 +65,7 @@ std::string DerOfOne(const std::string& pem) {
 TEST(JavaKeystore, HoldsEachCertificateAsItIs) {
   const std::string root = SelfSigned();
   const std::string authority = SelfSigned();
-  const auto store = ExtendJavaKeystore("", "# a comment\n" + root + "\n", authority);
+  const auto store = Extended("", "# a comment\n" + root + "\n", authority);
   ASSERT_TRUE(store);
   EXPECT_NE(store->find(DerOfOne(root)), std::string::npos);
   EXPECT_NE(store->find(DerOfOne(authority)), std::string::npos);
@@ -71,7 +77,7 @@ TEST(JavaKeystore, LeavesOutWhatIsNoCertificate) {
       "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
       "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
       "-----BEGIN CERTIFICATE-----\nMIIB";
-  const auto store = ExtendJavaKeystore("", SelfSigned() + damaged, SelfSigned());
+  const auto store = Extended("", SelfSigned() + damaged, SelfSigned());
   ASSERT_TRUE(store);
   EXPECT_EQ(Count(*store), 2u);
 }
