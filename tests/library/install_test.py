@@ -18,7 +18,7 @@ EXAMPLES = SOURCE / "examples/library"
 CC, CXX = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
 SANITIZED = os.environ.get("SLUICE_SANITIZED", "")
 # libsluice is C++, whose part of a sanitizer a program of C would not bring.
-SANITIZE = [f"-fsanitize={SANITIZED}", "-fsanitize-link-c++-runtime"] if SANITIZED else []
+SANITIZE = [f"-fsanitize={SANITIZED}", "-fsanitize-link-c++-runtime", "-Wl,--no-as-needed", "-lstdc++"] if SANITIZED else []
 
 
 def run(*command, **options):

@@ -111,7 +111,8 @@ class Client final : public End {
   void Ask() {
     H2Output section;
     section.Reset(0);
-    for (const auto& [name, value] : GetFields("a.test")) section.Add(name, value);
+    const FieldList fields = GetFields("a.test");
+    for (const auto& [name, value] : fields) section.Add(name, value);
     (void)session.Request(section, H2End::kEndStream);
     Hear("");
   }

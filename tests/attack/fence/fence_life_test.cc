@@ -577,32 +577,19 @@ TEST_F(FenceLife, WithoutOwnershipForeignChangesAreToldAndPutRight) {
   EXPECT_EQ(fence_->hold(), FenceHold::kPlain);
   EXPECT_THAT(fence_->Weaknesses(), testing::Contains(testing::HasSubstr("flush")));
   ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 8081)}, 60s).has_value());
-  std::atomic<int> changes = 0;
-  std::atomic<int> restored = 0;
-  RunIn(pod_.inner(), [&] {
-    ASSERT_TRUE(fence_
-                    ->Watch([&](const FenceChange& change) {
-                      ++changes;
-                      restored += change.restored ? 1 : 0;
-                    })
-                    .has_value());
-  });
-  const auto until = [&](int wanted) {
-    for (int i = 0; i < 100 && restored < wanted; ++i) std::this_thread::sleep_for(20ms);
-    return restored.load();
-  };
+  CountChanges();
   ASSERT_TRUE(fence_->Publish(std::vector{At(kWorldV4, 8082)}, 60s).has_value());
   std::this_thread::sleep_for(100ms);
-  EXPECT_EQ(changes, 0) << "its own changes are no news";
+  EXPECT_EQ(changes_, 0) << "its own changes are no news";
   EXPECT_EQ(CommandIn(pod_.inner(), "nft flush ruleset"), "");
-  EXPECT_EQ(until(1), 1);
+  EXPECT_EQ(RestoredOf(1), 1);
   EXPECT_EQ(fence_->Elements()->size(), 2U) << "with what was published";
   EXPECT_EQ(CommandIn(pod_.inner(), "nft insert rule inet sluice outgoing accept"), "");
-  EXPECT_EQ(until(2), 2);
+  EXPECT_EQ(RestoredOf(2), 2);
   EXPECT_EQ(CommandIn(pod_.inner(), "nft add element inet sluice cidr4 '{ 203.0.113.0/24 . tcp . 1-65535 }'"), "");
-  EXPECT_EQ(until(3), 3);
+  EXPECT_EQ(RestoredOf(3), 3);
   EXPECT_EQ(CommandIn(pod_.inner(), "nft delete table netdev sluice_egress"), "");
-  EXPECT_EQ(until(4), 4);
+  EXPECT_EQ(RestoredOf(4), 4);
   EXPECT_TRUE(fence_->Check().has_value());
 }
 
@@ -610,13 +597,7 @@ TEST_F(FenceLife, WhatIsPutBackHoldsWhatIsAllowedNowAndNothingElse) {
   plan_.hold = FenceHold::kPlain;
   Install();
   const Echo server(pod_.world(), 8083);
-  std::atomic<int> restored = 0;
-  RunIn(pod_.inner(),
-        [&] { ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) { restored += change.restored ? 1 : 0; }).has_value()); });
-  const auto until = [&](int wanted) {
-    for (int i = 0; i < 100 && restored < wanted; ++i) std::this_thread::sleep_for(20ms);
-    return restored.load();
-  };
+  CountChanges();
   const auto held = [&] {
     std::vector<FenceElement> all;
     for (const Fence::Held& one : *fence_->Elements()) all.push_back(one.element);
@@ -626,14 +607,14 @@ TEST_F(FenceLife, WhatIsPutBackHoldsWhatIsAllowedNowAndNothingElse) {
   ASSERT_TRUE(fence_->Withdraw([](const FenceElement& element) { return element.port == 8081; }).has_value());
   const auto wanted = testing::UnorderedElementsAre(At(kWorldV4, 8082), At(kWorldV6, 8082));
   EXPECT_EQ(CommandIn(pod_.inner(), "nft delete table inet sluice"), "");
-  EXPECT_EQ(until(1), 1);
+  EXPECT_EQ(RestoredOf(1), 1);
   EXPECT_THAT(held(), wanted) << "what was withdrawn does not come back with its table";
   EXPECT_EQ(CommandIn(pod_.inner(),
                       "nft add element inet sluice dyn4 '{ 203.0.113.10 . tcp . 8083 timeout 1h }'; nft delete element "
                       "inet sluice dyn6 '{ 2001:db8:77::10 . tcp . 8082 }'"),
             "");
   const UniqueFd strange = Connected(pod_.inner(), kWorldV4, 8083);
-  EXPECT_GE(until(2), 2);
+  EXPECT_GE(RestoredOf(2), 2);
   for (int i = 0; i < 50 && held().size() != 2; ++i) std::this_thread::sleep_for(20ms);
   EXPECT_THAT(held(), wanted) << "what somebody else put in goes, what he took out comes back";
   EXPECT_FALSE(Connected(pod_.inner(), kWorldV4, 8083));
@@ -642,11 +623,9 @@ TEST_F(FenceLife, WhatIsPutBackHoldsWhatIsAllowedNowAndNothingElse) {
 
 TEST_F(FenceLife, ANewDeviceIsFencedToo) {
   Install();
-  std::atomic<int> restored = 0;
-  RunIn(pod_.inner(),
-        [&] { ASSERT_TRUE(fence_->Watch([&](const FenceChange& change) { restored += change.restored ? 1 : 0; }).has_value()); });
+  CountChanges();
   EXPECT_EQ(CommandIn(pod_.inner(), "ip link add eth7.1 type veth peer name peer7"), "");
-  for (int i = 0; i < 100 && restored < 1; ++i) std::this_thread::sleep_for(20ms);
+  (void)RestoredOf(1);
   std::this_thread::sleep_for(100ms);
   EXPECT_THAT(CommandIn(pod_.inner(), "nft list table netdev sluice_egress"),
               testing::AllOf(testing::HasSubstr("eth7.1"), testing::HasSubstr("peer7")));

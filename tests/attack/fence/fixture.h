@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -71,8 +72,25 @@ class FenceAttack : public testing::Test {
     return 0;
   }
 
+  // Counts what the fence tells of itself, which it does until it is gone.
+  void CountChanges() {
+    RunIn(pod_.inner(), [&] {
+      const auto count = [&](const FenceChange& change) {
+        ++changes_;
+        restored_ += change.restored ? 1 : 0;
+      };
+      ASSERT_TRUE(fence_->Watch(count).has_value());
+    });
+  }
+  [[nodiscard]] int RestoredOf(int wanted) const {
+    for (int i = 0; i < 100 && restored_ < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return restored_;
+  }
+
   Pod pod_;
   FencePlan plan_;
+  std::atomic<int> changes_ = 0;
+  std::atomic<int> restored_ = 0;
   std::unique_ptr<Fence> fence_;
 };
 
