@@ -253,6 +253,8 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
     return FailErrno("cannot fork", error);
   }
   if (child > 0) {
+    container.network_held = std::move(process.network_namespace);
+    container.pids_held = std::move(process.pid_namespace);
     containers_.emplace(child, std::move(container));
     return {};
   }
@@ -260,6 +262,7 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
   if (Faulty("agent.death-signal", [] { return ::prctl(PR_SET_PDEATHSIG, SIGKILL); }) != 0 || ::getppid() != parent)
     ::_exit(kExitFault);
   RenewStderr();
+  process.pid_namespace.Reset();
   ContainerJob job{.options = options_,
                    .state = std::move(filter.state),
                    .process = std::move(process),

@@ -474,6 +474,12 @@ int Leave(int code) {
 
 }  // namespace
 
+#ifdef SLUICE_SANITIZED
+// A container's supervisor is a fork of the agent: what the agent's threads hold is on stacks that it has not.
+extern "C" const char* __lsan_default_suppressions() { return "leak:sluice::LineOutput::LineOutput\n"; }
+extern "C" const char* __lsan_default_options() { return "print_suppressions=0"; }
+#endif
+
 int main(int argc, char** argv) {
   // First of all: a file opened into 0 to 2 would pass for the workload's own.
   sluice::supervisor::ReserveStandardDescriptors();

@@ -38,6 +38,8 @@ Result<void> ReadNamespaces(ContainerProcess* process) {
   }
   process->network_namespace.Reset(Faulty("container.network", [&] { return ::openat(proc, "ns/net", O_RDONLY | O_CLOEXEC); }));
   if (!process->network_namespace) return FailErrno("cannot open a container's network namespace", errno);
+  process->pid_namespace.Reset(Faulty("container.pids", [&] { return ::openat(proc, "ns/pid", O_RDONLY | O_CLOEXEC); }));
+  if (!process->pid_namespace) return FailErrno("cannot open a container's process namespace", errno);
   const UniqueFd owner(Faulty("container.owner", [&] { return ::ioctl(process->network_namespace.get(), NS_GET_USERNS); }));
   if (!owner) {
     // Its user namespace is not below ours.

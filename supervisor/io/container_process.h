@@ -34,8 +34,9 @@ struct ContainerProcess {
   NamespaceId mounts;
   uid_t network_owner = 0;  ///< user who owns the user namespace that owns the network namespace
   UniqueFd pidfd;
-  UniqueFd proc;  ///< its folder in /proc
-  UniqueFd network_namespace;
+  UniqueFd proc;               ///< its folder in /proc
+  UniqueFd network_namespace;  ///< while it is held, `network` is no other's; so is `pids` by the next
+  UniqueFd pid_namespace;
 };
 
 /// Who waits in this notification. kNotFound: it waits no longer. kPermission: this process may not look into it. kUnsupported:

@@ -227,6 +227,7 @@ AGENT_REFUSES = {
     "container.namespace": ("EACCES",),
     "container.network": ("EMFILE",),
     "container.owner": ("EPERM",),
+    "container.pids": ("EMFILE",),
     "container.uid": ("EINVAL",),
     "handoff.kind": ("EACCES",),
     "handoff.receive": ("ENOMEM",),
