@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <expected>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "app/exit_code.h"
 #include "app/file.h"
@@ -534,29 +536,59 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
   if (released) released = onlookers.control != nullptr ? onlookers.control->Release() : sandbox.Release();
   if (!released) {
     result->error = released.error().message;
-    const int code = LaunchExitCode(released.error());
-    if (onlookers.control != nullptr) onlookers.control->Failed(result->error, code);
-    return std::unexpected(code);
+    return std::unexpected(LaunchExitCode(released.error()));
   }
   Announce(options, plan.spec, *policy.Get());
   AnnounceLimits(options, plan.spec, result->limits, result->published);
   return sandbox.Wait();
 }
 
+// The end of a run, to whoever started it: the result first and whole, so that it is there on the word of anything else.
+class Ending {
+ public:
+  /// `file`, null where nobody asked for a result, and `tally` outlive it.
+  Ending(const ResultFile* file, const RunTally& tally, SteadyTime begin) : file_(file), tally_(tally), begin_(begin) {}
+
+  /// Gives the exit code: `code`, unless the result cannot be written. `tell` gets it, once: when the result is written, or has
+  /// to wait for a reader, who may come on that word alone.
+  int Tell(RunResult* result, int code, std::function<void(int)> tell = nullptr) const {
+    const auto once = [&tell](int told) {
+      if (const auto say = std::exchange(tell, nullptr)) say(told);
+    };
+    result->exit_code = code;
+    result->duration = std::chrono::duration_cast<std::chrono::milliseconds>(SystemClock().Steady() - begin_);
+    if (file_ != nullptr) {
+      const std::string text = RunResultJson(*result, result->status ? &tally_ : nullptr);
+      if (auto written = file_->Write(text, [&] { once(code); }); !written) {
+        LogError("{}", written.error().message);
+        if (code == kExitOk) code = kExitFault;
+      }
+    }
+    once(code);
+    return code;
+  }
+
+ private:
+  const ResultFile* const file_;
+  const RunTally& tally_;
+  const SteadyTime begin_;
+};
+
 // Everything is recorded and every denial line is out by now.
 int Conclude(const RunOptions& options, const supervisor::ExitStatus& status, std::unique_ptr<audit::Writer> writer,
-             RunControl* control, RunResult* result) {
+             RunControl* control, const Ending& ending, RunResult* result) {
   const audit::Totals totals = writer->totals();
   const bool recorded = writer->healthy();
   writer.reset();
   result->status = status;
   result->totals = totals;
   result->audit_complete = recorded;
-  if (!options.quiet) LogInfo("{} · {} allowed · {} denied", DescribeExit(status), totals.allowed, totals.denied);
-  if (!recorded) LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
   const int code = !recorded ? kExitFault : options.fail_on_deny && totals.denied > 0 ? kExitDenied : status.code;
-  if (control != nullptr) control->Finish(status, totals, code);
-  return code;
+  return ending.Tell(result, code, [&](int told) {
+    if (!options.quiet) LogInfo("{} · {} allowed · {} denied", DescribeExit(status), totals.allowed, totals.denied);
+    if (!recorded) LogError("audit records could not be written to {}; traffic was refused from then on", options.audit);
+    if (control != nullptr) control->Finish(status, totals, told);
+  });
 }
 
 // To who reads the outer run's decisions, where this one is in its sandbox.
@@ -598,12 +630,12 @@ class KillSwitch {
   supervisor::Workload* workload_ = nullptr;
 };
 
-// One run, from its plan to its exit code. `result` learns what the launcher is told.
-int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_file, RunResult* result, RunTally* tally,
-            KillSwitch* kill_switch) {
-  const auto failed = [result](const Error& error, int (*tell)(const Error&) = Report) {
+// One run, from its plan to its exit code. `result` learns what the launcher is told by `ending`.
+int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_file, const Ending& ending, RunResult* result,
+            RunTally* tally, KillSwitch* kill_switch) {
+  const auto failed = [result, &ending](const Error& error, int (*tell)(const Error&) = Report) {
     result->error = error.message;
-    return tell(error);
+    return ending.Tell(result, tell(error));
   };
   const auto room = RaiseDescriptorLimit();
   if (!room) return failed(room.error());
@@ -676,7 +708,10 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   kill_switch->Arm(nullptr);
   sandbox->reset();
   if (published) published->Finish();
-  return status ? Conclude(options, *status, *std::move(writer), control->get(), result) : status.error();
+  if (status) return Conclude(options, *status, *std::move(writer), control->get(), ending, result);
+  return ending.Tell(result, status.error(), [&](int told) {
+    if (*control) (*control)->Failed(result->error, told);
+  });
 }
 
 }  // namespace
@@ -714,14 +749,8 @@ int Run(const RunOptions& given) {
   RunTally tally(result_file.has_value(),
                  options.kill_on_deny ? std::function<void()>([&kill_switch] { kill_switch.Pull(); }) : nullptr);
   const bool counted = result_file || options.kill_on_deny;
-  result.exit_code = RunOnce(options, result_file, &result, counted ? &tally : nullptr, &kill_switch);
-  result.duration = std::chrono::duration_cast<std::chrono::milliseconds>(SystemClock().Steady() - begin);
-  if (!result_file) return result.exit_code;
-  if (auto written = result_file->Write(RunResultJson(result, result.status ? &tally : nullptr)); !written) {
-    LogError("{}", written.error().message);
-    return result.exit_code == kExitOk ? kExitFault : result.exit_code;
-  }
-  return result.exit_code;
+  const Ending ending(result_file ? &*result_file : nullptr, tally, begin);
+  return RunOnce(options, result_file, ending, &result, counted ? &tally : nullptr, &kill_switch);
 }
 
 }  // namespace sluice::app

@@ -67,12 +67,12 @@ class RunControl final : public ServedControl, public RunSteering {
   [[nodiscard]] Result<uint64_t> SetOwnPolicy(policy::SnapshotPtr own);
   /// Lets the prepared command run.
   [[nodiscard]] Result<void> Release();
-  /// It never ran.
+  /// It never ran. Once the result is written, as Finish.
   void Failed(const std::string& error, int exit_code);
   /// Before the sandbox and the writer go. From here on the policy stays as it is.
   void CommandEnded();
-  /// Once every record is written: tells whoever holds the run how it ended, ends the streams, and waits a little until they are
-  /// read.
+  /// Once every record and the result are written: tells whoever holds the run how it ended, ends the streams, and waits a little
+  /// until they are read.
   void Finish(const supervisor::ExitStatus& end, audit::Totals totals, int exit_code);
 
   [[nodiscard]] std::vector<ReadinessCheck> Readiness() const override;

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/file.h"
 #include "app/served_control.h"
@@ -203,7 +204,7 @@ Result<ResultFile> ResultFile::Open(const std::string& where) {
   return ResultFile(path, std::move(file));
 }
 
-Result<void> ResultFile::Write(std::string_view text) const {
+Result<void> ResultFile::Write(std::string_view text, std::function<void()> before_waiting) const {
   const supervisor::SharedSink sink(file_.get());
   for (size_t done = 0; done < text.size();) {
     const ssize_t put = sink.Write(text.data() + done, text.size() - done);
@@ -213,6 +214,7 @@ Result<void> ResultFile::Write(std::string_view text) const {
     }
     const int error = errno;
     constexpr auto kWaitMs = static_cast<int>(std::chrono::milliseconds(kResultWait).count());
+    if (const auto say = error == EAGAIN ? std::exchange(before_waiting, nullptr) : nullptr) say();
     pollfd room{file_.get(), POLLOUT, 0};
     if (error == EAGAIN && ::poll(&room, 1, kWaitMs) == 0)
       return Fail(Code::kTimeout, "the result was not written whole: nobody reads the descriptor that it goes to");

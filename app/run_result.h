@@ -89,7 +89,8 @@ class ResultFile {
   /// The path; empty for a descriptor.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int fd() const { return file_.get(); }
-  [[nodiscard]] Result<void> Write(std::string_view text) const;
+  /// `before_waiting`: called, once at most, before it waits for a reader.
+  [[nodiscard]] Result<void> Write(std::string_view text, std::function<void()> before_waiting) const;
 
  private:
   ResultFile(std::string path, UniqueFd file) : path_(std::move(path)), file_(std::move(file)) {}

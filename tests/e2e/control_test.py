@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """`sluice run --control`: a run's policy, decisions and end over a UNIX socket, who may come in, and that the command never can."""
+import json
 import os
 import re
 import shutil
 import signal
 import stat
+import subprocess
 import threading
 import time
 
@@ -152,6 +154,26 @@ class Decisions(ControlTest):
             self.assertEqual([(line["sandbox"], line["target"]["path"]) for line in all_of_them.all],
                              [("outer/inner", "/pub"), ("outer/inner", "/no")])
             self.assertEqual({line["verdict"] for line in refused.all}, {"deny"})
+
+    def test_on_the_word_that_it_ended_the_result_is_there(self):
+        """Beside a stream that nobody takes from, so that the run ends a while after that word."""
+        result = self.folder / "result.json"
+        script = "input()\nimport socket\nfor port in range(1, 2001):\n  try: socket.create_connection(('192.0.2.1', port), 5)\n  except OSError: pass"
+        for command, state, code in (([harness.PYTHON, "-c", script], "ended", 0), (["no-such-command"], "failed", 127)):
+            flags = ["--control", self.socket, "--await-hold", "--result", result]
+            with self.running(NARROW, *command, flags=flags, stderr=subprocess.DEVNULL) as process:
+                self.opened()
+                idle = control.Connection(self.socket)
+                idle.request("GET", "/v1/decisions")
+                hold = control.Lines(self.socket, "/v1/hold")
+                process.stdin.write("\n")
+                process.stdin.flush()
+                told = hold.until(lambda line: line["state"] == state, 60 * harness.SLOW)
+                text = result.read_text()
+                self.assertIsNotNone(told, hold.all)
+                self.assertEqual((told["exit_code"], json.loads(text or "{}").get("exit_code")), (code, code))
+                idle.close()
+                self.assertEqual(process.wait(10 * harness.SLOW), code)
 
     def test_a_run_that_nobody_reads_ends_all_the_same(self):
         with self.controlled(NARROW, "/bin/sh", "-c", "echo up; read line; exit 5") as process:
