@@ -26,6 +26,7 @@
 #include <condition_variable>
 #include <expected>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -97,6 +98,20 @@ struct Doorway {
   SocketName name;
 };
 
+// Whatever may still lead to somebody who holds the run has a share: a socket that is listened on, a channel, a caller who has
+// not opened a stream yet. With the last of them the run is given up.
+class Hope {
+ public:
+  explicit Hope(RunHold& hold) : hold_(hold) {}
+  ~Hope() { hold_.GiveUp(); }
+  Hope(const Hope&) = delete;
+  Hope& operator=(const Hope&) = delete;
+
+ private:
+  RunHold& hold_;
+};
+using HopeShare = std::shared_ptr<Hope>;
+
 class Serving final : public AdminServer {
  public:
   Serving(AdminAddresses addresses, AdminApi& api, DecisionStream& stream, OpenSandboxFront* front, RunDoors doors)
@@ -124,6 +139,9 @@ class Serving final : public AdminServer {
       if (auto bound = Bind(*addresses_.health, Door::kHealth); !bound) return bound;
     if (addresses_.front && front_ != nullptr)
       if (auto bound = Bind(*addresses_.front, Door::kFront); !bound) return bound;
+    const HopeShare hope = doors_.hold != nullptr ? std::make_shared<Hope>(*doors_.hold) : nullptr;
+    if (!loops_.empty()) hope_of_sockets_ = hope;
+    hope_of_channels_.assign(doors_.channels.size(), hope);
     thread_ = std::thread([this] { context_.run(); });
     for (size_t i = 0; i < loops_.size(); ++i) {
       const Door door = doorways_[i].door;
@@ -155,9 +173,11 @@ class Serving final : public AdminServer {
   }
 
   Result<void> StartChannels() {
-    for (UniqueFd& channel : doors_.channels) {
+    for (size_t i = 0; i < doors_.channels.size(); ++i) {
+      HopeShare& hope = hope_of_channels_[i];  // touched on the channel's thread alone
       auto passed = PassedSockets::Start(
-          std::move(channel), [this](UniqueFd socket) { TakePassed(std::move(socket)); }, [this] { doors_.hold->GiveUp(); });
+          std::move(doors_.channels[i]), [this, &hope](UniqueFd socket) { TakePassed(std::move(socket), hope); },
+          [&hope] { hope.reset(); });
       if (!passed) return std::unexpected(passed.error());
       passed_.push_back(*std::move(passed));
     }
@@ -194,25 +214,26 @@ class Serving final : public AdminServer {
       open.fetch_sub(1);
       return;
     }
-    Serve(std::move(socket), from.ss_family == 0 ? AF_UNIX : from.ss_family, door, from_here);
+    Serve(std::move(socket), from.ss_family == 0 ? AF_UNIX : from.ss_family, door, from_here, hope_of_sockets_);
   }
 
   // On a channel's thread: whoever has the channel is the parent.
-  void TakePassed(UniqueFd socket) {
+  void TakePassed(UniqueFd socket, HopeShare hope) {
     House& house = HouseOf(Door::kAdminUnix, false);
     if (house.open.fetch_add(1) >= 2 * kMaxAdminConnections) {
       house.open.fetch_sub(1);
       return;
     }
-    Serve(std::move(socket), AF_UNIX, Door::kAdminUnix, false);
+    Serve(std::move(socket), AF_UNIX, Door::kAdminUnix, false, std::move(hope));
   }
 
   House& HouseOf(Door door, bool from_here) { return houses_[2 * static_cast<size_t>(door) + (from_here ? 1 : 0)]; }
 
   // The house counts it already.
-  void Serve(UniqueFd socket, int family, Door door, bool from_here) {
+  void Serve(UniqueFd socket, int family, Door door, bool from_here, HopeShare hope) {
     House& house = HouseOf(door, from_here);
-    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, &house, &open = house.open] {
+    asio::post(context_, [this, fd = socket.Release(), family, door, from_here, hope = std::move(hope), &house,
+                          &open = house.open]() mutable {
       if (!MakeRoom(house)) {
         ::close(fd);
         open.fetch_sub(1);
@@ -226,10 +247,11 @@ class Serving final : public AdminServer {
         open.fetch_sub(1);
         return;
       }
-      asio::co_spawn(context_, Session(std::move(accepted), door, from_here, house), [&open](const std::exception_ptr& fault) {
-        open.fetch_sub(1);
-        if (fault) LogDebug("admin: a connection ended by a fault");
-      });
+      asio::co_spawn(context_, Session(std::move(accepted), door, from_here, house, std::move(hope)),
+                     [&open](const std::exception_ptr& fault) {
+                       open.fetch_sub(1);
+                       if (fault) LogDebug("admin: a connection ended by a fault");
+                     });
     });
   }
 
@@ -243,7 +265,7 @@ class Serving final : public AdminServer {
     return true;
   }
 
-  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House& house) {
+  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House& house, HopeShare hope) {
     Stream stream(std::move(accepted));
     beast::flat_buffer buffer(kMaxAdminHead + kMaxAdminBody + 4096);
     for (unsigned served = 0; served < kMostRequests; ++served) {
@@ -277,7 +299,7 @@ class Serving final : public AdminServer {
       request.from_here = from_here;
       std::optional<AdminResponse> refused = Read(parser.get(), door, &request);
       if (!refused && IsStream(door, request)) {
-        co_await ServeStream(stream, std::move(request));
+        co_await ServeStream(stream, std::move(request), std::move(hope));
         break;
       }
       AdminResponse answer;
@@ -431,7 +453,7 @@ class Serving final : public AdminServer {
   }
 
   // JSON Lines until the caller goes or falls behind, or there are no more.
-  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request) {
+  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request, HopeShare hope) {
     const StreamCount counted(*this);
     auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
     // The timer is touched on its own thread alone; one that is gone is not woken.
@@ -440,6 +462,7 @@ class Serving final : public AdminServer {
       const std::lock_guard lock(gate->mutex);
       if (gate->open) asio::post(context_, [woken] { Wake(woken); });
     });
+    hope.reset();  // it holds the run now, or asks for nothing else
     if (!opened) {
       co_await Send(stream, std::move(opened.error()), 11, false, false);
       co_return;
@@ -517,6 +540,8 @@ class Serving final : public AdminServer {
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
   std::array<House, 8> houses_{};                   // by Door, and from here or not
+  HopeShare hope_of_sockets_;                       // for as long as it listens; null without a hold
+  std::vector<HopeShare> hope_of_channels_;         // beside doors_.channels
   std::vector<std::unique_ptr<PassedSockets>> passed_;
   std::mutex streams_mutex_;
   std::condition_variable streams_done_;

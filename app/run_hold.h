@@ -32,7 +32,7 @@ class RunHold {
   [[nodiscard]] std::unique_ptr<LineReader> Open(std::function<void()> wake);
   /// Waits for the first that holds it. False: nobody came in time, or nobody can any more.
   [[nodiscard]] bool AwaitHeld(std::chrono::milliseconds longest);
-  /// Nobody will come who is not there: the channel that callers come by is closed.
+  /// Nobody will come any more: every way that callers come by is closed, and none of those who came can ask for it.
   void GiveUp();
 
   /// A line, its feed included. Any thread.

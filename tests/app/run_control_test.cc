@@ -41,14 +41,14 @@ std::pair<UniqueFd, UniqueFd> Pair(int type) {
 
 // A run's administration behind a channel, with libsluice's own client.
 struct RunBed : AdminBed {
-  RunBed() {
+  explicit RunBed(AdminAddresses addresses = {}) {
     control.BecomeRun();
     auto [mine, theirs] = Pair(SOCK_SEQPACKET);
     channel = std::move(mine);
     RunDoors doors;
     doors.hold = &hold;
     doors.channels.push_back(std::move(theirs));
-    auto started = AdminServer::Start({}, api, stream, nullptr, std::move(doors));
+    auto started = AdminServer::Start(std::move(addresses), api, stream, nullptr, std::move(doors));
     if (!started) throw std::runtime_error(started.error().message);
     server = *std::move(started);
   }
@@ -129,6 +129,50 @@ TEST(RunHold, IsGivenUpWhenNobodyCanComeAnyMore) {
   EXPECT_FALSE(bed.hold.AwaitHeld(60s));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   leaving.join();
+}
+
+// How long a run is waited for that nobody comes to hold.
+constexpr auto kNotGivenUp = 300ms;
+
+bool IsGivenUp(RunBed& bed, std::chrono::milliseconds longest) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(bed.hold.AwaitHeld(longest));
+  return std::chrono::steady_clock::now() - begin < longest;
+}
+
+TEST(RunHold, IsNotGivenUpWhileSomebodyWhoCameCanStillAskForIt) {
+  RunBed bed;
+  const auto came = library::OpenConnection(bed.channel.get());
+  ASSERT_TRUE(came);
+  bed.channel.Reset();
+  EXPECT_FALSE(IsGivenUp(bed, kNotGivenUp));
+  constexpr std::string_view kAsk = "GET /v1/hold HTTP/1.1\r\nHost: x\r\n\r\n";
+  ASSERT_EQ(send(came->get(), kAsk.data(), kAsk.size(), MSG_NOSIGNAL), static_cast<ssize_t>(kAsk.size()));
+  EXPECT_TRUE(bed.hold.AwaitHeld(60s));
+}
+
+TEST(RunHold, IsGivenUpOnceWhoCameIsGoneOrReadsSomethingElse) {
+  RunBed bed;
+  auto came = library::OpenConnection(bed.channel.get());
+  auto reads = library::LineStream::Open(bed.channel.get(), "/v1/decisions");
+  ASSERT_TRUE(came && reads);
+  bed.channel.Reset();
+  EXPECT_FALSE(IsGivenUp(bed, kNotGivenUp));
+  came->Reset();
+  EXPECT_TRUE(IsGivenUp(bed, 60s));
+}
+
+TEST(RunHold, IsNotGivenUpWhileASocketLeadsToIt) {
+  std::string name = std::filesystem::temp_directory_path() / "run-hold-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  {
+    AdminAddresses addresses;
+    addresses.admin.emplace_back().unix_path = folder + "/socket";
+    RunBed bed(std::move(addresses));
+    bed.channel.Reset();
+    EXPECT_FALSE(IsGivenUp(bed, kNotGivenUp));
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RunApi, StopsTheCommandAndSaysHowItStands) {
