@@ -445,9 +445,10 @@ Result<void> NestedRuns::Start(Session& session) {
   const auto watch = [&] { return ::syscall(SYS_pidfd_open, session.child, 0); };
   session.pidfd = UniqueFd(static_cast<int>(Faulty("nested.pidfd", watch)));
   if (!session.pidfd) {
-    // Nobody would learn of its end.
+    // Nobody would learn of its end: it is killed, and looked at until it is gone, so that its place is free then.
     const int why = errno;
     ::kill(session.child, SIGKILL);
+    session.patience = SystemClock().Steady();
     return FailErrno("cannot watch a run in the sandbox", why);
   }
   session.lifeline = std::move(ours);

@@ -4,6 +4,7 @@ and the operator is told. Needs a build with fault injection (base/fault.h), as 
 import concurrent.futures
 import itertools
 import os
+import pathlib
 import re
 import shutil
 
@@ -201,6 +202,20 @@ class Faults(harness.SluiceTest):
             self.assertEqual(result.out, ends, f"{fault}\n{result}")
             self.assertTrue(fault_points.met(fault, result.err), f"{fault}\n{result}")
             self.assertTrue("EINTR" in fault or re.search("cannot (hear of|wait for|watch|start) (a run|runs) in the sandbox", result.err), f"{fault}\n{result}")
+
+    def test_a_run_in_the_sandbox_that_cannot_be_watched_keeps_no_place(self):
+        """Nothing else happens meanwhile that would have its end looked for."""
+        shutil.copy(lab_module.sluice_binary(), self.work / "sluice")
+        script = "echo up; read go; ./sluice run --allow 'GET a.test/pub/x' -- echo inner; echo code $?; read end"
+        with self.running(RULES[:2], "sh", "-c", script, flags=["--allow-nested"], env={"SLUICE_FAULT": "nested.pidfd:EMFILE"}) as process:
+            def children():
+                return sorted(child for path in pathlib.Path(f"/proc/{process.pid}/task").glob("*/children") for child in path.read_text().split())
+            self.assertEqual(process.stdout.readline(), "up\n")
+            before = children()
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            self.assertEqual(process.stdout.readline(), "code 5\n")
+            self.assertEventually(lambda: children() == before, "its end", 2)
 
 
 if __name__ == "__main__":
