@@ -5,7 +5,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -49,8 +48,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using supervisor::Step;
 
-constexpr size_t kPassedFds = 5;  // the launch, the policy, and what become 0 to 2
-constexpr int kLifelineNumber = 3;
+constexpr size_t kPassedFds = 5;    // the launch, the policy, and what become 0 to 2
+constexpr int kLifelineNumber = 3;  // beside its standard streams
 constexpr int kRecordsNumber = 4;
 constexpr std::chrono::milliseconds kRest{20};       // where the kernel has no memory or descriptors
 constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
@@ -95,15 +94,6 @@ sockaddr_un AddressOf(const std::string& path) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   return address;
-}
-
-// Theirs above the numbers that a child is given, which are filled one after the other.
-Result<SocketPair> MakeRecordsPair() {
-  auto pair = MakeSocketPair();
-  if (!pair) return pair;
-  pair->theirs = UniqueFd(::fcntl(pair->theirs.get(), F_DUPFD_CLOEXEC, kRecordsNumber + 1));
-  if (!pair->theirs) return FailErrno("out of descriptors", errno);
-  return pair;
 }
 
 // What the outer policy lets out with a credential goes without any that the workload sent of its own. An inner run has no
@@ -227,6 +217,9 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   stream_ = stream;
   judged_ = policy.generation();
   closer_.emplace();
+  auto spawner = Spawner::Start();
+  if (!spawner) return std::unexpected(spawner.error());
+  spawner_ = *std::move(spawner);
   thread_ = std::thread([this] { Loop(); });
   return {};
 }
@@ -327,13 +320,13 @@ void NestedRuns::Serve(Session& session) {
   }
   std::vector<UniqueFd> stray;
   auto message = supervisor::Receive(session.client.get(), 0, &stray);
-  DropStray(std::move(stray));
+  Drop(std::move(stray));
   if (!message) {
     session.over = message.error().code != Code::kTimeout;
     return;
   }
   if (session.child > 0) {
-    DropStray(std::move(message->fds));
+    Drop(std::move(message->fds));
     const auto signal = static_cast<int>(message->number);
     if (message->step == Step::kGo && std::ranges::find(kForwarded, signal) != kForwarded.end()) ::kill(session.child, signal);
     return;
@@ -344,13 +337,6 @@ void NestedRuns::Serve(Session& session) {
     session.over = true;
   }
   Drop(std::exchange(session.standard, {}));
-}
-
-// A run that is spawned before they are closed has copies until its execve, which may be the last: none of them may make it wait.
-void NestedRuns::DropStray(std::vector<UniqueFd> fds) {
-  const linger none{0, 0};
-  for (const UniqueFd& fd : fds) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
-  Drop(std::move(fds));
 }
 
 void NestedRuns::Drop(std::vector<UniqueFd> fds) {
@@ -399,49 +385,25 @@ Result<void> NestedRuns::Start(Session& session) {
   const UniqueFd theirs(pipe[0]);
   UniqueFd ours(pipe[1]);
   std::vector<std::string> words = {"sluice", "run", "--nested", "--spec", session.folder + "/launch.json"};
-  auto records = stream_ != nullptr ? MakeRecordsPair() : SocketPair();
+  auto records = stream_ != nullptr ? MakeSocketPair() : SocketPair();
   if (!records) return std::unexpected(records.error());
   if (records->theirs) words.insert(words.end(), {"--records-fd", std::to_string(kRecordsNumber)});
   for (const std::string& path : spec_.protect) words.insert(words.end(), {"--protect", path});
   for (const std::string& path : spec_.hide) words.insert(words.end(), {"--hide", path});
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::vector<std::string> variables;
+  SpawnedProgram program{.path = "/proc/self/exe", .argv = std::move(words)};
   for (const char* name : {"PATH", "HOME", "LANG"})
-    if (const char* value = ::getenv(name)) variables.push_back(fmt::format("{}={}", name, value));
-  std::vector<char*> envp;
-  for (std::string& variable : variables) envp.push_back(variable.data());
-  envp.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawnattr_init(&attributes);
-  for (int fd = 0; fd <= 2; ++fd)
-    ::posix_spawn_file_actions_adddup2(&actions, session.standard[static_cast<size_t>(fd) + 2].get(), fd);
-  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), kLifelineNumber);
-  if (records->theirs) ::posix_spawn_file_actions_adddup2(&actions, records->theirs.get(), kRecordsNumber);
-  sigset_t none;
-  sigemptyset(&none);
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&defaults, signal);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &defaults);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  int error = 0;
+    if (const char* value = ::getenv(name)) program.environment.push_back(fmt::format("{}={}", name, value));
+  for (size_t fd = 0; fd <= 2; ++fd) program.descriptors.push_back(session.standard[fd + 2].get());
+  program.descriptors.push_back(theirs.get());
+  if (records->theirs) program.descriptors.push_back(records->theirs.get());
   const auto spawn = [&] {
-    errno = ::posix_spawn(&session.child, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
-    return errno == 0 ? 0 : -1;
+    const auto child = spawner_->Spawn(program);
+    errno = child ? 0 : child.error().sys_errno;
+    return child.value_or(-1);
   };
-  if (Faulty("nested.spawn", spawn) != 0) error = errno;
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (error != 0) {
-    session.child = 0;
-    return FailErrno("cannot start a run in the sandbox", error);
-  }
+  const pid_t child = Faulty("nested.spawn", spawn);
+  if (child < 0) return FailErrno("cannot start a run in the sandbox", errno);
+  session.child = child;
   const auto watch = [&] { return ::syscall(SYS_pidfd_open, session.child, 0); };
   session.pidfd = UniqueFd(static_cast<int>(Faulty("nested.pidfd", watch)));
   if (!session.pidfd) {

@@ -20,6 +20,7 @@
 #include "app/run.h"
 #include "base/complaint.h"
 #include "base/result.h"
+#include "base/spawner.h"
 #include "base/unique_fd.h"
 #include "base/unix_listener.h"
 #include "policy/event.h"
@@ -66,7 +67,6 @@ class NestedRuns {
   [[nodiscard]] std::string LaunchText(const Session& session, const LaunchFile& wanted) const;
   [[nodiscard]] static bool Ended(Session& session);
   void Drop(std::vector<UniqueFd> fds);
-  void DropStray(std::vector<UniqueFd> fds);
 
   std::string folder_;
   std::string path_;
@@ -74,6 +74,7 @@ class NestedRuns {
   UniqueFd wake_;  // an eventfd
   std::vector<std::unique_ptr<Session>> sessions_;
   std::optional<supervisor::PinnedCloser> closer_;  // of what the workload sent: its last close may wait
+  std::unique_ptr<Spawner> spawner_;                // so that no run that starts closes something of the workload's
   RunOptions options_;
   supervisor::LaunchSpec spec_;
   const policy::CurrentPolicy* policy_ = nullptr;

@@ -30,11 +30,8 @@ struct Child {
   UniqueFd err;
 };
 
-Result<Child> Spawn(std::vector<std::string>& command) {
-  auto out = MakePipe();
-  if (!out) return std::unexpected(out.error());
-  auto err = MakePipe();
-  if (!err) return std::unexpected(err.error());
+// posix_spawn's error, or 0.
+int SpawnHere(std::vector<std::string>& command, int out, int err, pid_t* child) {
   std::vector<char*> argv;
   argv.reserve(command.size() + 1);
   for (std::string& argument : command) argv.push_back(argument.data());
@@ -42,8 +39,8 @@ Result<Child> Spawn(std::vector<std::string>& command) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out->write.get(), 1);
-  ::posix_spawn_file_actions_adddup2(&actions, err->write.get(), 2);
+  ::posix_spawn_file_actions_adddup2(&actions, out, 1);
+  ::posix_spawn_file_actions_adddup2(&actions, err, 2);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -54,10 +51,31 @@ Result<Child> Spawn(std::vector<std::string>& command) {
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &restored);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  Child child;
-  const int failed = ::posix_spawnp(&child.pid, argv.front(), &actions, &attributes, argv.data(), environ);
+  const int failed = ::posix_spawnp(child, argv.front(), &actions, &attributes, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
+  return failed;
+}
+
+int SpawnBy(Spawner& spawner, const std::vector<std::string>& command, int out, int err, pid_t* child) {
+  const UniqueFd in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!in) return errno;
+  SpawnedProgram program{.path = command.front(), .argv = command, .descriptors = {in.get(), out, err}};
+  for (char** entry = environ; *entry != nullptr; ++entry) program.environment.emplace_back(*entry);
+  const auto spawned = spawner.Spawn(program);
+  if (!spawned) return spawned.error().sys_errno;
+  *child = *spawned;
+  return 0;
+}
+
+Result<Child> Spawn(std::vector<std::string>& command, Spawner* spawner) {
+  auto out = MakePipe();
+  if (!out) return std::unexpected(out.error());
+  auto err = MakePipe();
+  if (!err) return std::unexpected(err.error());
+  Child child;
+  const int failed = spawner != nullptr ? SpawnBy(*spawner, command, out->write.get(), err->write.get(), &child.pid)
+                                        : SpawnHere(command, out->write.get(), err->write.get(), &child.pid);
   if (failed != 0) return FailErrno(fmt::format("cannot run {}", Printable(command.front())), failed);
   child.out = std::move(out->read);
   child.err = std::move(err->read);
@@ -107,8 +125,8 @@ bool AwaitEnd(pid_t pid, steady_clock::time_point deadline) {
 
 }  // namespace
 
-Result<ProgramRun> RunProgram(std::vector<std::string> command, const ProgramBounds& bounds) {
-  auto child = Spawn(command);
+Result<ProgramRun> RunProgram(std::vector<std::string> command, const ProgramBounds& bounds, Spawner* spawner) {
+  auto child = Spawn(command, spawner);
   if (!child) return std::unexpected(child.error());
   const auto deadline = steady_clock::now() + bounds.deadline;
   ProgramRun run;

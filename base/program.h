@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/spawner.h"
 
 namespace sluice {
 
@@ -34,7 +35,8 @@ struct ProgramRun {
 };
 
 /// Looks the first word up in $PATH. Blocks until it has ended or was killed. An error where it could not be started: its
-/// sys_errno is ENOENT where there is no such program.
-[[nodiscard]] Result<ProgramRun> RunProgram(std::vector<std::string> command, const ProgramBounds& bounds);
+/// sys_errno is ENOENT where there is no such program. `spawner` starts it, or this thread where that is null.
+[[nodiscard]] Result<ProgramRun> RunProgram(std::vector<std::string> command, const ProgramBounds& bounds,
+                                            Spawner* spawner = nullptr);
 
 }  // namespace sluice

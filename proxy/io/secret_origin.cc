@@ -197,10 +197,11 @@ Result<SecretPtr> TakeSecretVariable(const std::string& name) {
   return Whole(std::move(text), name);
 }
 
-Result<SecretPtr> RunSecretCommand(const std::vector<std::string>& command, std::chrono::milliseconds deadline) {
+Result<SecretPtr> RunSecretCommand(const std::vector<std::string>& command, std::chrono::milliseconds deadline,
+                                   Spawner* spawner) {
   if (command.empty()) return Fail(Code::kInvalid, "the command is empty");
   const std::string name = Printable(command.front());
-  auto run = RunProgram(command, {.out = kMaxSecretOctets + 2, .err = kMaxCommandComplaint, .deadline = deadline});
+  auto run = RunProgram(command, {.out = kMaxSecretOctets + 2, .err = kMaxCommandComplaint, .deadline = deadline}, spawner);
   if (!run) return std::unexpected(run.error());
   const std::string complaint = Complaint(std::move(run->err), run->out);
   const auto fail = [&](std::string why) -> Result<SecretPtr> {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/spawner.h"
 #include "policy/credential.h"
 #include "proxy/credential/secret.h"
 
@@ -48,7 +49,8 @@ struct FileStamp {
 [[nodiscard]] Result<SecretPtr> TakeSecretVariable(const std::string& name);
 
 /// Standard output without its last line end. The command runs without a shell, in a session of its own, with no input; it and
-/// its children are killed at the deadline.
-[[nodiscard]] Result<SecretPtr> RunSecretCommand(const std::vector<std::string>& command, std::chrono::milliseconds deadline);
+/// its children are killed at the deadline. `spawner` as RunProgram has it.
+[[nodiscard]] Result<SecretPtr> RunSecretCommand(const std::vector<std::string>& command, std::chrono::milliseconds deadline,
+                                                 Spawner* spawner = nullptr);
 
 }  // namespace sluice::proxy

@@ -101,7 +101,7 @@ Result<void> SecretStore::ReadFileInto(Entry* entry) {
 Result<void> SecretStore::Read(Entry* entry) {
   if (IsFile(entry->source)) return ReadFileInto(entry);
   if (entry->source.kind == SourceKind::kCommand) {
-    auto secret = RunSecretCommand(entry->source.command, kSecretCommandDeadline);
+    auto secret = RunSecretCommand(entry->source.command, kSecretCommandDeadline, spawner_.get());
     if (!secret) return std::unexpected(secret.error());
     entry->secret = *std::move(secret);
     return {};
@@ -246,7 +246,13 @@ std::string SecretStore::SecretIn(std::string_view text) const {
 }
 
 void SecretStore::Watch() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  if (thread_.joinable()) return;
+  if (auto spawner = Spawner::Start()) {
+    spawner_ = *std::move(spawner);
+  } else {
+    LogWarn("commands of credentials may be late at a reload: {}", spawner.error().message);
+  }
+  thread_ = std::thread([this] { Run(); });
 }
 
 void SecretStore::Run() {

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/spawner.h"
 #include "policy/credential.h"
 #include "proxy/credential/oauth.h"
 #include "proxy/credential/secret.h"
@@ -62,7 +63,8 @@ class SecretStore {
   /// changes nothing. May block for as long as a command may run. One call at a time.
   [[nodiscard]] Result<void> Load(std::span<const policy::Credential> credentials,
                                   std::span<const policy::UpstreamProxy> proxies = {});
-  /// From here on files are watched. After whatever forks.
+  /// From here on files are watched. After whatever forks, and before anything of a workload's is held: what commands print is
+  /// then read in time, whatever lingers here. Not during a Load.
   void Watch();
 
   /// kOauth sources have no value here; see TokenFor.
@@ -134,6 +136,7 @@ class SecretStore {
   std::map<std::string, std::string> variables_;
   std::vector<EnvironmentStandIn> stand_ins_;
   bool stand_ins_given_ = false;
+  std::unique_ptr<Spawner> spawner_;  // from Watch on, where there is one
   std::thread thread_;
 };
 

@@ -1,11 +1,15 @@
 #include "base/program.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+
+#include "base/spawner.h"
+#include "base/unique_fd.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +33,20 @@ TEST(ProgramTest, TellsWhatWasPrintedAndHowItEnded) {
   const auto killed = Shell("kill -9 $$");
   EXPECT_EQ(killed->end, End::kSignalled);
   EXPECT_EQ(killed->code, SIGKILL);
+}
+
+TEST(ProgramTest, IsTheSameByASpawner) {
+  auto spawner = Spawner::Start();
+  ASSERT_TRUE(spawner) << spawner.error().message;
+  const UniqueFd open(::open("/dev/null", O_RDONLY));
+  const ProgramBounds bounds{100, 100, milliseconds(20'000)};
+  const auto run = RunProgram({"sh", "-c", "ls /proc/self/fd; exit 3"}, bounds, spawner->get());
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->code, 3);
+  EXPECT_EQ(run->out, "0\n1\n2\n3\n") << "its own alone, and the folder";
+  const auto none = RunProgram({"no-such-program-anywhere"}, bounds, spawner->get());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().sys_errno, ENOENT);
 }
 
 TEST(ProgramTest, WhatIsNotThereIsToldApart) {

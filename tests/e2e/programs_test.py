@@ -286,7 +286,7 @@ class Nested(harness.SluiceTest):
     def test_a_message_that_is_none_holds_nobody_up(self):
         # Its descriptor's last close would wait for a reader who does not read.
         script = """
-import array, os, socket, struct, subprocess, sys
+import array, os, signal, socket, struct, threading
 server = socket.create_server(("127.0.0.1", 0)); server.settimeout(5)
 client = socket.create_connection(server.getsockname()); kept = server.accept()[0]
 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 40)); client.setblocking(False)
@@ -295,12 +295,14 @@ try:
 except BlockingIOError: pass
 outer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); outer.connect(os.environ["SLUICE_NESTED"])
 outer.sendmsg([b"no message"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [client.fileno()]))])
-# In flight it is nobody's to wait for: this close is not the last.
-client.close()
-print(subprocess.run(["./sluice", "run", "--allow", "GET a.test/pub/x", "--", "true"], timeout=15).returncode)
+# In flight it is nobody's to wait for. Where the supervisor was quicker, this close is the last, and waits by itself.
+threading.Thread(target=client.close, daemon=True).start()
+print("sent", flush=True)
+signal.pause()
 """
         (self.work / "linger.py").write_text(script)
-        result = self.nested(f"{harness.PYTHON} linger.py")
+        result = self.nested(f"{harness.PYTHON} linger.py > sent & until [ -s sent ]; do sleep 0.02; done; "
+                             "timeout 15 ./sluice run --allow 'GET a.test/pub/x' -- true; echo $?; kill $!")
         self.assertEqual(result.out.strip(), "0", str(result))
 
     def test_it_does_not_go_on_where_the_outer_run_is_frozen(self):
