@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/fault.h"
@@ -56,7 +57,9 @@ int TakeSocketError(int fd) {
 std::optional<std::chrono::microseconds> SendTimeout(int fd) {
   timeval value{};
   if (!Get(fd, SO_SNDTIMEO, &value) || (value.tv_sec == 0 && value.tv_usec == 0)) return std::nullopt;
-  return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
+  // The kernel takes more seconds than a clock of nanoseconds can be ahead.
+  return std::chrono::seconds(std::min<int64_t>(value.tv_sec, kLongestSendWait.count())) +
+         std::chrono::microseconds(value.tv_usec);
 }
 
 Endpoint LocalEnd(int fd) {

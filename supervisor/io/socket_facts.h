@@ -30,6 +30,8 @@ struct SocketFacts {
 [[nodiscard]] bool Lingers(int fd);
 /// SO_ERROR, which it clears.
 [[nodiscard]] int TakeSocketError(int fd);
+/// What longer ones are taken for, so that time can be added to it.
+inline constexpr std::chrono::seconds kLongestSendWait = std::chrono::years(1);
 /// SO_SNDTIMEO; nothing when unlimited.
 [[nodiscard]] std::optional<std::chrono::microseconds> SendTimeout(int fd);
 

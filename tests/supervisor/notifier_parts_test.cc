@@ -340,6 +340,17 @@ TEST(CaptureGate, ServesManyThreadsWithoutLosingOne) {
   EXPECT_EQ(gate.waiting(), 0U);
 }
 
+TEST(SocketFacts, NoTimeoutIsTooLongToBeAddedToATime) {
+  const UniqueFd socket = Tcp();
+  EXPECT_EQ(SendTimeout(socket.get()), std::nullopt);
+  for (const auto& [seconds, said] : std::initializer_list<std::pair<int64_t, std::chrono::seconds>>{
+           {5, 5s}, {10'000'000'000, kLongestSendWait}, {9'000'000'000'000'000, kLongestSendWait}}) {
+    const timeval longest{seconds, 0};
+    ASSERT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest), 0);
+    EXPECT_EQ(SendTimeout(socket.get()), said) << seconds;
+  }
+}
+
 TEST(InFlight, HoldsASocketOnce) {
   InFlight in_flight;
   EXPECT_TRUE(in_flight.Enter(1));
