@@ -27,9 +27,8 @@ CallHandler::CallHandler(Setup setup, ProcessTable& processes, Attribution& attr
       journal_(sink),
       gate_(setup_.listener, *this),
       waiting_([this](UniqueFd fd) { closer_.Drop(std::move(fd), Kind::kUnknown); }),
-      networks_(setup_.owner_of_networks) {
-  FindHostSockets();
-}
+      networks_(setup_.owner_of_networks),
+      host_sockets_(setup_.host_sockets, setup_.view) {}
 
 CallHandler::~CallHandler() = default;
 

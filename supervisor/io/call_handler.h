@@ -11,13 +11,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "supervisor/io/attribution.h"
-#include "supervisor/io/caller_path.h"
 #include "supervisor/io/capture_gate.h"
 #include "supervisor/io/decision_journal.h"
+#include "supervisor/io/host_socket_table.h"
 #include "supervisor/io/in_flight.h"
 #include "supervisor/io/notifier.h"
 #include "supervisor/io/own_networks.h"
@@ -105,9 +104,6 @@ class CallHandler : private CaptureGate::Sink {
   void HandleForeign(WatchedCall call, long number);
   void DenyForeign(WatchedCall call, policy::Transport transport, std::string why);
   void DenyBecause(WatchedCall call, const Question& question, policy::Reason reason, std::string detail, int error);
-  /// The policy's name for a host's socket; null: it is none of those that rules opened.
-  [[nodiscard]] const std::string* HostSocket(const CalledPlace& place) const;
-  void FindHostSockets();
   void DenyUnresolved(WatchedCall call, const Error& why);
   /// ENOBUFS, and why.
   void DenyExhausted(WatchedCall call, const Question& question);
@@ -131,8 +127,7 @@ class CallHandler : private CaptureGate::Sink {
   WaitingConnects waiting_;
   InFlight in_flight_;
   OwnNetworks networks_;
-  /// Of the host's sockets, as the view had them at the start.
-  std::map<std::pair<dev_t, ino_t>, std::string> bound_sockets_;
+  HostSocketTable host_sockets_;
   std::atomic<uint64_t> next_connection_{1};
   std::atomic<bool> probed_{false};  ///< the start-up probe (canary.h) was answered
   std::mutex postponed_mutex_;

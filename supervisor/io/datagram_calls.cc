@@ -1,10 +1,8 @@
 // connect(2) and sendto(2) of UDP and UNIX sockets, as CallHandler decides them.
 
 #include <netinet/in.h>
-#include <sys/stat.h>
 
 #include <cerrno>
-#include <optional>
 #include <utility>
 
 #include "base/fault.h"
@@ -25,12 +23,6 @@ void BindIfUnbound(int fd, int domain) {
   const socklen_t size = domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   // Without it who sends is looked for when the datagram has come.
   (void)Faulty("udp.bind", [&] { return bind(fd, reinterpret_cast<const sockaddr*>(&any), size); });
-}
-
-std::optional<std::pair<dev_t, ino_t>> IdentityOf(int fd) {
-  struct stat about{};
-  if (fd < 0 || ::fstat(fd, &about) != 0) return std::nullopt;
-  return std::pair{about.st_dev, about.st_ino};
 }
 
 }  // namespace
@@ -79,23 +71,6 @@ void CallHandler::SendtoUdp(WatchedCall call) {
   DenyConnect(std::move(call), question, denied);
 }
 
-void CallHandler::FindHostSockets() {
-  if (setup_.view < 0) return;
-  for (const auto& [there, named] : setup_.host_sockets)
-    if (const auto identity = IdentityOf(OpenBelow(setup_.view, there).get())) bound_sockets_.emplace(*identity, named);
-}
-
-const std::string* CallHandler::HostSocket(const CalledPlace& place) const {
-  if (const auto found = setup_.host_sockets.find(place.path); found != setup_.host_sockets.end()) return &found->second;
-  // Bound elsewhere by mounts of the workload's.
-  const auto identity = setup_.view < 0 ? std::nullopt : IdentityOf(place.file.get());
-  if (!identity) return nullptr;
-  if (const auto found = bound_sockets_.find(*identity); found != bound_sockets_.end()) return &found->second;
-  for (const auto& [there, named] : setup_.host_sockets)
-    if (IdentityOf(OpenBelow(setup_.view, there).get()) == identity) return &named;
-  return nullptr;
-}
-
 void CallHandler::DenyUnresolved(WatchedCall call, const Error& why) {
   const bool exhausted = why.code == Code::kExhausted;
   // What is only remembered is given back, so that the next call finds more.
@@ -124,7 +99,7 @@ void CallHandler::ConnectUnix(WatchedCall call) {
   // A name that leads nowhere in the workload's view (nscd's socket, at every lookup) is no decision. It is answered here all the
   // same: the kernel might find a socket there.
   if (place->nowhere != 0) return Answer(std::move(call), place->nowhere, Kind::kFresh);
-  const std::string* const host_socket = HostSocket(*place);
+  const std::string* const host_socket = host_sockets_.Find(*place);
   const std::string& path = host_socket == nullptr ? place->path : *host_socket;
   // Its own, unless a rule speaks of it: then the rules decide there too.
   const bool own = host_socket == nullptr && LongestTree(path, setup_.writable_trees) > LongestTree(path, setup_.shared_trees);

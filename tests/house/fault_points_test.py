@@ -41,7 +41,7 @@ HERE = {
     "fence": ("write bind", "a count that is full has rung; fence.links is the same answer"),
     "signal_pipe": ("write read", "in a signal handler; a pipe that is full has rung"),
     "caller_path": ("fstat openat statx", "a failure refuses"),
-    "datagram_calls": ("fstat", "without it a socket of the host's is known by its name alone"),
+    "host_socket_table": ("fstat", "without it a socket of the host's is known by its name alone"),
     "capture": ("setns", "the way in for an ordinary user, where capture.enter has failed: the same answer"),
     "capture_gate": ("open accept4", "when out of descriptors: closes what cannot be taken, whose approval then ends"),
     "client_process": ("faccessat", "of a process that is remembered: looked up anew"),
