@@ -131,34 +131,38 @@ void WaitingConnects::Tick() {
   auto it = entries_.lower_bound(next_probe_);
   for (size_t probes = std::min(entries_.size(), kMaxProbesPerTick); probes != 0 && !entries_.empty(); --probes) {
     if (it == entries_.end()) it = entries_.begin();
-    it = TickOne(it->second, now) ? entries_.erase(it) : std::next(it);
+    const Ticked ticked = TickOne(it->second, now);
+    it = ticked == Ticked::kOver ? entries_.erase(it) : std::next(it);
+    if (ticked == Ticked::kHeldUp) break;
   }
   next_probe_ = it == entries_.end() ? 0 : it->first;
   size_.store(entries_.size(), std::memory_order_release);
 }
 
-bool WaitingConnects::TickOne(Entry& entry, SteadyTime now) {
-  if (entry.state == State::kOver) return now - entry.since > kUnclaimedAge;
+WaitingConnects::Ticked WaitingConnects::TickOne(Entry& entry, SteadyTime now) {
+  if (entry.state == State::kOver) return now - entry.since > kUnclaimedAge ? Ticked::kOver : Ticked::kStays;
   ProbeWaiters(entry, now);
   if (entry.state == State::kHung) return TickHung(entry);
-  return now - entry.since >= kConnectDeadline && Settle(entry, ETIMEDOUT, now);
+  return now - entry.since >= kConnectDeadline && Settle(entry, ETIMEDOUT, now) ? Ticked::kOver : Ticked::kStays;
 }
 
-bool WaitingConnects::TickHung(Entry& entry) {
+WaitingConnects::Ticked WaitingConnects::TickHung(Entry& entry) {
   // The kernel keeps this connect's state: once nobody waits, it needs no place here.
   if (entry.waiters.empty()) {
     drop_(std::move(entry.pinned));
-    return true;
+    return Ticked::kOver;
   }
   pollfd state{entry.pinned.get(), POLLOUT, 0};
-  if (poll(&state, 1, 0) <= 0) return false;
-  // It ended, so that this call returns at once, with the true outcome.
+  if (poll(&state, 1, 0) <= 0) return Ticked::kStays;
+  // It ended, so that this call returns at once, with the true outcome. After shutdown(2) it is a new connect, and may hang as
+  // the first one did.
   const int error = ConnectInPlace(entry.pinned.get(), reinterpret_cast<const sockaddr*>(entry.address.data()),
                                    static_cast<socklen_t>(entry.address.size()));
-  if (error == EINTR || error == EALREADY || error == EINPROGRESS) return false;
+  if (error == EINTR) return Ticked::kHeldUp;
+  if (error == EALREADY || error == EINPROGRESS) return Ticked::kStays;
   Answer(entry.waiters, error);
   drop_(std::move(entry.pinned));
-  return true;
+  return Ticked::kOver;
 }
 
 void WaitingConnects::ProbeWaiters(Entry& entry, SteadyTime now) {

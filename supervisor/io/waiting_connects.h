@@ -81,9 +81,13 @@ class WaitingConnects {
   };
   using Entries = std::map<uint64_t, Entry>;
   Begun Insert(uint64_t cookie, Entry entry);
-  /// True when the entry has no more reason to be.
-  bool TickOne(Entry& entry, SteadyTime now);
-  bool TickHung(Entry& entry);
+  enum class Ticked : uint8_t {
+    kStays,
+    kHeldUp,  ///< stays, and has had this thread wait: enough for one Tick
+    kOver,    ///< has no more reason to be
+  };
+  Ticked TickOne(Entry& entry, SteadyTime now);
+  Ticked TickHung(Entry& entry);
   void ProbeWaiters(Entry& entry, SteadyTime now);
   static void Answer(std::vector<Waiter>& waiters, int error);
   /// Tells the waiters. True when there were any: then nothing is left to claim.

@@ -36,6 +36,32 @@ print("echoed", len(got), got[:4].decode())
 """
 
 
+# Many blocking connects to a listener of its own whose backlog is full, each shut down while it waits, beside others that go out.
+SHUT = """
+import os, socket, threading, time
+host = (socket.gethostbyname("db.test"), 5432)
+full = socket.socket(); full.bind(("127.0.0.1", 0)); full.listen(0)
+kept = [socket.socket() for _ in range(3)]
+for s in kept:
+    s.setblocking(False); s.connect_ex(full.getsockname())
+worst = 0
+for burst in range(4):
+    hung = [socket.socket() for _ in range(150)]
+    for s in hung: threading.Thread(target=lambda s=s: s.connect_ex(full.getsockname()), daemon=True).start()
+    time.sleep(1)
+    for s in hung:
+        try: s.shutdown(socket.SHUT_RDWR)
+        except OSError: pass
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        s = socket.socket(); s.connect(host); s.close()
+        worst = max(worst, time.monotonic() - begin)
+print(worst, flush=True)
+os._exit(0)
+"""
+
+
 class Refusals(harness.SluiceTest):
     def dial(self, rules, *spellings):
         result = self.python(rules, DIAL, *spellings)
@@ -114,6 +140,11 @@ class Opaque(harness.SluiceTest):
     def test_nobody_listening_upstream_is_told_to_a_blocking_caller(self):
         result = self.python(["allow tcp db.test:5999"], DIAL, "db.test:5999")
         self.assertIn("db.test:5999 ECONNREFUSED soon", result.out, str(result))
+
+    def test_connects_that_hang_again_hold_up_no_others(self):
+        result = self.python(["allow tcp db.test:5432"], SHUT)
+        self.assertExit(result, 0)
+        self.assertLess(float(result.out), 0.5 * harness.SLOW, str(result))
 
     def test_curl_sees_the_lab_certificate_only_where_tls_is_passed_through(self):
         for rule, issuer in (("allow tls a.test", "Lab authority"), ("allow GET a.test", None)):
