@@ -1,10 +1,9 @@
 #include "app/accept_loop.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "base/fault.h"
@@ -13,15 +12,14 @@ namespace sluice::app {
 namespace {
 
 constexpr int kAcceptedPerTurn = 64;
-constexpr int kExhaustedPauseMs = 20;  // out of descriptors: what is queued waits
+constexpr std::chrono::milliseconds kExhaustedPause{20};  // out of descriptors: what is queued waits
 
 }  // namespace
 
 Result<std::unique_ptr<AcceptLoop>> AcceptLoop::Create(std::vector<UniqueFd> listeners) {
   std::unique_ptr<AcceptLoop> loop(new AcceptLoop);
   loop->listeners_ = std::move(listeners);
-  loop->stop_ = UniqueFd(Faulty("accept.stop", [] { return eventfd(0, EFD_CLOEXEC); }));
-  if (!loop->stop_) return FailErrno("cannot make an event descriptor", errno);
+  if (Faulty("accept.stop", [&] { return loop->stop_.Open(); }) != 0) return FailErrno("cannot make an event descriptor", errno);
   return loop;
 }
 
@@ -31,32 +29,29 @@ void AcceptLoop::Start(Take take) {
 }
 
 void AcceptLoop::Stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(stop_.get(), &one, sizeof one);
+  stop_.Call();
   if (thread_.joinable()) thread_.join();
   listeners_.clear();
 }
 
 void AcceptLoop::Loop() {
-  std::vector<pollfd> waits{{stop_.get(), POLLIN, 0}};
+  std::vector<pollfd> waits{{stop_.fd(), POLLIN, 0}};
   for (const UniqueFd& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
   for (;;) {
-    if (Faulty("accept.wait", [&] { return poll(waits.data(), waits.size(), -1); }) < 0) {
-      // Out of memory: whoever connects waits, and must not for ever.
-      for (pollfd& wait : waits) wait.revents = 0;
-      if (errno != EINTR && !Rest("wait for connections", errno)) return;
-    }
-    if (waits.front().revents != 0) return;
+    const int ready = Faulty("accept.wait", [&] { return poll(waits.data(), waits.size(), -1); });
+    // Out of memory: whoever connects waits, and must not for ever.
+    if (ready < 0 && errno != EINTR) Rest("wait for connections", errno);
+    if (stop_.called()) return;
+    if (ready < 0) continue;
     for (size_t i = 0; i < listeners_.size(); ++i)
       if (waits[i + 1].revents != 0) AcceptSome(listeners_[i]);
   }
 }
 
-// Not without a word: what waits in a listener's queue is in no record. False: it is to stop.
-bool AcceptLoop::Rest(const char* what, int error) {
+// Not without a word: what waits in a listener's queue is in no record.
+void AcceptLoop::Rest(const char* what, int error) {
   complaint_.Tell(what, error, "clients wait");
-  pollfd stop{stop_.get(), POLLIN, 0};
-  return poll(&stop, 1, kExhaustedPauseMs) <= 0;
+  (void)stop_.Rest(kExhaustedPause);
 }
 
 void AcceptLoop::AcceptSome(const UniqueFd& listener) {
@@ -71,7 +66,7 @@ void AcceptLoop::AcceptSome(const UniqueFd& listener) {
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno != EAGAIN) (void)Rest("accept connections", errno);
+    if (errno != EAGAIN) Rest("accept connections", errno);
     return;
   }
 }

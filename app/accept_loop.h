@@ -11,6 +11,7 @@
 
 #include "base/complaint.h"
 #include "base/result.h"
+#include "base/stop_event.h"
 #include "base/unique_fd.h"
 
 namespace sluice::app {
@@ -34,10 +35,10 @@ class AcceptLoop {
   AcceptLoop() = default;
   void Loop();
   void AcceptSome(const UniqueFd& listener);
-  [[nodiscard]] bool Rest(const char* what, int error);
+  void Rest(const char* what, int error);
 
   std::vector<UniqueFd> listeners_;
-  UniqueFd stop_;
+  StopEvent stop_;
   Take take_;
   Complaint complaint_;
   std::thread thread_;

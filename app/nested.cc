@@ -32,6 +32,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/patient_poll.h"
 #include "base/poll_timeout.h"
 #include "base/socket_pair.h"
 #include "policy/compiled.h"
@@ -184,7 +185,7 @@ NestedRuns::~NestedRuns() {
   for (const auto& session : sessions_)
     while (!Ended(*session)) {
       pollfd ended{session->pidfd.get(), POLLIN, 0};
-      (void)::poll(&ended, 1, session->LookAgain());
+      (void)PatientPoll({&ended, 1}, session->LookAgain());
     }
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -18,12 +17,13 @@
 #include "app/sd_notify.h"
 #include "app/watched_names.h"
 #include "base/log.h"
+#include "base/patient_poll.h"
 
 namespace sluice::app {
 namespace {
 
 // An editor or a ConfigMap writes in several steps; one reload serves them all.
-constexpr int kSettleMs = 20;
+constexpr std::chrono::milliseconds kSettle{20};
 // A file's time of change is that of a tick, and of another clock where the file is elsewhere.
 constexpr std::chrono::seconds kClockSlack{1};
 // Of folders that lead to the policy and its includes: a deep path has ten.
@@ -64,16 +64,14 @@ Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::SnapshotPtr 
   sigemptyset(&hangup);
   sigaddset(&hangup, SIGHUP);
   watcher->signal_ = UniqueFd(signalfd(-1, &hangup, SFD_CLOEXEC | SFD_NONBLOCK));
-  watcher->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
-  if (!watcher->signal_ || !watcher->stop_) return FailErrno("cannot wait for SIGHUP", errno);
+  if (!watcher->signal_ || watcher->stop_.Open() != 0) return FailErrno("cannot wait for SIGHUP", errno);
   watcher->WatchFolders();
   watcher->thread_ = std::thread([w = watcher.get()] { w->Loop(); });
   return watcher;
 }
 
 PolicyWatcher::~PolicyWatcher() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(stop_.get(), &one, sizeof one);
+  stop_.Call();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -116,6 +114,13 @@ void PolicyWatcher::Watch(const WatchedName& watched) {
   }
 }
 
+bool PolicyWatcher::DrainHangups() {
+  signalfd_siginfo info{};
+  bool any = false;
+  while (::read(signal_.get(), &info, sizeof info) > 0) any = true;
+  return any;
+}
+
 bool PolicyWatcher::DrainInotify() {
   alignas(inotify_event) char buffer[8192];
   bool ours = false;
@@ -153,21 +158,16 @@ bool PolicyWatcher::MissedAChange() {
 void PolicyWatcher::Loop() {
   if (inotify_ && MissedAChange()) Reload("file changed");
   for (;;) {
-    pollfd fds[] = {{stop_.get(), POLLIN, 0}, {signal_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
-    if (poll(fds, 3, -1) < 0 && errno != EINTR) return;
-    if (fds[0].revents != 0) return;
-    if (fds[1].revents != 0) {
-      signalfd_siginfo info{};
-      while (::read(signal_.get(), &info, sizeof info) > 0) {
-      }
-      Reload("SIGHUP");
-    }
-    if (fds[2].revents != 0 && DrainInotify()) {
-      pollfd stop{stop_.get(), POLLIN, 0};
-      if (poll(&stop, 1, kSettleMs) > 0) return;
-      DrainInotify();
-      Reload("file changed");
-    }
+    pollfd fds[] = {{stop_.fd(), POLLIN, 0}, {signal_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
+    // Where it cannot wait, it looks all the same, after each rest: a policy that takes something back must not wait for it.
+    if (PatientPoll(fds, -1) < 0 && errno != EINTR)
+      complaint_.Tell("wait for changes of the policy", errno, "they are looked for now and then");
+    if (stop_.called()) return;
+    if (DrainHangups()) Reload("SIGHUP");
+    if (!DrainInotify()) continue;
+    if (stop_.Rest(kSettle)) return;
+    DrainInotify();
+    Reload("file changed");
   }
 }
 

@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "app/watched_names.h"
+#include "base/complaint.h"
 #include "base/result.h"
+#include "base/stop_event.h"
 #include "base/unique_fd.h"
 #include "policy/io/load.h"
 
@@ -40,6 +42,7 @@ class PolicyWatcher {
   void Watch(const WatchedName& watched);
   [[nodiscard]] bool MissedAChange();
   bool DrainInotify();
+  [[nodiscard]] bool DrainHangups();
   void Reload(const char* cause);
   [[nodiscard]] Result<uint64_t> PutAnew();
 
@@ -49,7 +52,8 @@ class PolicyWatcher {
   const ReloadNotice notice_;
   UniqueFd inotify_;
   UniqueFd signal_;
-  UniqueFd stop_;
+  StopEvent stop_;
+  Complaint complaint_;  // the watcher's thread
   // By a watched folder's number and a name in it, and the numbers; the watcher's thread, once started.
   std::map<std::pair<int, std::string>, WatchedName> names_;
   std::set<int> folders_;

@@ -216,8 +216,9 @@ Result<void> ResultFile::Write(std::string_view text, std::function<void()> befo
     constexpr auto kWaitMs = static_cast<int>(std::chrono::milliseconds(kResultWait).count());
     if (const auto say = error == EAGAIN ? std::exchange(before_waiting, nullptr) : nullptr) say();
     pollfd room{file_.get(), POLLOUT, 0};
-    if (error == EAGAIN && ::poll(&room, 1, kWaitMs) == 0)
-      return Fail(Code::kTimeout, "the result was not written whole: nobody reads the descriptor that it goes to");
+    const int ready = error == EAGAIN ? ::poll(&room, 1, kWaitMs) : 1;
+    if (ready < 0 && errno != EINTR) return FailErrno("the result was not written whole: cannot wait for its reader", errno);
+    if (ready == 0) return Fail(Code::kTimeout, "the result was not written whole: nobody reads the descriptor that it goes to");
     if (error != EAGAIN && error != EINTR)
       return FailErrno(fmt::format("cannot write the result{}{}", path_.empty() ? "" : " to ", path_), error);
   }

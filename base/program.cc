@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/patient_poll.h"
 #include "base/pipe.h"
 #include "base/poll_timeout.h"
 #include "base/printable.h"
@@ -92,7 +92,7 @@ Drained Drain(const Child& child, const ProgramBounds& bounds, ProgramRun* run, 
   while (polled[0].fd >= 0 || polled[1].fd >= 0) {
     const int wait = PollTimeout(deadline);
     if (wait == 0) return Drained::kLate;
-    if (::poll(polled.data(), polled.size(), wait) <= 0) continue;
+    if (PatientPoll(polled, wait) <= 0) continue;
     for (size_t i = 0; i < polled.size(); ++i) {
       if (polled[i].fd < 0 || polled[i].revents == 0) continue;
       std::array<char, 16 * 1024> buffer;
@@ -119,7 +119,7 @@ bool AwaitEnd(pid_t pid, steady_clock::time_point deadline) {
     if (wait == 0) return false;
     pollfd ended{process.get(), POLLIN, 0};
     // Without a descriptor for it, it is looked at now and then.
-    (void)::poll(&ended, 1, process ? wait : std::min(wait, 2));
+    (void)PatientPoll({&ended, 1}, process ? wait : std::min(wait, 2));
   }
 }
 

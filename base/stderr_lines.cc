@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/patient_poll.h"
 #include "base/terminal_line.h"
 
 namespace sluice {
@@ -33,7 +33,7 @@ void WriteSlowly(int fd, std::string_view bytes) {
       bytes.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN) {  // the workload has made the shared descriptor non-blocking
       pollfd ready{fd, POLLOUT, 0};
-      (void)::poll(&ready, 1, -1);
+      (void)PatientPoll({&ready, 1}, -1);
     } else if (errno != EINTR) {
       return;
     }

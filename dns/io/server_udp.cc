@@ -27,6 +27,7 @@ constexpr int kJudgedPerTurn = 128;      ///< before others on the loop have the
 constexpr int kBatchesPerTurn = 32;      ///< the same; what is dropped unread costs next to nothing
 constexpr int kReceiveBuffer = 4 << 20;  ///< asked for: the queue that everybody's lookups share
 constexpr std::chrono::milliseconds kReopenEvery{250};
+constexpr std::chrono::milliseconds kRest{20};  ///< where what has come cannot be read
 constexpr size_t kControl = CMSG_SPACE(sizeof(in6_pktinfo));
 
 template <class T>
@@ -119,6 +120,7 @@ UdpSide::UdpSide(asio::io_context& context, int family, const Endpoint& own, std
       fixed_(own.address != IpAddress() && own.address != IpAddress::FromV4(INADDR_ANY)),
       core_(std::move(core)),
       gate_(std::move(gate)),
+      rest_(context),
       reopen_(context),
       batch_(new Batch, [](Batch* b) { delete b; }) {
   batch_->Prepare(kBatch, fixed_);
@@ -150,6 +152,7 @@ Result<std::shared_ptr<UdpSide>> UdpSide::Start(asio::io_context& context, Uniqu
 }
 
 void UdpSide::Stop() {
+  rest_.cancel();
   reopen_.cancel();
   boost::system::error_code ignored;
   socket_.close(ignored);
@@ -161,11 +164,16 @@ asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
         co_await self->socket_.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable));
     if (error || !self->socket_.is_open()) co_return;
     int judged = 0;
+    Received received;
     for (int i = 0; i < kBatchesPerTurn && judged < kJudgedPerTurn; ++i) {
-      const Received received = self->ReceiveSome();
+      received = self->ReceiveSome();
       judged += received.judged;
       if (received.datagrams < static_cast<int>(kBatch)) break;
     }
+    if (received.datagrams >= 0) continue;
+    // What has come is there still: a wait for it would end at once.
+    self->rest_.expires_after(kRest);
+    co_await self->rest_.async_wait(asio::as_tuple(asio::use_awaitable));
   }
 }
 
@@ -174,7 +182,8 @@ UdpSide::Received UdpSide::ReceiveSome() {
   Received received;
   received.datagrams = Faulty(
       "dns.receive", [&] { return recvmmsg(socket_.native_handle(), batch.headers.data(), kBatch, MSG_DONTWAIT, nullptr); });
-  if (received.datagrams < 0 && errno != EAGAIN && errno != EINTR) complaint_.Tell("read lookups", errno, "they get no answer");
+  if (received.datagrams < 0 && (errno == EAGAIN || errno == EINTR)) received.datagrams = 0;
+  if (received.datagrams < 0) complaint_.Tell("read lookups", errno, "they get no answer");
   const SteadyTime now = SystemClock().Steady();
   for (int n = 0; n < received.datagrams; ++n) received.judged += TakeOne(static_cast<size_t>(n), now) ? 1 : 0;
   SendQueued();

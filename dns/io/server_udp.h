@@ -33,6 +33,7 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
           std::shared_ptr<FloodGate> gate);
   static boost::asio::awaitable<void> Run(std::shared_ptr<UdpSide> self);
   void AnswerLater(std::unique_ptr<Work> work, const ClientInfo& client);
+  /// What one call brought; less than none: it cannot be read.
   struct Received {
     int datagrams = 0;
     int judged = 0;  ///< of these, not dropped unread
@@ -56,6 +57,7 @@ class UdpSide : public std::enable_shared_from_this<UdpSide> {
   Complaint complaint_;
   std::shared_ptr<ServerCore> core_;
   std::shared_ptr<FloodGate> gate_;
+  boost::asio::steady_timer rest_;
   boost::asio::steady_timer reopen_;  ///< runs while ports are shut
   std::unique_ptr<Batch, void (*)(Batch*)> batch_;
 };

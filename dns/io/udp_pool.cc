@@ -27,6 +27,7 @@ constexpr int kUsesOfPort = 8;            ///< … and how often
 constexpr int kEvents = 64;
 constexpr int kTurns = 16;  ///< of kEvents, before others on the loop have their turn
 constexpr milliseconds kTick{25};
+constexpr milliseconds kRest{25};  ///< where the kernel does not tell what has come
 constexpr milliseconds kIdleTime{5000};
 
 Error Unreachable(const Endpoint& server, int error) { return SystemError("the resolver " + server.ToString(), error); }
@@ -48,7 +49,7 @@ bool LeavePort(int fd) {
 }  // namespace
 
 UdpPool::UdpPool(asio::io_context& context, UniqueFd epoll, SocketSeal seal)
-    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context) {
+    : context_(context), seal_(seal), epoll_(context, epoll.get()), tick_(context), rest_(context) {
   [[maybe_unused]] const int owned = epoll.Release();
 }
 
@@ -64,9 +65,17 @@ void UdpPool::Watch() {
   epoll_.async_wait(asio::posix::stream_descriptor::wait_read,
                     [self = shared_from_this()](const boost::system::error_code& error) {
                       if (error || self->stopped_) return;
-                      self->ReceiveReady();
+                      if (!self->ReceiveReady()) return self->WatchLater();
                       if (!self->stopped_) self->Watch();
                     });
+}
+
+// What has come is there still: a wait for it would end at once.
+void UdpPool::WatchLater() {
+  rest_.expires_after(kRest);
+  rest_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && !self->stopped_) self->Watch();
+  });
 }
 
 void UdpPool::Stop() {
@@ -74,6 +83,7 @@ void UdpPool::Stop() {
   boost::system::error_code ignored;
   epoll_.close(ignored);
   tick_.cancel();
+  rest_.cancel();
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].active) continue;
     Done done = Free(i, Keep::kNothing);
@@ -195,12 +205,13 @@ UdpPool::Done UdpPool::Free(uint32_t index, Keep keep) {
   return done;
 }
 
-void UdpPool::ReceiveReady() {
+bool UdpPool::ReceiveReady() {
   std::array<epoll_event, kEvents> events{};
   std::array<Arrived, kEvents> arrived{};
   if (buffer_.empty()) buffer_.resize(kReadAhead + kMaxDatagram);
   for (int turn = 0; turn < kTurns && !stopped_; ++turn) {
     const int count = Faulty("dns.upstream.wait", [&] { return epoll_wait(epoll_.native_handle(), events.data(), kEvents, 0); });
+    if (count < 0) return false;
     size_t used = 0;
     size_t held = 0;
     const auto take_all = [&] {
@@ -213,11 +224,12 @@ void UdpPool::ReceiveReady() {
       ++held;
       used += static_cast<size_t>(std::max<ssize_t>(one.size, 0));
       if (kReadAhead - used < kMaxDatagram) take_all();
-      if (stopped_) return;
+      if (stopped_) return true;
     }
     take_all();
-    if (count < kEvents) return;
+    if (count < kEvents) break;
   }
+  return true;
 }
 
 // What came late, for a question that has ended, is thrown away. What stays behind the answer is so with what comes for the

@@ -58,6 +58,7 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
 
   UdpPool(boost::asio::io_context& context, UniqueFd epoll, SocketSeal seal);
   void Watch();
+  void WatchLater();
   void SendUnsent();
   /// The errno, or 0.
   [[nodiscard]] int SendOne(Slot& slot);
@@ -67,7 +68,8 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
     ssize_t size = 0;
     int error = 0;
   };
-  void ReceiveReady();
+  /// False: what has come cannot be told.
+  [[nodiscard]] bool ReceiveReady();
   /// Reads one datagram into buffer_, from `at` on. False: none for a question that waits.
   bool ReceiveOne(uint32_t index, size_t at, Arrived* arrived);
   void Take(const Arrived& arrived);
@@ -88,6 +90,7 @@ class UdpPool : public std::enable_shared_from_this<UdpPool> {
   const SocketSeal seal_;
   boost::asio::posix::stream_descriptor epoll_;
   boost::asio::steady_timer tick_;
+  boost::asio::steady_timer rest_;
   RandomOctets random_;
   std::deque<Slot> slots_;         // never moves
   std::vector<uint32_t> empty_;    // without a socket

@@ -4,7 +4,6 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "base/fault.h"
 #include "base/keyed_hash.h"
 #include "base/log.h"
+#include "base/stop_event.h"
 #include "base/unique_fd.h"
 #include "nft/io/kernel_peer.h"
 #include "nft/io/session.h"
@@ -36,7 +36,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kRaceAttempts = 8;  ///< of a change that somebody else's change overtook
 constexpr int kMaxWithdrawAttempts = 4;
-constexpr int kDebounceMs = 20;                 ///< a foreign batch is many notices
+constexpr milliseconds kDebounce{20};           ///< a foreign batch is many notices
 constexpr size_t kDynamicSets = 2;              ///< dyn4 and dyn6 come first
 constexpr std::chrono::seconds kBridge{10};     // an element for flows that get their mark within milliseconds
 constexpr std::chrono::seconds kClockSlack{2};  // the kernel's clock of timeouts against ours, on a busy machine
@@ -279,8 +279,7 @@ class KernelFence final : public Fence {
     if (!links_ || ::bind(links_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         !nft::HearKernelAlone(links_.get()))
       return FailErrno("cannot watch the devices of this namespace", errno);
-    stop_ = UniqueFd(Faulty("fence.stop", [] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }));
-    if (!stop_) return FailErrno("cannot make an event descriptor", errno);
+    if (Faulty("fence.stop", [&] { return stop_.Open(); }) != 0) return FailErrno("cannot make an event descriptor", errno);
     on_change_ = std::move(on_change);
     watcher_ = std::thread([this] { Look(); });
     return {};
@@ -334,8 +333,7 @@ class KernelFence final : public Fence {
 
   void Release() override {
     if (watcher_.joinable()) {
-      const uint64_t one = 1;
-      [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
+      stop_.Call();
       watcher_.join();
     }
     EndUnjudged();
@@ -679,11 +677,10 @@ class KernelFence final : public Fence {
     const std::vector<std::string> names = {kFenceTable, kFenceEgressTable};
     PutRight();  // what changed before anybody was told of changes: a device that came meanwhile has no rules
     while (true) {
-      std::array<pollfd, 3> ready{{{stop_.get(), POLLIN, 0}, {notices_->fd(), POLLIN, 0}, {links_.get(), POLLIN, 0}}};
+      std::array<pollfd, 3> ready{{{stop_.fd(), POLLIN, 0}, {notices_->fd(), POLLIN, 0}, {links_.get(), POLLIN, 0}}};
       // Where it cannot wait, it looks all the same, after each pause.
-      if (Faulty("fence.wait", [&] { return ::poll(ready.data(), ready.size(), -1); }) < 0) ready[0].revents = 0;
-      if ((ready[0].revents & POLLIN) != 0) return;
-      if (::poll(ready.data(), 1, kDebounceMs) > 0) return;
+      (void)Faulty("fence.wait", [&] { return ::poll(ready.data(), ready.size(), -1); });
+      if (stop_.Rest(kDebounce)) return;
       const bool touched = notices_->Drain(names, session_->port());
       const bool linked = DrainLinks();
       if (touched || linked) PutRight();
@@ -766,7 +763,7 @@ class KernelFence final : public Fence {
   bool destroys_ = true;
   std::unique_ptr<nft::Notices> notices_;
   UniqueFd links_;
-  UniqueFd stop_;
+  StopEvent stop_;
   std::function<void(const FenceChange&)> on_change_;
   std::thread watcher_;
 };

@@ -8,6 +8,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/patient_poll.h"
 #include "supervisor/io/kernel.h"
 
 namespace sluice::supervisor {
@@ -47,7 +48,7 @@ SeccompChannel::Received SeccompChannel::Receive(seccomp_notif* out) const {
   }
   // ENOENT: this caller died, or (6.11 and later) every one did.
   pollfd state{fd_.get(), POLLIN, 0};
-  if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) return Received::kEnd;
+  if (PatientPoll({&state, 1}, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) return Received::kEnd;
   return Received::kNothing;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -19,6 +20,7 @@
 #include "app/watched_names.h"
 #include "policy/io/load.h"
 #include "tests/app/command_capture.h"
+#include "tests/base/no_waiting.h"
 
 namespace sluice::app {
 namespace {
@@ -59,9 +61,10 @@ class PolicyWatching : public InFolder {
     ASSERT_TRUE(own) << own.error().message;
     Watch(*std::move(own), path);
   }
-  void Watch(policy::SnapshotPtr own, const std::string& path) {
+  void Watch(policy::SnapshotPtr own, const std::string& path, PolicyWatcher::Load load = {}) {
+    if (!load) load = [path] { return policy::LoadFile(path); };
     auto watcher = PolicyWatcher::Start(
-        std::move(own), [path] { return policy::LoadFile(path); },
+        std::move(own), std::move(load),
         [this](policy::SnapshotPtr next) -> Result<uint64_t> {
           const std::lock_guard lock(mutex_);
           put_ = std::move(next);
@@ -72,6 +75,7 @@ class PolicyWatching : public InFolder {
     ASSERT_TRUE(watcher) << watcher.error().message;
     watcher_ = *std::move(watcher);
   }
+  void StopWatching() { watcher_.reset(); }
   bool Comes(const std::string& host) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, seconds(10), [&] { return put_ && Allows(*put_, host); });
@@ -192,6 +196,35 @@ TEST_F(PolicyWatching, AFolderOnTheWayMayBeGoneForAWhile) {
   fs::create_directories(folder_ + "/a/b/c");
   Write("a/b/c/policy.yaml", Policy("three.test"));
   EXPECT_TRUE(Comes("three.test"));
+}
+
+TEST_F(PolicyWatching, GoesOnWhereItCannotWait) {
+  // As if read: nothing can be opened meanwhile.
+  std::vector<policy::SnapshotPtr> versions;
+  std::string path;
+  for (const std::string host : {"three.test", "two.test", "one.test"}) {
+    path = Write("policy.yaml", Policy(host));
+    const auto loaded = policy::LoadFile(path);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    versions.insert(versions.begin(), *loaded);
+  }
+  Write("two.yaml", Policy("two.test"));
+  Write("three.yaml", Policy("three.test"));
+  std::atomic<size_t> version{0};
+  Watch(versions[0], path, [&]() -> Result<policy::SnapshotPtr> { return versions[version]; });
+  {
+    const NoWaiting here(2);
+    version = 1;
+    fs::rename(folder_ + "/two.yaml", path);
+    EXPECT_TRUE(Comes("two.test"));
+    const auto before = ProcessorTime();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(ProcessorTime() - before, std::chrono::milliseconds(100));
+    version = 2;
+    fs::rename(folder_ + "/three.yaml", path);
+    EXPECT_TRUE(Comes("three.test"));
+  }
+  StopWatching();
 }
 
 using NamesOnAWay = InFolder;

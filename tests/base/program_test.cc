@@ -10,6 +10,7 @@
 
 #include "base/spawner.h"
 #include "base/unique_fd.h"
+#include "tests/base/no_waiting.h"
 
 namespace sluice {
 namespace {
@@ -79,6 +80,15 @@ TEST(ProgramTest, LeavesNothingRunningAtTheDeadline) {
     EXPECT_EQ(::kill(-leader, 0), -1) << script;
     EXPECT_EQ(errno, ESRCH);
   }
+}
+
+TEST(ProgramTest, IsWaitedForWhereTheKernelCannotWait) {
+  const NoWaiting afterwards(RLIM_INFINITY);  // puts the limit back
+  const auto before = ProcessorTime();
+  const auto run = Shell("prlimit --pid $PPID --nofile=1: && echo limited && sleep 60", {100, 100, milliseconds(2000)});
+  EXPECT_LT(ProcessorTime() - before, milliseconds(300));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->end, End::kLate);
 }
 
 TEST(ProgramTest, HasSignalsAsAProgramBeginsWithAndNoTerminal) {
