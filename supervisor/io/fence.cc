@@ -36,19 +36,21 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kRaceAttempts = 8;  ///< of a change that somebody else's change overtook
 constexpr int kMaxWithdrawAttempts = 4;
+constexpr milliseconds kTellAgain{500};         ///< where the devices cannot be told
 constexpr milliseconds kDebounce{20};           ///< a foreign batch is many notices
 constexpr size_t kDynamicSets = 2;              ///< dyn4 and dyn6 come first
 constexpr std::chrono::seconds kBridge{10};     // an element for flows that get their mark within milliseconds
 constexpr std::chrono::seconds kClockSlack{2};  // the kernel's clock of timeouts against ours, on a busy machine
 constexpr size_t kDeletedAtOnce = 4096;         // elements, some milliseconds
 
-// Every device that is there, but lo.
-std::vector<std::string> Devices() {
+// Every device that is there, but lo. Without an answer none is known to be gone.
+Result<std::vector<std::string>> Devices() {
   std::vector<std::string> names;
   struct if_nameindex* all = ::if_nameindex();
-  for (const struct if_nameindex* one = all; one != nullptr && one->if_index != 0; ++one)
+  if (all == nullptr) return FailErrno("the devices of this namespace cannot be told", errno);
+  for (const struct if_nameindex* one = all; one->if_index != 0; ++one)
     if (std::string_view(one->if_name) != "lo") names.emplace_back(one->if_name);
-  if (all != nullptr) ::if_freenameindex(all);
+  ::if_freenameindex(all);
   std::ranges::sort(names);
   return names;
 }
@@ -78,7 +80,11 @@ class KernelFence final : public Fence {
     traits_ = *traits;
     traits_.owned_persistent = traits_.owned_persistent && plan.hold == FenceHold::kOwnedPersistent;
     FencePlan first = plan;
-    if (first.layout == FenceLayout::kShared) first.devices = Devices();
+    if (first.layout == FenceLayout::kShared) {
+      auto devices = Devices();
+      if (!devices) return std::unexpected(devices.error());
+      first.devices = *std::move(devices);
+    }
     if (auto taken = Take(std::move(first)); !taken) return taken;
     if (auto adopted = Adopt(); !adopted) return adopted;
     if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
@@ -409,7 +415,9 @@ class KernelFence final : public Fence {
       if (!again || attempt == kRaceAttempts) return applied;
       if (error == ENODEV || error == ENOENT) {
         FencePlan plan = plan_;
-        plan.devices = Devices();
+        auto devices = Devices();
+        if (!devices) return std::unexpected(devices.error());
+        plan.devices = *std::move(devices);
         if (auto taken = Take(std::move(plan)); !taken) return taken;
       }
     }
@@ -679,11 +687,12 @@ class KernelFence final : public Fence {
     while (true) {
       std::array<pollfd, 3> ready{{{stop_.fd(), POLLIN, 0}, {notices_->fd(), POLLIN, 0}, {links_.get(), POLLIN, 0}}};
       // Where it cannot wait, it looks all the same, after each pause.
-      (void)Faulty("fence.wait", [&] { return ::poll(ready.data(), ready.size(), -1); });
+      (void)Faulty("fence.wait",
+                   [&] { return ::poll(ready.data(), ready.size(), devices_told_ ? -1 : static_cast<int>(kTellAgain.count())); });
       if (stop_.Rest(kDebounce)) return;
       const bool touched = notices_->Drain(names, session_->port());
       const bool linked = DrainLinks();
-      if (touched || linked) PutRight();
+      if (touched || linked || (!devices_told_ && SteadyClock::now() >= tell_again_)) PutRight();
     }
   }
 
@@ -707,10 +716,16 @@ class KernelFence final : public Fence {
     FenceChange change;
     {
       const std::lock_guard changing(changes_);
-      const std::vector<std::string> devices = plan_.layout == FenceLayout::kShared ? Devices() : plan_.devices;
+      const auto found = plan_.layout == FenceLayout::kShared ? Devices() : Result<std::vector<std::string>>(plan_.devices);
+      const bool told_before = std::exchange(devices_told_, found.has_value());
+      tell_again_ = SteadyClock::now() + kTellAgain;
+      // Until they are told again, those of before stay fenced.
+      const std::vector<std::string>& devices = found ? *found : plan_.devices;
       const bool new_devices = devices != plan_.devices;
       const auto held = Compare();
-      if (held && !new_devices) {
+      if (held && !new_devices && told_before && !found) {
+        change.what = found.error().message + "; a new one would not be fenced";
+      } else if (held && !new_devices) {
         const auto mended = MendElements();
         if (mended && !*mended) return;
         change.restored = mended.has_value();
@@ -763,6 +778,8 @@ class KernelFence final : public Fence {
   bool destroys_ = true;
   std::unique_ptr<nft::Notices> notices_;
   UniqueFd links_;
+  bool devices_told_ = true;              ///< the watcher's, as the next
+  SteadyClock::time_point tell_again_{};  ///< where they were not
   StopEvent stop_;
   std::function<void(const FenceChange&)> on_change_;
   std::thread watcher_;

@@ -62,5 +62,25 @@ TEST_F(FenceWatch, RestsWhereItCannotWaitAndGoesOn) {
   EXPECT_TRUE(fence_->Check().has_value());
 }
 
+TEST_F(FenceWatch, KeepsDevicesFencedThatItIsNotToldOf) {
+  const auto fenced = [&] {
+    return CommandIn(pod_.inner(), "nft list table netdev sluice_egress | grep -o 'hook egress device.*;'");
+  };
+  const std::string before = fenced();
+  ASSERT_THAT(before, testing::HasSubstr("eth0"));
+  std::thread other = Later("nft insert rule inet sluice outgoing accept");
+  std::this_thread::sleep_for(500ms);
+  {
+    const NoWaiting here(1);  // nor can the devices be asked for
+    EXPECT_EQ(Restored(1), 1);
+  }
+  other.join();
+  EXPECT_EQ(fenced(), before);
+  EXPECT_TRUE(fence_->Check().has_value());
+  EXPECT_EQ(CommandIn(pod_.inner(), "ip link add eth7 type veth peer name peer7"), "");
+  for (int i = 0; i < 500 && fenced().find("eth7") == std::string::npos; ++i) std::this_thread::sleep_for(20ms);
+  EXPECT_THAT(fenced(), testing::HasSubstr("eth7"));
+}
+
 }  // namespace
 }  // namespace sluice::supervisor
