@@ -340,7 +340,12 @@ void SidecarServer::LookAgain() {
   auto report = canary_.Look();
   const bool captured = listener_->canaries() > before;
   LookForMesh();
-  auto neighbours = plan_.processes == ProcessSight::kSeen ? supervisor::FindNeighbourRights() : supervisor::NeighbourRights();
+  const auto rest = [this](std::chrono::milliseconds longest) {
+    std::unique_lock lock(acts_);
+    return wake_.wait_for(lock, longest, [this] { return ending_; });
+  };
+  auto neighbours =
+      plan_.processes == ProcessSight::kSeen ? supervisor::FindNeighbourRights(rest) : supervisor::NeighbourRights();
   const std::lock_guard lock(acts_);
   neighbours_ = std::move(neighbours);
   seen_ = report ? std::optional(*report) : std::nullopt;

@@ -4,7 +4,9 @@
 // a mount namespace other than ours, and a capability over the network. They have it in the user namespace that owns the network,
 // or in one above that; in one below it counts for nothing (user_namespaces(7)). Who shares our mounts is of our own container.
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -23,7 +25,8 @@ struct NeighbourRights {
 /// Walks through /proc. Sees those alone whose namespaces may be read: with SYS_PTRACE all of the process namespace. Whoever is
 /// seen with a capability is looked at again a second later, since the process of a container's runtime has them all until it
 /// becomes the container's; where it is always somebody else, three times. Blocks for that long, and not where nobody is seen.
-/// Thread-safe.
+/// `rest` waits for so long between two looks; true: no more is looked, and nothing is known. Thread-safe.
+[[nodiscard]] NeighbourRights FindNeighbourRights(const std::function<bool(std::chrono::milliseconds)>& rest);
 [[nodiscard]] NeighbourRights FindNeighbourRights();
 
 }  // namespace sluice::supervisor

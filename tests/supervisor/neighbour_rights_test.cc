@@ -94,6 +94,17 @@ std::string TryPlain() {
   return rights.net_admin.starts_with(Of(admin.pid())) && rights.net_raw.starts_with(Of(raw.pid())) ? "" : Told(rights);
 }
 
+std::string TryGivenUp() {
+  const Child admin = Neighbour({CAP_NET_ADMIN});
+  if (admin.said() != kUp) return "no neighbour";
+  int rests = 0;
+  const auto rights = FindNeighbourRights([&](std::chrono::milliseconds) { return ++rests == 1; });
+  if (rests != 1) return "it went on";
+  return rights.unseen.empty() ? "as if all had been looked at" : "";
+}
+
+TEST(NeighbourRights, AreNotWaitedForWhereTheLookIsGivenUp) { EXPECT_EQ(nft::InNewNamespace(TryGivenUp), ""); }
+
 TEST(NeighbourRights, OfAnotherContainerAreTold) { EXPECT_EQ(nft::InNewNamespace(TryPlain), ""); }
 
 std::string TryThread() {
