@@ -126,11 +126,16 @@ Result<std::unique_ptr<SidecarServer>> SidecarServer::Start(SidecarPlan plan, st
     const std::lock_guard lock(self.acts_);
     if (auto opened = self.Refence(); !opened) return std::unexpected(opened.error());
   }
-  const auto told = [&self](const supervisor::FenceChange& change) {
-    if (change.restored) {
-      LogWarn("fence: {}; put right", change.what);
-    } else {
-      LogError("fence: {}; not ready until it is put right", change.what);
+  const auto told = [&self, restored = Pace(), failed = Pace()](const supervisor::FenceChange& change) mutable {
+    Pace& pace = change.restored ? restored : failed;
+    if (pace.Due(SystemClock().Steady())) {
+      const uint64_t passed = pace.Passed();
+      const std::string more = passed == 0 ? "" : fmt::format(" ({} more since that was told last)", passed);
+      if (change.restored) {
+        LogWarn("fence: {}; put right{}", change.what, more);
+      } else {
+        LogError("fence: {}; not ready until it is put right{}", change.what, more);
+      }
     }
     const std::lock_guard lock(self.acts_);
     ++self.fence_told_;
@@ -330,8 +335,7 @@ void SidecarServer::LookForMesh() {
     text = fmt::format("{} is in this network ({}): {}; where that is done, nothing else is needed", mesh->name, mesh->sign,
                        mesh->advice);
   const std::lock_guard lock(acts_);
-  if (text == mesh_) return;
-  if (!text.empty()) LogWarn("{}", text);
+  if (mesh_notice_.Due(text, SystemClock().Steady())) LogWarn("{}", text);
   mesh_ = std::move(text);
 }
 

@@ -18,6 +18,7 @@
 #include "app/served_control.h"
 #include "app/transparent_listener.h"
 #include "audit/audit.h"
+#include "base/complaint.h"
 #include "base/result.h"
 #include "dns/io/server.h"
 #include "dns/name_history.h"
@@ -130,6 +131,7 @@ class SidecarServer final : public ServedControl {
   std::string canary_fault_ = "not looked yet";
   supervisor::NeighbourRights neighbours_;  ///< where processes are seen
   std::string mesh_;                        ///< what to do about a service mesh; empty: none is seen
+  Notice mesh_notice_;                      ///< the workload may listen on a mesh's ports, and stop
   std::condition_variable wake_;
   bool ending_ = false;
   std::thread tender_;  ///< ends what rules allow no longer

@@ -329,9 +329,11 @@ void UpstreamCore::Try(Group* group, const Question& question, std::chrono::stea
 
 void UpstreamCore::NoteHealth(Group* group, size_t server, const Result<UpstreamAnswer>& got) {
   const bool alone = group->servers.size() == 1;
+  const SteadyTime now = SystemClock().Steady();
   if (got) {
-    if (group->health.Answered(server) && !alone) LogInfo("the resolver {} answers again", group->servers[server].ToString());
-  } else if (group->health.Silent(server, SystemClock().Steady()) && !alone) {
+    if (group->health.Answered(server) && !alone && group->back.Due(now))
+      LogInfo("the resolver {} answers again", group->servers[server].ToString());
+  } else if (group->health.Silent(server, now) && !alone && group->out.Due(now)) {
     LogWarn("the resolver {} is left out for now: {}", group->servers[server].ToString(), got.error().message);
   }
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/complaint.h"
 #include "base/keyed_hash.h"
 #include "dns/cache.h"
 #include "dns/io/exchange.h"
@@ -58,6 +59,8 @@ class UpstreamCore : public std::enable_shared_from_this<UpstreamCore> {
     std::string domain;  // empty: of all names that no other has
     std::vector<UpstreamServer> servers;
     ServerHealth health;
+    Pace out{};  // whose names nobody answers, the workload chooses
+    Pace back{};
   };
   struct Asking;
 
