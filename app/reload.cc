@@ -16,6 +16,7 @@
 
 #include "app/sd_notify.h"
 #include "app/watched_names.h"
+#include "app/whole_file.h"
 #include "base/log.h"
 #include "base/patient_poll.h"
 
@@ -28,12 +29,12 @@ constexpr std::chrono::milliseconds kSettle{20};
 constexpr std::chrono::seconds kClockSlack{1};
 // Of folders that lead to the policy and its includes: a deep path has ten.
 constexpr size_t kMaxFolders = 512;
-constexpr int kMaxLooks = 16;  // at ways that change while they are looked at
+constexpr int kMaxLooks = 16;                            // at ways that change while they are looked at
+constexpr std::chrono::milliseconds kLongestLook{2000};  // between two, at a file that is being written
 
-// Symbolic, or another name of a file that was there.
-bool IsLink(const std::string& path) {
+bool IsSymbolicLink(const std::string& path) {
   struct stat status{};
-  return ::lstat(path.c_str(), &status) == 0 && (S_ISLNK(status.st_mode) || status.st_nlink > 1);
+  return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
 // A folder is moved away and another comes in its place; what is in it by then was written before. An editor moves a file away
@@ -41,12 +42,6 @@ bool IsLink(const std::string& path) {
 uint32_t EventsOf(NameKind kind) {
   return kind == NameKind::kFolder ? IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE
                                    : IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE;
-}
-
-// A file that was only begun is whole once it is closed; a link is whole at once, and a folder may be.
-bool IsWhole(const WatchedName& watched, uint32_t event) {
-  if ((event & EventsOf(watched.kind)) == 0) return false;
-  return (event & IN_CREATE) == 0 || (event & IN_ISDIR) != 0 || IsLink(watched.folder + "/" + watched.name);
 }
 
 }  // namespace
@@ -121,6 +116,56 @@ bool PolicyWatcher::DrainHangups() {
   return any;
 }
 
+// A symbolic link is whole at once, and a folder may be. A file that is made, and another name of a file that is there, look the
+// same to whoever is only told of the name: what was written before may be closed already, or never be closed under this one.
+bool PolicyWatcher::IsWhole(const WatchedName& watched, uint32_t event) {
+  if ((event & EventsOf(watched.kind)) == 0) return false;
+  const std::string path = watched.folder + "/" + watched.name;
+  if ((event & IN_CREATE) == 0 || (event & IN_ISDIR) != 0 || IsSymbolicLink(path)) {
+    begun_.erase(path);
+    return true;
+  }
+  LookLaterAt(path);
+  return false;
+}
+
+int PolicyWatcher::UntilLook() const {
+  if (begun_.empty()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(look_at_ - SystemClock().Steady());
+  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
+}
+
+// Whether one of them is whole now, where it is time to look.
+bool PolicyWatcher::LookAtBegun() {
+  if (UntilLook() != 0) return false;
+  bool whole = false;
+  std::erase_if(begun_, [&](const std::string& path) {
+    const Wholeness wholeness = WholenessOf(path);
+    if (wholeness == Wholeness::kUnknown)
+      LogWarn("{} was put in place, and whether it is whole cannot be told; send SIGHUP if it is", path);
+    whole = whole || wholeness == Wholeness::kWhole;
+    return wholeness != Wholeness::kBegun;
+  });
+  look_pause_ = std::min(look_pause_ * 2, kLongestLook);
+  look_at_ = SystemClock().Steady() + look_pause_;
+  if (look_pause_ == kLongestLook && !begun_.empty() && begun_notice_.Due(*begun_.begin(), SystemClock().Steady()))
+    LogWarn("{} is open for writing: the policy is read anew once it is closed, or at SIGHUP", *begun_.begin());
+  return whole;
+}
+
+void PolicyWatcher::LookLaterAt(const std::string& path) {
+  if (!begun_.insert(path).second) return;
+  look_pause_ = kSettle;
+  look_at_ = SystemClock().Steady() + look_pause_;
+}
+
+// Half of a file may be a policy too.
+bool PolicyWatcher::BeingWritten() {
+  for (const std::string& file : own_->file_names())
+    if (WholenessOf(file) == Wholeness::kBegun) LookLaterAt(file);
+  return !begun_.empty();
+}
+
 bool PolicyWatcher::DrainInotify() {
   alignas(inotify_event) char buffer[8192];
   bool ours = false;
@@ -133,7 +178,7 @@ bool PolicyWatcher::DrainInotify() {
       if ((event->mask & (IN_MOVE_SELF | IN_DELETE_SELF | IN_UNMOUNT)) != 0) ours = ours || folders_.contains(event->wd);
       if (event->len == 0) continue;
       const auto found = names_.find({event->wd, event->name});
-      if (found != names_.end()) ours = ours || IsWhole(found->second, event->mask);
+      if (found != names_.end() && IsWhole(found->second, event->mask)) ours = true;
     }
   }
   return ours;
@@ -156,18 +201,24 @@ bool PolicyWatcher::MissedAChange() {
 }
 
 void PolicyWatcher::Loop() {
-  if (inotify_ && MissedAChange()) Reload("file changed");
+  bool changed = inotify_ && MissedAChange();
   for (;;) {
+    if (changed && !BeingWritten()) {
+      changed = false;
+      Reload("file changed");
+    }
     pollfd fds[] = {{stop_.fd(), POLLIN, 0}, {signal_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
     // Where it cannot wait, it looks all the same, after each rest: a policy that takes something back must not wait for it.
-    if (PatientPoll(fds, -1) < 0 && errno != EINTR)
+    if (PatientPoll(fds, UntilLook()) < 0 && errno != EINTR)
       complaint_.Tell("wait for changes of the policy", errno, "they are looked for now and then");
     if (stop_.called()) return;
     if (DrainHangups()) Reload("SIGHUP");
-    if (!DrainInotify()) continue;
-    if (stop_.Rest(kSettle)) return;
-    DrainInotify();
-    Reload("file changed");
+    if (DrainInotify()) {
+      if (stop_.Rest(kSettle)) return;
+      DrainInotify();
+      changed = true;
+    }
+    if (LookAtBegun()) changed = true;
   }
 }
 

@@ -2,6 +2,8 @@
 
 // Watches the policy file, its includes and SIGHUP, and has what they say put in force. An invalid file is reported and ignored.
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "app/watched_names.h"
+#include "base/clock.h"
 #include "base/complaint.h"
 #include "base/result.h"
 #include "base/stop_event.h"
@@ -42,6 +45,11 @@ class PolicyWatcher {
   void Watch(const WatchedName& watched);
   [[nodiscard]] bool MissedAChange();
   bool DrainInotify();
+  [[nodiscard]] bool IsWhole(const WatchedName& watched, uint32_t event);
+  [[nodiscard]] int UntilLook() const;  // for poll(2)
+  [[nodiscard]] bool LookAtBegun();
+  void LookLaterAt(const std::string& path);
+  [[nodiscard]] bool BeingWritten();
   [[nodiscard]] bool DrainHangups();
   void Reload(const char* cause);
   [[nodiscard]] Result<uint64_t> PutAnew();
@@ -57,6 +65,12 @@ class PolicyWatcher {
   // By a watched folder's number and a name in it, and the numbers; the watcher's thread, once started.
   std::map<std::pair<int, std::string>, WatchedName> names_;
   std::set<int> folders_;
+  // Files that came to a watched name or are being written, and are not known to be whole yet; when they are looked at next, and
+  // how long after that.
+  std::set<std::string> begun_;
+  SteadyTime look_at_{};
+  std::chrono::milliseconds look_pause_{0};
+  Notice begun_notice_;
   std::thread thread_;
 };
 

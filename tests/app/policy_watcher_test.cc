@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -68,12 +69,18 @@ class PolicyWatching : public InFolder {
         [this](policy::SnapshotPtr next) -> Result<uint64_t> {
           const std::lock_guard lock(mutex_);
           put_ = std::move(next);
+          all_.push_back(put_);
           changed_.notify_all();
           return ++revision_;
         },
         ReloadNotice::kNone);
     ASSERT_TRUE(watcher) << watcher.error().message;
     watcher_ = *std::move(watcher);
+  }
+  /// What was put in force at any time has that rule alone.
+  bool EverAllowedOnly(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(all_, [&](const auto& put) { return Allows(*put, host) && put->rules().size() == 1; });
   }
   void StopWatching() { watcher_.reset(); }
   bool Comes(const std::string& host) {
@@ -85,6 +92,7 @@ class PolicyWatching : public InFolder {
   std::mutex mutex_;
   std::condition_variable changed_;
   policy::SnapshotPtr put_;
+  std::vector<policy::SnapshotPtr> all_;
   uint64_t revision_ = 1;
   std::unique_ptr<PolicyWatcher> watcher_;  // its thread uses what is above
 };
@@ -120,6 +128,59 @@ TEST_F(PolicyWatching, AFileIsWrittenOrReplacedByAnother) {
   EXPECT_TRUE(Comes("two.test"));
   fs::rename(Write("new.yaml", Policy("three.test")), path);
   EXPECT_TRUE(Comes("three.test"));
+}
+
+TEST_F(PolicyWatching, AnotherNameOfAFileIsSeenWhoseFirstNameIsGoneByThen) {
+  const std::string path = Write("policy.yaml", Policy("one.test"));
+  auto own = policy::LoadFile(path);
+  ASSERT_TRUE(own) << own.error().message;
+  std::promise<void> held;
+  std::promise<void> go_on;
+  std::atomic<bool> hold{false};
+  Watch(*std::move(own), path, [&, path] {
+    auto loaded = policy::LoadFile(path);
+    if (hold.exchange(false)) {
+      held.set_value();
+      go_on.get_future().wait();
+    }
+    return loaded;
+  });
+  Write("policy.yaml", Policy("two.test"));
+  ASSERT_TRUE(Comes("two.test"));
+  hold = true;
+  Write("policy.yaml", Policy("three.test"));
+  held.get_future().wait();
+  const std::string next = Write("next.yaml", Policy("four.test"));
+  fs::remove(path);
+  fs::create_hard_link(next, path);
+  fs::remove(next);
+  go_on.set_value();
+  EXPECT_TRUE(Comes("four.test"));
+  StopWatching();
+}
+
+TEST_F(PolicyWatching, AFileIsReadOnceItIsWholeHoweverItCame) {
+  const std::string path = Write("policy.yaml", Policy("one.test"));
+  Start(path);
+  const std::string next = folder_ + "/next.yaml";
+  const auto slowly = [&](const std::string& file, const std::string& host, const auto& name) {
+    fs::remove(path);
+    std::ofstream out(file);
+    out << Policy("half.test") << std::flush;
+    name();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    out << "  - allow: GET " << host << "\n";
+    out.close();
+    EXPECT_TRUE(Comes(host));
+    EXPECT_FALSE(EverAllowedOnly("half.test")) << host;
+  };
+  slowly(path, "two.test", [] {});
+  slowly(next, "three.test", [&] { fs::create_hard_link(next, path); });
+  fs::remove(next);
+  slowly(next, "four.test", [&] {
+    fs::create_hard_link(next, path);
+    fs::remove(next);
+  });
 }
 
 TEST_F(PolicyWatching, AnIncludedLinkLeadsElsewhere) {
