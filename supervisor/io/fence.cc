@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <linux/rtnetlink.h>
-#include <net/if.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,6 +25,7 @@
 #include "nft/io/session.h"
 #include "supervisor/fence_element.h"
 #include "supervisor/io/flow_purge.h"
+#include "supervisor/io/network_devices.h"
 #include "supervisor/io/xdp_guard.h"
 
 namespace sluice::supervisor {
@@ -42,18 +42,6 @@ constexpr size_t kDynamicSets = 2;              ///< dyn4 and dyn6 come first
 constexpr std::chrono::seconds kBridge{10};     // an element for flows that get their mark within milliseconds
 constexpr std::chrono::seconds kClockSlack{2};  // the kernel's clock of timeouts against ours, on a busy machine
 constexpr size_t kDeletedAtOnce = 4096;         // elements, some milliseconds
-
-// Every device that is there, but lo. Without an answer none is known to be gone.
-Result<std::vector<std::string>> Devices() {
-  std::vector<std::string> names;
-  struct if_nameindex* all = ::if_nameindex();
-  if (all == nullptr) return FailErrno("the devices of this namespace cannot be told", errno);
-  for (const struct if_nameindex* one = all; one->if_index != 0; ++one)
-    if (std::string_view(one->if_name) != "lo") names.emplace_back(one->if_name);
-  ::if_freenameindex(all);
-  std::ranges::sort(names);
-  return names;
-}
 
 // Of one address each port has a place of its own; which addresses there are, servers choose.
 struct ElementHash {
@@ -81,7 +69,7 @@ class KernelFence final : public Fence {
     traits_.owned_persistent = traits_.owned_persistent && plan.hold == FenceHold::kOwnedPersistent;
     FencePlan first = plan;
     if (first.layout == FenceLayout::kShared) {
-      auto devices = Devices();
+      auto devices = NetworkDevices();
       if (!devices) return std::unexpected(devices.error());
       first.devices = *std::move(devices);
     }
@@ -415,7 +403,7 @@ class KernelFence final : public Fence {
       if (!again || attempt == kRaceAttempts) return applied;
       if (error == ENODEV || error == ENOENT) {
         FencePlan plan = plan_;
-        auto devices = Devices();
+        auto devices = NetworkDevices();
         if (!devices) return std::unexpected(devices.error());
         plan.devices = *std::move(devices);
         if (auto taken = Take(std::move(plan)); !taken) return taken;
@@ -716,7 +704,8 @@ class KernelFence final : public Fence {
     FenceChange change;
     {
       const std::lock_guard changing(changes_);
-      const auto found = plan_.layout == FenceLayout::kShared ? Devices() : Result<std::vector<std::string>>(plan_.devices);
+      const auto found =
+          plan_.layout == FenceLayout::kShared ? NetworkDevices() : Result<std::vector<std::string>>(plan_.devices);
       const bool told_before = std::exchange(devices_told_, found.has_value());
       tell_again_ = SteadyClock::now() + kTellAgain;
       // Until they are told again, those of before stay fenced.
