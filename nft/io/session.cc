@@ -7,7 +7,6 @@
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +17,7 @@
 
 #include "base/fault.h"
 #include "base/random.h"
-#include "nft/io/kernel_peer.h"
-#include "nft/io/transaction.h"
+#include "nft/io/netlink_socket.h"
 #include "nft/lower.h"
 
 namespace sluice::nft {
@@ -29,33 +27,14 @@ constexpr size_t kReceiveBytes = 64 * 1024;
 constexpr int kReceiveBuffer = 4 * 1024 * 1024;
 constexpr int kDefaultSendBuffer = 128 * 1024;
 
-struct SocketCloser {
-  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+struct Points {
+  static int Open(auto call) { return Faulty("nft.session.open", call); }
+  static int Bind(auto call) { return Faulty("nft.session.bind", call); }
+  static int Limit(auto call) { return Faulty("nft.session.timeout", call); }
 };
-using SocketPtr = std::unique_ptr<mnl_socket, SocketCloser>;
 
-Result<SocketPtr> OpenSocket(int flags, unsigned groups) {
-  SocketPtr socket;
-  const auto open = [&] {
-    socket.reset(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC | flags));
-    return socket ? 0 : -1;
-  };
-  if (Faulty("nft.session.open", open) != 0) {
-    const int error = errno;
-    if (error == EPROTONOSUPPORT) return Fail(Code::kUnsupported, "this kernel has no nftables (CONFIG_NF_TABLES)");
-    return FailErrno("cannot open a netfilter netlink socket", error);
-  }
-  const int fd = mnl_socket_get_fd(socket.get());
-  const auto bind = [&] { return mnl_socket_bind(socket.get(), groups, MNL_SOCKET_AUTOPID); };
-  if (Faulty("nft.session.bind", bind) < 0 || !HearKernelAlone(fd)) return FailErrno("cannot bind a netlink socket", errno);
-  const timeval timeout{.tv_sec = kAnswerTimeoutSeconds, .tv_usec = 0};
-  // Without it, an answer that does not come is waited for for ever.
-  if (Faulty("nft.session.timeout", [&] { return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); }) != 0)
-    return FailErrno("cannot set up a netlink socket", errno);
-  // Without CAP_NET_ADMIN over the first user namespace the system's limit holds: a large answer is then read in more tries.
-  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);
-  return socket;
+Result<NetlinkSocket> OpenSocket(int flags, unsigned groups) {
+  return OpenNetlink<Points>({.what = "a netfilter netlink socket", .flags = flags, .groups = groups, .room = kReceiveBuffer});
 }
 
 const nlattr* FirstAttribute(const nlmsghdr* header) {
@@ -95,7 +74,7 @@ Error Refused(const Batch& batch, uint32_t sequence, int error) {
 
 class KernelSession final : public Session {
  public:
-  explicit KernelSession(SocketPtr socket) : socket_(std::move(socket)), buffer_(kReceiveBytes) {}
+  explicit KernelSession(NetlinkSocket socket) : socket_(std::move(socket)), buffer_(kReceiveBytes) {}
 
   uint32_t NextSequence() override {
     // Far enough apart that no message of two batches has the same number.
@@ -302,7 +281,7 @@ class KernelSession final : public Session {
     return {};
   }
 
-  SocketPtr socket_;
+  NetlinkSocket socket_;
   std::vector<char> buffer_;
   uint32_t sequence_ = 0;
   int send_buffer_ = kDefaultSendBuffer;
@@ -351,7 +330,7 @@ Result<Session::Traits> KernelSession::Probe() {
 
 class KernelNotices final : public Notices {
  public:
-  explicit KernelNotices(SocketPtr socket) : socket_(std::move(socket)), buffer_(kReceiveBytes) {}
+  explicit KernelNotices(NetlinkSocket socket) : socket_(std::move(socket)), buffer_(kReceiveBytes) {}
   int fd() const override { return mnl_socket_get_fd(socket_.get()); }
 
   bool Drain(const std::vector<std::string>& tables, uint32_t own_port) override {
@@ -385,7 +364,7 @@ class KernelNotices final : public Notices {
     return std::ranges::find(tables, text) != tables.end();
   }
 
-  SocketPtr socket_;
+  NetlinkSocket socket_;
   std::vector<char> buffer_;
 };
 

@@ -3,47 +3,24 @@
 #include <fmt/format.h>
 #include <libmnl/libmnl.h>
 #include <linux/netfilter/nf_tables.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 
 #include <array>
 #include <cerrno>
-#include <memory>
 
 #include "base/fault.h"
 #include "nft/encode.h"
-#include "nft/io/kernel_peer.h"
+#include "nft/io/netlink_socket.h"
 
 namespace sluice::nft {
 namespace {
 
 constexpr uint32_t kFirstSequence = 1;
 
-struct SocketCloser {
-  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+struct Points {
+  static int Open(auto call) { return Faulty("nft.open", call); }
+  static int Bind(auto call) { return Faulty("nft.bind", call); }
+  static int Limit(auto call) { return Faulty("nft.timeout", call); }
 };
-using SocketPtr = std::unique_ptr<mnl_socket, SocketCloser>;
-
-Result<SocketPtr> Open() {
-  SocketPtr socket;
-  const auto open = [&] {
-    socket.reset(mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC));
-    return socket ? 0 : -1;
-  };
-  if (Faulty("nft.open", open) != 0) {
-    const int error = errno;
-    if (error == EPROTONOSUPPORT) return Fail(Code::kUnsupported, "this kernel has no nftables (CONFIG_NF_TABLES)");
-    return FailErrno("cannot open a netfilter netlink socket", error);
-  }
-  const int fd = mnl_socket_get_fd(socket.get());
-  const auto bind = [&] { return mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID); };
-  if (Faulty("nft.bind", bind) < 0 || !HearKernelAlone(fd)) return FailErrno("cannot bind a netlink socket", errno);
-  const timeval timeout{.tv_sec = kAnswerTimeoutSeconds, .tv_usec = 0};
-  // Without it, an answer that does not come is waited for for ever.
-  if (Faulty("nft.timeout", [&] { return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); }) != 0)
-    return FailErrno("cannot set up a netlink socket", errno);
-  return socket;
-}
 
 Error Refused(const Batch& batch, uint32_t sequence, int error) {
   const size_t index = sequence - batch.first_sequence - 1;
@@ -76,7 +53,7 @@ Result<void> ReadAnswer(mnl_socket* socket, const Batch& batch) {
 Result<void> Add(const Table& table) {
   auto batch = EncodeAdd(table, kFirstSequence);
   if (!batch) return std::unexpected(batch.error());
-  auto socket = Open();
+  auto socket = OpenNetlink<Points>({.what = "a netfilter netlink socket"});
   if (!socket) return std::unexpected(socket.error());
   if (Faulty("nft.send", [&] { return mnl_socket_sendto(socket->get(), batch->bytes.data(), batch->bytes.size()); }) < 0) {
     const int error = errno;

@@ -7,9 +7,6 @@
 
 namespace sluice::nft {
 
-/// How long the kernel may take to answer.
-inline constexpr int kAnswerTimeoutSeconds = 5;
-
 /// Adds `table`, which must not exist yet. An error names the table, chain or rule that the kernel refused:
 /// kPermission without CAP_NET_ADMIN over the namespace, kUnsupported where the kernel lacks an expression. Blocks.
 [[nodiscard]] Result<void> Add(const Table& table);

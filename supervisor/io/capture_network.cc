@@ -13,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +20,7 @@
 
 #include "base/fault.h"
 #include "nft/io/kernel_peer.h"
+#include "nft/io/netlink_socket.h"
 #include "supervisor/capture_ruleset.h"
 #include "supervisor/io/small_file.h"
 
@@ -34,19 +34,28 @@ constexpr IpAddress kBlindAddress = IpAddress::FromV4(0x0a4d0002);  // 10.77.0.2
 constexpr IpAddress kBlindGateway = IpAddress::FromV4(0x0a4d0001);
 constexpr uint8_t kBlindPrefix = 24;
 
-struct SocketCloser {
-  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+// Points of base/fault.h.
+struct RoutePoints {
+  static int Open(auto call) { return Faulty("capture.route.open", call); }
+  static int Bind(auto call) { return call(); }
+  static int Limit(auto call) { return call(); }
 };
+struct LinkPoints : RoutePoints {
+  static int Open(auto call) { return Faulty("capture.links.open", call); }
+};
+
+template <class Points>
+Result<nft::NetlinkSocket> OpenRoute() {
+  return nft::OpenNetlink<Points>({.protocol = NETLINK_ROUTE, .what = "a routing netlink socket"});
+}
 
 // One request and its answer at a time.
 class RouteSocket {
  public:
   Result<void> Open() {
-    const auto open = [&] {
-      socket_.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-      return socket_ ? mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) : -1;
-    };
-    if (Faulty("capture.route.open", open) < 0) return FailErrno("cannot open a routing netlink socket", errno);
+    auto opened = OpenRoute<RoutePoints>();
+    if (!opened) return std::unexpected(opened.error());
+    socket_ = *std::move(opened);
     return {};
   }
   nlmsghdr* Start(uint16_t type, uint16_t flags) {
@@ -69,7 +78,7 @@ class RouteSocket {
   }
 
  private:
-  std::unique_ptr<mnl_socket, SocketCloser> socket_;
+  nft::NetlinkSocket socket_;
   alignas(nlmsghdr) std::array<char, 4096> buffer_{};
   uint32_t sequence_ = 0;
 };
@@ -243,27 +252,23 @@ int CheckLink(const nlmsghdr* message, void* name_of_other) {
 }  // namespace
 
 Result<void> CheckOnlyLoopback() {
-  std::unique_ptr<mnl_socket, SocketCloser> socket;
-  const auto open = [&] {
-    socket.reset(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC));
-    return socket ? mnl_socket_bind(socket.get(), 0, MNL_SOCKET_AUTOPID) : -1;
-  };
-  if (Faulty("capture.links.open", open) < 0) return FailErrno("cannot open a routing netlink socket", errno);
+  const auto opened = OpenRoute<LinkPoints>();
+  if (!opened) return std::unexpected(opened.error());
+  mnl_socket* const socket = opened->get();
   alignas(nlmsghdr) std::array<char, 32768> buffer{};  // a dump's messages may be this large (NLMSG_GOODSIZE)
   nlmsghdr* header = mnl_nlmsg_put_header(buffer.data());
   header->nlmsg_type = RTM_GETLINK;
   header->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
   header->nlmsg_seq = 1;
   mnl_nlmsg_put_extra_header(header, sizeof(ifinfomsg));
-  if (Faulty("capture.links.ask", [&] { return mnl_socket_sendto(socket.get(), header, header->nlmsg_len); }) < 0)
+  if (Faulty("capture.links.ask", [&] { return mnl_socket_sendto(socket, header, header->nlmsg_len); }) < 0)
     return FailErrno("cannot ask for interfaces", errno);
   std::string other;
   int more = MNL_CB_OK;
   while (more > MNL_CB_STOP) {
-    const ssize_t got =
-        Faulty("capture.links.answer", [&] { return mnl_socket_recvfrom(socket.get(), buffer.data(), buffer.size()); });
+    const ssize_t got = Faulty("capture.links.answer", [&] { return mnl_socket_recvfrom(socket, buffer.data(), buffer.size()); });
     if (got < 0) return FailErrno("cannot read interfaces", errno);
-    more = mnl_cb_run(buffer.data(), static_cast<size_t>(got), 1, mnl_socket_get_portid(socket.get()), CheckLink, &other);
+    more = mnl_cb_run(buffer.data(), static_cast<size_t>(got), 1, mnl_socket_get_portid(socket), CheckLink, &other);
     if (more < 0) return FailErrno("cannot read interfaces", errno);
   }
   if (!other.empty())

@@ -8,7 +8,6 @@
 #include <linux/netfilter/nfnetlink_conntrack.h>
 #include <linux/sock_diag.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <algorithm>
 #include <array>
@@ -21,12 +20,11 @@
 #include <vector>
 
 #include "base/fault.h"
-#include "nft/io/kernel_peer.h"
+#include "nft/io/netlink_socket.h"
 
 namespace sluice::supervisor {
 namespace {
 
-constexpr int kTimeoutSeconds = 5;
 constexpr int kReceiveBuffer = 4 * 1024 * 1024;
 constexpr int kAttempts = 4;
 constexpr std::array<uint8_t, 2> kFamilies = {AF_INET, AF_INET6};
@@ -35,25 +33,18 @@ constexpr uint16_t kDnsPort = 53;
 constexpr uint16_t kMarkAttribute = INET_DIAG_MARK;
 constexpr size_t kTupleBytes = 256;  // of two IPv6 addresses, two ports and their headers: under 100
 
-struct SocketCloser {
-  void operator()(mnl_socket* socket) const { mnl_socket_close(socket); }
+struct Points {
+  static int Open(auto call) { return Faulty("purge.open", call); }
+  static int Bind(auto call) { return call(); }
+  static int Limit(auto call) { return Faulty("purge.timeout", call); }
 };
 
 class Socket {
  public:
   Result<void> Open(int protocol, const char* what) {
-    const auto open = [&] {
-      socket_.reset(mnl_socket_open2(protocol, SOCK_CLOEXEC));
-      return socket_ ? mnl_socket_bind(socket_.get(), 0, MNL_SOCKET_AUTOPID) : -1;
-    };
-    if (Faulty("purge.open", open) < 0) return FailErrno(what, errno);
-    const int fd = mnl_socket_get_fd(socket_.get());
-    const timeval timeout{.tv_sec = kTimeoutSeconds, .tv_usec = 0};
-    // Without a time limit, an answer that does not come is waited for for ever.
-    const auto limit = [&] { return ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout); };
-    if (!nft::HearKernelAlone(fd) || Faulty("purge.timeout", limit) != 0) return FailErrno(what, errno);
-    if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
-      ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof kReceiveBuffer);
+    auto opened = nft::OpenNetlink<Points>({.protocol = protocol, .what = what, .room = kReceiveBuffer});
+    if (!opened) return std::unexpected(opened.error());
+    socket_ = *std::move(opened);
     return {};
   }
   // Sends, and gives each message of the answer to `each` until the dump or the acknowledgement ends it. An errno, 0 for success.
@@ -128,7 +119,7 @@ class Socket {
     }
   }
 
-  std::unique_ptr<mnl_socket, SocketCloser> socket_;
+  nft::NetlinkSocket socket_;
   std::vector<char> buffer_ = std::vector<char>(64 * 1024);
   uint32_t sequence_ = 0;
 };
@@ -339,8 +330,8 @@ Result<void> DestroySockets(Socket& socket, const SocketSeal& seal, const std::s
 class KernelPurger final : public FlowPurger {
  public:
   Result<void> OpenBoth() {
-    if (auto opened = flows_.Open(NETLINK_NETFILTER, "cannot open a conntrack netlink socket"); !opened) return opened;
-    return sockets_.Open(NETLINK_SOCK_DIAG, "cannot open a socket diagnosis socket");
+    if (auto opened = flows_.Open(NETLINK_NETFILTER, "a conntrack netlink socket"); !opened) return opened;
+    return sockets_.Open(NETLINK_SOCK_DIAG, "a socket diagnosis socket");
   }
 
   Result<std::vector<Flow>> Flows(uint32_t mark_mask) override {
