@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
-
-#include "base/unique_fd.h"
 
 namespace sluice::app {
 namespace {
@@ -37,6 +37,43 @@ Result<std::string> ReadFile(const std::string& path, size_t limit) {
     if (n < 0 && errno != EINTR) return FailErrno(fmt::format("cannot read {}", path), errno);
     if (content.size() > limit) return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
   }
+}
+
+Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return FailErrno(fmt::format("cannot write {}", path), errno);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Result<void> SyncFolder(const std::string& folder) {
+  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) return FailErrno(fmt::format("cannot write {}", folder), errno);
+  return {};
+}
+
+Result<UniqueFd> ReplaceFile(const std::string& path, std::string_view text, const Replacement& how) {
+  // Left by a process that ended in the midst of it, or put there for this one to write through.
+  ::unlink(how.aside.c_str());
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+  UniqueFd file(::open(how.aside.c_str(), flags, how.mode));
+  if (!file) return FailErrno(fmt::format("cannot write beside {}", path), errno);
+  const bool durable = how.durability == Durability::kNew;
+  auto replaced = WriteAll(file.get(), text, path);
+  (void)::fchmod(file.get(), how.mode);  // whatever the process's mask is
+  if (replaced && ((durable && ::fsync(file.get()) != 0) || ::rename(how.aside.c_str(), path.c_str()) != 0))
+    replaced = FailErrno(fmt::format("cannot write {}", path), errno);
+  if (!replaced) {
+    ::unlink(how.aside.c_str());
+    return std::unexpected(replaced.error());
+  }
+  if (durable)
+    if (auto synced = SyncFolder(std::filesystem::absolute(path).parent_path().string()); !synced)
+      return std::unexpected(synced.error());
+  return file;
 }
 
 std::string Absolute(const std::string& path) {

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "app/file.h"
-#include "app/policy_state.h"
 #include "base/log.h"
 
 namespace sluice::app {
@@ -269,7 +268,6 @@ Result<void> NameStore::Append(const std::string& lines) {
 // Written anew: what is past and what was said twice goes, and where that is not enough the oldest. Whole or not at all.
 Result<void> NameStore::Shorten() {
   const std::string path = fmt::format("{}/{}", folder_, kNamesFile);
-  const std::string next = path + ".next";
   std::string lines;
   if (writer_.joinable()) {
     auto text = ReadFile(path, 2 * kMaxKeptNameBytes);
@@ -279,10 +277,9 @@ Result<void> NameStore::Shorten() {
   } else {
     lines = KeptNamesText(kept_, kMaxKeptNameBytes / 2);
   }
-  auto file = OpenOwn(next, O_WRONLY | O_TRUNC | O_APPEND);
+  // What is lost with the machine is looked up again.
+  auto file = ReplaceFile(path, lines, {.aside = path + ".next", .durability = Durability::kEither});
   if (!file) return std::unexpected(file.error());
-  if (auto written = WriteAll(file->get(), lines, next); !written) return written;
-  if (::rename(next.c_str(), path.c_str()) != 0) return FailErrno(fmt::format("cannot replace {}", path), errno);
   file_ = *std::move(file);
   size_ = lines.size();
   return {};

@@ -1,6 +1,5 @@
 #include "app/opensandbox.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,7 +14,6 @@
 #include "base/keyed_hash.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "base/unique_fd.h"
 #include "policy/import/import.h"
 #include "policy/import/json.h"
 
@@ -153,21 +151,9 @@ AdminResponse JsonAnswer(const nlohmann::json& json) {
   return response;
 }
 
-// The whole file or the old one.
 Result<void> Save(const std::string& path, const std::string& text) {
-  const std::string next = path + ".next";
-  {
-    const UniqueFd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file) return FailErrno(fmt::format("cannot write {}", next), errno);
-    std::string_view rest = text;
-    while (!rest.empty()) {
-      const ssize_t n = ::write(file.get(), rest.data(), rest.size());
-      if (n <= 0) return FailErrno(fmt::format("cannot write {}", next), errno);
-      rest.remove_prefix(static_cast<size_t>(n));
-    }
-    if (::fsync(file.get()) != 0) return FailErrno(fmt::format("cannot write {}", next), errno);
-  }
-  if (::rename(next.c_str(), path.c_str()) != 0) return FailErrno(fmt::format("cannot replace {}", path), errno);
+  auto replaced = ReplaceFile(path, text, {.aside = path + ".next"});
+  if (!replaced) return std::unexpected(replaced.error());
   return {};
 }
 

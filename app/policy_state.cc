@@ -1,6 +1,5 @@
 #include "app/policy_state.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
-#include "base/unique_fd.h"
 #include "policy/io/executables.h"
 
 namespace sluice::app {
@@ -22,12 +20,6 @@ constexpr size_t kMaxStoredBytes = 8u << 20;  // the text may be escaped
 
 std::unexpected<Error> Damaged(std::string_view why) {
   return Fail(Code::kInvalid, fmt::format("the stored policy is damaged: {}", why));
-}
-
-Result<void> SyncFolder(const std::string& folder) {
-  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return FailErrno(fmt::format("cannot write {}", folder), errno);
-  return {};
 }
 
 }  // namespace
@@ -72,16 +64,6 @@ Result<StoredPolicy> ParseStored(std::string_view text) {
   return policy;
 }
 
-Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return FailErrno(fmt::format("cannot write {}", path), errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return {};
-}
-
 Result<void> PrepareStateFolder(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno(fmt::format("cannot make {}", folder), errno);
   struct stat about{};
@@ -116,15 +98,9 @@ Result<std::optional<StoredPolicy>> PolicyState::Load() const {
 
 Result<void> PolicyState::Store(const StoredPolicy& policy) const {
   const std::string path = fmt::format("{}/{}", folder_, kFileName);
-  const std::string next = path + ".next";
-  {
-    UniqueFd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file) return FailErrno(fmt::format("cannot write {}", next), errno);
-    if (auto written = WriteAll(file.get(), StoredText(policy), next); !written) return written;
-    if (::fsync(file.get()) != 0) return FailErrno(fmt::format("cannot write {}", next), errno);
-  }
-  if (::rename(next.c_str(), path.c_str()) != 0) return FailErrno(fmt::format("cannot replace {}", path), errno);
-  return SyncFolder(folder_);
+  auto replaced = ReplaceFile(path, StoredText(policy), {.aside = path + ".next"});
+  if (!replaced) return std::unexpected(replaced.error());
+  return {};
 }
 
 Result<void> PolicyState::Forget() const {

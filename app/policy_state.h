@@ -21,9 +21,6 @@ struct StoredPolicy {
   bool operator==(const StoredPolicy&) const = default;
 };
 
-/// All of them, from where the file stands; `path` is for the error.
-[[nodiscard]] Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path);
-
 /// The folder of --state: made where it is missing (0700). kPermission: others may write it, or it is another's.
 [[nodiscard]] Result<void> PrepareStateFolder(const std::string& folder);
 

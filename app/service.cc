@@ -1,17 +1,14 @@
 #include "app/service.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 
+#include "app/file.h"
 #include "app/run.h"
 #include "app/trust.h"
 #include "base/log.h"
-#include "base/unique_fd.h"
 
 namespace sluice::app {
 namespace {
@@ -19,28 +16,12 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{10'000};
 constexpr std::chrono::milliseconds kDrainLook{50};
 
-// A new file beside the old one, renamed over it: nobody reads half of it.
+// Others may write it at the same time.
 Result<void> WriteOut(const std::string& path, const std::string& text) {
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
-  unlink(fresh.c_str());
-  const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file) return FailErrno(fmt::format("cannot write {}", path), errno);
-  (void)fchmod(file.get(), 0644);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = write(file.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int error = errno;
-      unlink(fresh.c_str());
-      return FailErrno(fmt::format("cannot write {}", path), error);
-    }
-    done += static_cast<size_t>(n);
-  }
-  if (rename(fresh.c_str(), path.c_str()) == 0) return {};
-  const int error = errno;
-  unlink(fresh.c_str());
-  return FailErrno(fmt::format("cannot write {}", path), error);
+  auto replaced =
+      ReplaceFile(path, text, {.aside = fmt::format("{}.{}", path, getpid()), .mode = 0644, .durability = Durability::kEither});
+  if (!replaced) return std::unexpected(replaced.error());
+  return {};
 }
 
 // SIGHUP is the watcher's; these are the main thread's.
