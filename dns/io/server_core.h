@@ -85,6 +85,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   struct Published {
     uint64_t generation = 0;
     uint64_t epoch = 0;
+    uint64_t addresses = 0;  ///< which: others of the same name are published by themselves
     SteadyTime until{};
     bool leased = false;  ///< false: there was nothing to publish
   };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "dns/io/server_core.h"
 
@@ -21,6 +22,13 @@ std::string FamilyKey(const std::string& name, Type type) {
   return key;
 }
 std::string FamilyKey(const Query& query) { return FamilyKey(query.name, query.question.type); }
+
+// Of which addresses, in any order.
+uint64_t MarkOf(const std::vector<IpAddress>& addresses) {
+  uint64_t mark = 0;
+  for (const IpAddress& address : addresses) mark += KeyedHasher{}(address);
+  return mark;
+}
 
 }  // namespace
 
@@ -55,7 +63,7 @@ void ServerCore::FindLeases(const Query& query, TrueAnswer* answer) {
   const std::string key = FamilyKey(query);
   const Published* published = published_.Get(key, now);
   if (published != nullptr && published->generation == generation_ && published->epoch == answer->epoch &&
-      published->until - now >= seconds(answer->ttl)) {
+      published->addresses == MarkOf(answer->addresses) && published->until - now >= seconds(answer->ttl)) {
     answer->lasting = published->until - now > seconds(answer->ttl) + seconds(1);
     return;
   }
@@ -66,7 +74,7 @@ void ServerCore::FindLeases(const Query& query, TrueAnswer* answer) {
   if (answer->lifetime.count() > 0) answer->leases = std::move(leases.leases);
   if (answer->leases.empty()) {
     const SteadyTime until = now + seconds(answer->ttl) + kLeaseGrace;
-    published_.Put(key, {generation_, answer->epoch, until, false}, until);
+    published_.Put(key, {generation_, answer->epoch, MarkOf(answer->addresses), until, false}, until);
   }
 }
 
@@ -128,7 +136,7 @@ void ServerCore::TakePublished(std::shared_ptr<Telling> telling, TrueAnswer answ
   switch (outcome) {
     case Withheld::Outcome::kPublished: {
       const SteadyTime until = SystemClock().Steady() + answer.lifetime;
-      published_.Put(FamilyKey(query), {answer.generation, answer.epoch, until, true}, until);
+      published_.Put(FamilyKey(query), {answer.generation, answer.epoch, MarkOf(answer.addresses), until, true}, until);
       told_of_leases_ = false;
       return telling->Send(TellTrue(query, answer));
     }

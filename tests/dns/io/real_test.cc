@@ -162,6 +162,28 @@ TEST_F(RealTest, TrueAddressesAreToldOnceTheirLeasesArePublished) {
   EXPECT_EQ(resolver.pool().size(), 0u);
 }
 
+TEST_F(RealTest, OtherAddressesOfANameArePublishedThoughItsFirstAreThereStill) {
+  auto asked = std::make_shared<std::atomic<int>>(0);
+  StubUpstream upstream(Zone()
+                            .On("db.test", Type::kA,
+                                [asked](const std::string& owner) {
+                                  const IpAddress address = IpAddress::FromV4(0x5db8d822 + static_cast<uint32_t>((*asked)++));
+                                  return std::vector{AddressRecord(*Name::FromText(owner), address, 0)};
+                                })
+                            .Handler());
+  ResolverHarness resolver(With(upstream, "  - allow: tcp db.test:5432\n"));
+  for (const char* address : {"93.184.216.34", "93.184.216.35"}) {
+    std::vector<std::string> told;
+    for (int i = 0; i < 100 && told != std::vector<std::string>{address}; ++i) {
+      if (i > 0) std::this_thread::sleep_for(milliseconds(100));
+      told = AddressesIn(resolver.Ask(AskMessage("db.test", Type::kA)));
+      ASSERT_EQ(told.size(), 1U);
+      ASSERT_THAT(kernel_.leases(), testing::Contains(told[0] + ":5432")) << "told, and not let through";
+    }
+    ASSERT_THAT(told, ElementsAre(address));
+  }
+}
+
 TEST_F(RealTest, InspectedNamesAreRememberedAndNotLeased) {
   StubUpstream upstream(Zone().Addresses("api.test", {"93.184.216.34"}).Handler());
   ResolverHarness resolver(With(upstream, "  - allow: GET api.test/v1/**\n  - allow: tls api.test:8443\n"));
