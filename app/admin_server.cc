@@ -36,6 +36,7 @@
 #include "app/file.h"
 #include "app/host.h"
 #include "app/passed_sockets.h"
+#include "base/complaint.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -354,7 +355,7 @@ class Serving final : public AdminServer {
   std::optional<AdminResponse> CheckToken(const AdminRequest& request) const {
     const auto token = ReadAdminToken(addresses_.token_file);
     if (!token) {
-      LogError("{}", token.error().message);
+      if (token_pace_.Due(SystemClock().Steady())) LogError("{}", token.error().message);
       return Problem(503, "no_token", "the token file cannot be read");
     }
     if (!HasBearer(request, *token))
@@ -537,6 +538,7 @@ class Serving final : public AdminServer {
   DecisionStream& stream_;
   OpenSandboxFront* const front_;
   RunDoors doors_;
+  mutable Pace token_pace_;  // of what is told where the token cannot be read; the server's thread
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
   std::array<House, 8> houses_{};                   // by Door, and from here or not

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/complaint.h"
 #include "dns/answer.h"
 #include "dns/cache.h"
 #include "dns/io/server.h"
@@ -179,7 +180,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   uint64_t generation_ = 0;
   bool stopped_ = false;
   bool told_of_exhaustion_ = false;
-  bool told_of_leases_ = false;
+  Pace leases_pace_;  // of what is told where the kernel does not take them
 };
 
 }  // namespace sluice::dns

@@ -137,11 +137,10 @@ void ServerCore::TakePublished(std::shared_ptr<Telling> telling, TrueAnswer answ
     case Withheld::Outcome::kPublished: {
       const SteadyTime until = SystemClock().Steady() + answer.lifetime;
       published_.Put(FamilyKey(query), {answer.generation, answer.epoch, MarkOf(answer.addresses), until, true}, until);
-      told_of_leases_ = false;
       return telling->Send(TellTrue(query, answer));
     }
     case Withheld::Outcome::kFailed:
-      if (!std::exchange(told_of_leases_, true)) LogWarn("resolver: {}; names of opaque rules get SERVFAIL", why);
+      if (leases_pace_.Due(SystemClock().Steady())) LogWarn("resolver: {}; names of opaque rules get SERVFAIL", why);
       return telling->Send(Failed(query, Rcode::kServFail, Ede::kOther, "its addresses could not be let through: " + why));
     case Withheld::Outcome::kPolicyChanged:
       if (++telling->judged < kMostJudged) return FinishTrue(std::move(telling));

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/stderr_lines.h"
 #include "dns/rdata.h"
 #include "dns/svcb.h"
 #include "tests/dns/io/server_harness.h"
@@ -182,6 +183,25 @@ TEST_F(RealTest, OtherAddressesOfANameArePublishedThoughItsFirstAreThereStill) {
     }
     ASSERT_THAT(told, ElementsAre(address));
   }
+}
+
+TEST_F(RealTest, AWriterThatFailsNowAndThenIsToldOnce) {
+  StubUpstream upstream(Zone()
+                            .Addresses("a.test", {"93.184.216.34"})
+                            .Addresses("b.test", {"93.184.216.35"})
+                            .Addresses("c.test", {"93.184.216.36"})
+                            .Handler());
+  ResolverHarness resolver(With(upstream, "  - allow: tcp *.test:5432\n"));
+  testing::internal::CaptureStderr();
+  for (const char* name : {"a.test", "b.test", "c.test"}) {
+    for (const bool broken : {true, false}) {
+      kernel_.Break(broken);
+      (void)resolver.Ask(AskMessage(name, Type::kA));
+    }
+  }
+  EXPECT_TRUE(FlushStderr(std::chrono::seconds(20)));
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }
 
 TEST_F(RealTest, InspectedNamesAreRememberedAndNotLeased) {
