@@ -1,6 +1,7 @@
 #include "prover/nfa.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -27,12 +28,49 @@ class Builder {
   void Accept(NodeId node) { nfa_.nodes[node].accepts = true; }
 
   Nfa Finish(NodeId start) {
-    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) Close(i);
+    DropDeadEnds();
+    std::unordered_set<ByteSet> sets;
+    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) {
+      Close(i);
+      for (const Nfa::Edge& edge : nfa_.nodes[i].edges)
+        if (sets.insert(edge.on).second) nfa_.sets.push_back(edge.on);
+    }
     nfa_.start = nfa_.nodes[start].closure;
     return std::move(nfa_);
   }
 
  private:
+  // How far each node is from what is accepted. One from which nothing is accepted is not led to: products have many.
+  void DropDeadEnds() {
+    constexpr uint32_t kNever = UINT32_MAX;
+    struct Step {
+      NodeId from;
+      uint32_t bytes;
+    };
+    std::vector<std::vector<Step>> before(nfa_.nodes.size());
+    std::deque<std::pair<NodeId, uint32_t>> queue;
+    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) {
+      for (const Nfa::Edge& edge : nfa_.nodes[i].edges) before[edge.to].push_back({i, 1});
+      for (const NodeId next : epsilons_[i]) before[next].push_back({i, 0});
+      nfa_.nodes[i].far = kNever;
+      if (nfa_.nodes[i].accepts) queue.emplace_back(i, 0);
+    }
+    while (!queue.empty()) {
+      const auto [node, far] = queue.front();
+      queue.pop_front();
+      if (nfa_.nodes[node].far <= far) continue;
+      nfa_.nodes[node].far = far;
+      for (const Step& step : before[node]) {
+        if (step.bytes == 0) queue.emplace_front(step.from, far);
+        if (step.bytes == 1) queue.emplace_back(step.from, far + 1);
+      }
+    }
+    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) {
+      std::erase_if(nfa_.nodes[i].edges, [&](const Nfa::Edge& edge) { return nfa_.nodes[edge.to].far == kNever; });
+      std::erase_if(epsilons_[i], [&](NodeId next) { return nfa_.nodes[next].far == kNever; });
+    }
+  }
+
   void Close(NodeId from) {
     std::vector<NodeId> reached{from};
     for (size_t i = 0; i < reached.size(); ++i)
@@ -236,14 +274,13 @@ class Ends {
       number = states_.size();
       states_.push_back(text);
     }
-  }
-  [[nodiscard]] size_t Step(size_t state, char byte) const {
-    std::string text = states_[state] + byte;
-    while (true) {
-      if (const auto found = numbers_.find(text); found != numbers_.end()) return found->second;
-      text.erase(0, 1);
+    for (size_t state = 0; state < states_.size(); ++state) {
+      next_.emplace_back();
+      for (unsigned byte = 0; byte < 256; ++byte)
+        next_[state][byte] = static_cast<uint16_t>(bytes_[byte] ? Find(state, static_cast<char>(byte)) : numbers_.at(""));
     }
   }
+  [[nodiscard]] size_t Step(size_t state, char byte) const { return next_[state][static_cast<unsigned char>(byte)]; }
   [[nodiscard]] size_t After(std::string_view text) const {
     size_t state = numbers_.at("");
     for (const char byte : text) state = Step(state, byte);
@@ -263,8 +300,17 @@ class Ends {
   }
 
  private:
+  [[nodiscard]] size_t Find(size_t state, char byte) const {
+    std::string text = states_[state] + byte;
+    while (true) {
+      if (const auto found = numbers_.find(text); found != numbers_.end()) return found->second;
+      text.erase(0, 1);
+    }
+  }
+
   std::map<std::string, size_t> numbers_;
   std::vector<std::string> states_;
+  std::vector<std::array<uint16_t, 256>> next_;
   ByteSet bytes_;  ///< of the marks
 };
 
@@ -299,12 +345,22 @@ constexpr std::string_view kLfsBatch = "/info/lfs/objects/batch";
 constexpr std::string_view kVerify = "/verify";
 constexpr std::string_view kInfoRefs = "/info/refs";
 
+const Ends& EndsOfLfs(policy::Verb verb) {
+  const auto make = [](policy::Verb v) {
+    const std::string service = "/" + std::string(policy::GitService(v));
+    return Ends({std::string(kLfs), std::string(kLfsBatch), std::string(kVerify), std::string(kInfoRefs), service, "/"});
+  };
+  static const Ends kFetch = make(policy::Verb::kGitFetchPack);
+  static const Ends kPush = make(policy::Verb::kGitReceivePack);
+  return verb == policy::Verb::kGitFetchPack ? kFetch : kPush;
+}
+
 }  // namespace
 
 Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls) {
   // What ends so is a call of git's own.
   const std::string service = "/" + std::string(policy::GitService(rule.verb));
-  const Ends ends({std::string(kLfs), std::string(kLfsBatch), std::string(kVerify), std::string(kInfoRefs), service, "/"});
+  const Ends& ends = EndsOfLfs(rule.verb);
   // The last "/info/lfs/" of a path is the one that counts.
   const auto keep = [&](size_t state) { return !ends.In(state, kLfs); };
   const auto is_other = [&](size_t state) { return ends.In(state, kInfoRefs) || ends.In(state, service); };
@@ -422,8 +478,7 @@ ByteClasses ClassesOf(const std::vector<const Nfa*>& patterns, const std::vector
   };
   for (const ByteSet& set : more) refine(set);
   for (const Nfa* nfa : patterns)
-    for (const Nfa::Node& node : nfa->nodes)
-      for (const Nfa::Edge& edge : node.edges) refine(edge.on);
+    for (const ByteSet& set : nfa->sets) refine(set);
   return classes;
 }
 

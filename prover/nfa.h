@@ -27,9 +27,11 @@ struct Nfa {
     std::vector<NodeId> closure{};  ///< where one is when one is here: nodes with edges, and the accepting ones
     bool accepts = false;
     bool absorbs = false;  ///< accepts now and whatever follows
+    uint32_t far = 0;      ///< the fewest bytes after which it is accepted
   };
   std::vector<Node> nodes{};
   std::vector<NodeId> start{};
+  std::vector<ByteSet> sets{};  ///< that some edge is on, each once
 };
 
 enum class Case : uint8_t { kExact, kFolded };  ///< folded: a lower-case letter of the pattern stands for both

@@ -63,14 +63,16 @@ size_t Parts(const Place& from, const Symbol& symbol) {
   return bit & ~from.told_apart;
 }
 
-// One symbol in one reading: false where the reading then has a dot segment, which no allow matches. `emitted` is what the
-// reading adds to its text.
-bool Advance(Reader* reader, size_t which, const Symbol& symbol, std::string_view* emitted) {
+// What a reading adds to its text.
+enum class Emitted : uint8_t { kNothing, kSlash, kSymbol };
+
+// One symbol in one reading: false where the reading then has a dot segment, which no allow matches.
+bool Advance(Reader* reader, size_t which, const Symbol& symbol, Emitted* emitted) {
   using Kind = Symbol::Kind;
-  *emitted = {};
+  *emitted = Emitted::kNothing;
   if (symbol.kind == Kind::kSlash || (symbol.kind == Kind::kEncodedSlash && DecodesSlashes(which))) {
     if (IsDots(*reader)) return false;
-    *emitted = reader->open ? std::string_view{} : std::string_view("/");
+    if (!reader->open) *emitted = Emitted::kSlash;
     *reader = {Reader::Segment::kEmpty, false, true};
     return true;
   }
@@ -82,7 +84,7 @@ bool Advance(Reader* reader, size_t which, const Symbol& symbol, std::string_vie
                     : reader->segment == Segment::kDot   ? Segment::kDotDot
                                                          : Segment::kOther;
   reader->open = false;
-  *emitted = symbol.bytes;
+  *emitted = Emitted::kSymbol;
   return true;
 }
 
@@ -161,19 +163,55 @@ struct ItemsHash {
   }
 };
 
+// Where the nodes of one pattern lead by each text that a reading may add, kept: the same is asked at every place.
+class Moves {
+ public:
+  Moves(const Nfa& nfa, size_t texts) : nfa_(&nfa), texts_(texts), known_(nfa.nodes.size()) {}
+
+  [[nodiscard]] const std::vector<NodeId>& Of(NodeId node, size_t number, std::string_view text) {
+    auto& row = known_[node];
+    if (row.empty()) row.resize(texts_);
+    if (!row[number]) row[number] = After(node, text);
+    return *row[number];
+  }
+
+ private:
+  [[nodiscard]] std::vector<NodeId> After(NodeId node, std::string_view text) const {
+    std::vector<NodeId> now{node};
+    for (const char c : text) {
+      std::vector<NodeId> next;
+      for (const NodeId from : now)
+        for (const Nfa::Edge& edge : nfa_->nodes[from].edges)
+          if (edge.on[static_cast<unsigned char>(c)])
+            next.insert(next.end(), nfa_->nodes[edge.to].closure.begin(), nfa_->nodes[edge.to].closure.end());
+      std::sort(next.begin(), next.end());
+      next.erase(std::unique(next.begin(), next.end()), next.end());
+      now = std::move(next);
+    }
+    return now;
+  }
+
+  const Nfa* nfa_;
+  size_t texts_;
+  std::vector<std::vector<std::optional<std::vector<NodeId>>>> known_;  ///< by node, then by the text's number
+};
+
 class Search {
  public:
-  Search(const PathQuestion& question, Budget* budget) : question_(question), budget_(budget), symbols_(SymbolsOf(question)) {}
+  Search(const PathQuestion& question, Budget* budget) : question_(question), budget_(budget), symbols_(SymbolsOf(question)) {
+    for (const PathPattern* pattern : question.inside) inside_moves_.emplace_back(pattern->nfa, symbols_.size() + 1);
+    for (const PathPattern* pattern : question.outside) outside_moves_.emplace_back(pattern->nfa, symbols_.size() + 1);
+  }
 
   std::optional<std::string> Run() {
     Start();
-    // Lengths grow by one or three, so the buckets are visited in order.
-    for (size_t length = 0; length < buckets_.size(); ++length) {
-      for (size_t i = 0; i < buckets_[length].size(); ++i) {
-        const uint32_t at = buckets_[length][i];
+    // By how long the whole path is at least, which no symbol makes less, so the buckets are visited in order.
+    for (size_t least = 0; least < buckets_.size(); ++least) {
+      for (size_t i = 0; i < buckets_[least].size(); ++i) {
+        const uint32_t at = buckets_[least][i];
         if (open_[at].dropped) continue;
         if (Accepts(open_[at])) return TextOf(at);
-        Expand(at, length);
+        Expand(at, LengthOf(at));
         if (budget_->exhausted()) return std::nullopt;
       }
     }
@@ -217,29 +255,29 @@ class Search {
       choices.emplace_back();
       for (const NodeId node : question_.inside[p]->nfa.start) choices.back().push_back(Pack(p, kAsItStands, node));
     }
-    AddEach(first, choices, 0);
+    AddEach(std::move(first), choices, 0);
   }
 
   // Every combination of one node of each pattern.
-  void AddEach(const Open& base, const std::vector<Items>& choices, size_t length) {
+  void AddEach(Open open, const std::vector<Items>& choices, size_t length) {
     std::vector<size_t> at(choices.size(), 0);
     for (const Items& list : choices)
       if (list.empty()) return;
     while (true) {
-      Open open = base;
       open.inside.clear();
       for (size_t p = 0; p < choices.size(); ++p) open.inside.push_back(choices[p][at[p]]);
-      Add(std::move(open), length);
+      Add(open, length);
       size_t p = 0;
       while (p < choices.size() && ++at[p] == choices[p].size()) at[p++] = 0;
       if (p == choices.size()) return;
     }
   }
 
-  void Add(Open open, size_t length) {
-    Items key = open.inside;
-    key.push_back(open.place.Packed());
-    std::vector<uint32_t>& rivals = seen_[std::move(key)];
+  // Most are known already, so nothing is copied before that is clear.
+  void Add(const Open& open, size_t length) {
+    key_ = open.inside;
+    key_.push_back(open.place.Packed());
+    std::vector<uint32_t>& rivals = seen_[key_];
     if (!budget_->Spend(1 + rivals.size() / 4)) return;
     for (const uint32_t rival : rivals)
       if (std::includes(open.outside.begin(), open.outside.end(), open_[rival].outside.begin(), open_[rival].outside.end()))
@@ -253,10 +291,17 @@ class Search {
     rivals.push_back(static_cast<uint32_t>(open_.size()));
     items_ += open.outside.size() + open.inside.size() + 8;
     if (items_ > kMaxSearchItems) budget_->Exhaust("the paths of one host combine in too many ways");
-    if (buckets_.size() <= length) buckets_.resize(length + 1);
-    buckets_[length].push_back(static_cast<uint32_t>(open_.size()));
+    const size_t least = length + Far(open);
+    if (buckets_.size() <= least) buckets_.resize(least + 1);
+    buckets_[least].push_back(static_cast<uint32_t>(open_.size()));
     lengths_.push_back(static_cast<uint32_t>(length));
-    open_.push_back(std::move(open));
+    open_.push_back(open);
+  }
+  // What every pattern of `inside` still needs.
+  [[nodiscard]] uint32_t Far(const Open& open) const {
+    uint32_t far = 0;
+    for (const Item item : open.inside) far = std::max(far, InsideOf(item).nfa.nodes[NodeOf(item)].far);
+    return far;
   }
   [[nodiscard]] size_t LengthOf(uint32_t at) const { return lengths_[at]; }
 
@@ -273,7 +318,7 @@ class Search {
   }
 
   // The next place, and what each reading takes in; false where no canonical path goes on so.
-  bool Next(const Place& from, const Symbol& symbol, Place* to, std::array<std::string_view, kReadings>* emitted) const {
+  bool Next(const Place& from, const Symbol& symbol, Place* to, std::array<Emitted, kReadings>* emitted) const {
     *to = from;
     if (!from.begun && symbol.kind != Symbol::Kind::kSlash) return false;
     if (from.begun && symbol.kind == Symbol::Kind::kSlash && from.readers[kAsItStands].open) return false;
@@ -285,21 +330,11 @@ class Search {
     return true;
   }
 
-  static void StepNode(const PathPattern& pattern, Item item, std::string_view text, Items* out) {
-    Items now{NodeOf(item)};
-    for (const char c : text) {
-      Items next;
-      for (const Item node : now)
-        for (const Nfa::Edge& edge : pattern.nfa.nodes[node].edges)
-          if (edge.on[static_cast<unsigned char>(c)])
-            next.insert(next.end(), pattern.nfa.nodes[edge.to].closure.begin(), pattern.nfa.nodes[edge.to].closure.end());
-      if (text.size() > 1) {
-        std::sort(next.begin(), next.end());
-        next.erase(std::unique(next.begin(), next.end()), next.end());
-      }
-      now = std::move(next);
-    }
-    for (const Item node : now) out->push_back(Pack(PatternOf(item), ReadingOf(item), static_cast<NodeId>(node)));
+  void StepNode(Moves* moves, Item item, uint32_t symbol, Emitted emitted, Items* out) const {
+    if (emitted == Emitted::kNothing) return out->push_back(item);
+    const bool slash = emitted == Emitted::kSlash;
+    for (const NodeId node : moves->Of(NodeOf(item), slash ? symbols_.size() : symbol, slash ? "/" : symbols_[symbol]->bytes))
+      out->push_back(Pack(PatternOf(item), ReadingOf(item), node));
   }
 
   static bool Takes(const PathPattern& pattern, const Symbol& symbol) {
@@ -309,39 +344,48 @@ class Search {
   }
 
   // One node, in the reading that it stands for and, where `parts` tells another apart from that, in the other.
-  void Step(const PathPattern& pattern, Item item, const Symbol& symbol, size_t parts,
-            const std::array<std::string_view, kReadings>& emitted, Items* out) const {
-    if (!Takes(pattern, symbol)) return;
-    StepNode(pattern, item, emitted[ReadingOf(item)], out);
+  void Step(const PathPattern& pattern, Moves* moves, Item item, uint32_t symbol, size_t parts,
+            const std::array<Emitted, kReadings>& emitted, Items* out) const {
+    if (!Takes(pattern, *symbols_[symbol])) return;
+    StepNode(moves, item, symbol, emitted[ReadingOf(item)], out);
     if (parts == 0 || !ReadsWide(pattern)) return;
     const Item other = item | Pack(0, parts, 0);
-    StepNode(pattern, other, emitted[ReadingOf(other)], out);
+    StepNode(moves, other, symbol, emitted[ReadingOf(other)], out);
+  }
+
+  // Whether some pattern of `inside` plainly has no way on by the symbol, which no reading takes for another.
+  [[nodiscard]] bool IsNoWay(const Open& open, uint32_t symbol) {
+    if (open.place.told_apart != 0 || Parts(open.place, *symbols_[symbol]) != 0) return false;
+    return std::any_of(open.inside.begin(), open.inside.end(), [&](Item item) {
+      return inside_moves_[PatternOf(item)].Of(NodeOf(item), symbol, symbols_[symbol]->bytes).empty();
+    });
   }
 
   void Expand(uint32_t at, size_t length) {
     for (uint32_t s = 0; s < symbols_.size(); ++s) {
       if (!budget_->Spend(1 + open_[at].outside.size() / 4)) return;
+      if (IsNoWay(open_[at], s)) continue;
       const Symbol& symbol = *symbols_[s];
       Open next;
-      std::array<std::string_view, kReadings> emitted;
+      std::array<Emitted, kReadings> emitted{};
       if (!Next(open_[at].place, symbol, &next.place, &emitted)) continue;
       const size_t parts = Parts(open_[at].place, symbol);
       std::vector<Items> choices;
       bool alive = true;
       for (const Item item : open_[at].inside) {
         choices.emplace_back();
-        Step(InsideOf(item), item, symbol, parts, emitted, &choices.back());
+        Step(InsideOf(item), &inside_moves_[PatternOf(item)], item, s, parts, emitted, &choices.back());
         alive = alive && !choices.back().empty();
       }
       if (!alive) continue;
       for (const Item item : open_[at].outside)
-        Step(*question_.outside[PatternOf(item)], item, symbol, parts, emitted, &next.outside);
+        Step(*question_.outside[PatternOf(item)], &outside_moves_[PatternOf(item)], item, s, parts, emitted, &next.outside);
       std::sort(next.outside.begin(), next.outside.end());
       next.outside.erase(std::unique(next.outside.begin(), next.outside.end()), next.outside.end());
       if (std::any_of(next.outside.begin(), next.outside.end(), [&](Item item) { return Absorbs(item); })) continue;
       next.parent = at;
       next.symbol = s;
-      AddEach(next, choices, length + symbol.bytes.size());
+      AddEach(std::move(next), choices, length + symbol.bytes.size());
       if (budget_->exhausted()) return;
     }
   }
@@ -357,6 +401,9 @@ class Search {
   const PathQuestion& question_;
   Budget* budget_;
   std::vector<const Symbol*> symbols_;
+  std::vector<Moves> inside_moves_;  ///< by pattern
+  std::vector<Moves> outside_moves_;
+  Items key_{};
   std::deque<Open> open_;
   std::vector<uint32_t> lengths_;
   std::vector<std::vector<uint32_t>> buckets_;
