@@ -66,6 +66,7 @@ enum class Role : uint8_t {
   kHeadAllow,
   kHeadDeny,
   kHeadWithin,  ///< a deny: only what some of these cover is asked about
+  kHeadAlso,    ///< an allow: the same
   kBaseAllow,
   kBaseDeny,
   kBaseExcept,  ///< an allow whose requests the base lacks: they travel another way

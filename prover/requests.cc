@@ -88,6 +88,7 @@ class RequestSearch {
       for (const InnerId id : problem.base_allows) f(Role::kBaseAllow, id);
       for (const InnerId id : problem.base_denies) f(Role::kBaseDeny, id);
       for (const InnerId id : problem.head_within) f(Role::kHeadWithin, id);
+      for (const InnerId id : problem.head_also) f(Role::kHeadAlso, id);
       for (const InnerId id : problem.base_excepts) f(Role::kBaseExcept, id);
       for (const InnerId id : problem.base_weak) f(Role::kBaseWeak, id);
       for (const InnerId id : problem.base_keeps) f(Role::kBaseKeep, id);
@@ -97,6 +98,7 @@ class RequestSearch {
     each([&](Role role, InnerId id) { rules.emplace_back(role, &owner_->rules_.rule(id)); });
     names_ = NamesOf(rules);
     within_ = !problem.head_within.empty();
+    also_ = !problem.head_also.empty();
     each([&](Role role, InnerId id) {
       if (id == kUniversal) {
         boxes_.push_back({role, id});
@@ -135,11 +137,12 @@ class RequestSearch {
   static bool Lacks(Role role) { return role == Role::kBaseDeny || role == Role::kBaseExcept || role == Role::kBaseWeak; }
 
   [[nodiscard]] bool Dead(const BoxSet& alive) const {
-    return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive) || (within_ && !HasWithin(alive));
+    return budget_->exhausted() || !alive.Has(asked_) || SameOnBothSides(alive) ||
+           (within_ && !HasSome(Role::kHeadWithin, alive)) || (also_ && !HasSome(Role::kHeadAlso, alive));
   }
-  [[nodiscard]] bool HasWithin(const BoxSet& alive) const {
+  [[nodiscard]] bool HasSome(Role role, const BoxSet& alive) const {
     for (size_t b = 0; b < boxes_.size(); ++b)
-      if (boxes_[b].role == Role::kHeadWithin && alive.Has(b)) return true;
+      if (boxes_[b].role == role && alive.Has(b)) return true;
     return false;
   }
   [[nodiscard]] bool Thorough() const { return questions_ < kThorough; }
@@ -147,7 +150,8 @@ class RequestSearch {
   // Of two choices the one with fewer allows of the base, fewer denies of the head and more denies of the base is enough.
   [[nodiscard]] bool Dominates(const BoxSet& a, const BoxSet& b) const {
     for (size_t i = 0; i < boxes_.size(); ++i) {
-      const bool more_is_better = Lacks(boxes_[i].role) || boxes_[i].role == Role::kHeadWithin;
+      const Role role = boxes_[i].role;
+      const bool more_is_better = Lacks(role) || role == Role::kHeadWithin || role == Role::kHeadAlso;
       if (more_is_better ? b.Has(i) && !a.Has(i) : a.Has(i) && !b.Has(i)) return false;
     }
     return true;
@@ -289,7 +293,9 @@ class RequestSearch {
     std::vector<PartOf> spares;
     std::vector<PartOf> keeps;
     std::vector<PartOf> within;
+    std::vector<PartOf> also;
     bool covered = false;
+    bool also_covered = !also_;
     for (size_t b = 0; b < boxes_.size(); ++b) {
       if (!alive.Has(b) || b == asked_) continue;
       const Box& box = boxes_[b];
@@ -306,18 +312,19 @@ class RequestSearch {
         keeps.push_back(part);
       } else if (box.role == Role::kHeadWithin) {
         within.push_back(part);
+      } else if (box.role == Role::kHeadAlso) {
+        also_covered |= PlainlyCovers(box, asked);
+        also.push_back(part);
       }
     }
     const auto ask = [&](std::vector<PartOf> inside, const std::vector<PartOf>& more) {
       inside.emplace_back(asked.inner, asked.part);
       std::vector<PartOf> all = outside;
       all.insert(all.end(), more.begin(), more.end());
-      if (!within_) return Ask(std::move(inside), std::move(all), choice);
-      for (const PartOf& one : within) {
-        std::vector<PartOf> both = inside;
-        both.push_back(one);
-        Ask(std::move(both), all, choice);
-      }
+      std::vector<std::vector<PartOf>> insides{std::move(inside)};
+      if (within_) insides = EachWith(insides, within);
+      if (!also_covered) insides = EachWith(insides, also);
+      for (std::vector<PartOf>& each : insides) Ask(std::move(each), all, choice);
     };
     if (!covered) ask({}, base);
     for (size_t b = 0; b < boxes_.size(); ++b) {
@@ -329,6 +336,19 @@ class RequestSearch {
       if (box.role == Role::kBaseWeak) more.insert(more.end(), keeps.begin(), keeps.end());
       ask({{box.inner, box.part}}, more);
     }
+  }
+
+  // Each list with each of the others at its end.
+  static std::vector<std::vector<PartOf>> EachWith(const std::vector<std::vector<PartOf>>& lists,
+                                                   const std::vector<PartOf>& others) {
+    std::vector<std::vector<PartOf>> longer;
+    for (const std::vector<PartOf>& list : lists) {
+      for (const PartOf& other : others) {
+        longer.push_back(list);
+        longer.back().push_back(other);
+      }
+    }
+    return longer;
   }
 
   // Gains that differ by nothing that is reported need not be looked for twice.
@@ -379,6 +399,7 @@ class RequestSearch {
   std::unique_ptr<RequestDimensions> dimensions_;
   std::unique_ptr<BodyDimension> bodies_;
   bool within_ = false;  ///< only what some kHeadWithin covers is asked about
+  bool also_ = false;    ///< the same of kHeadAlso
   size_t asked_ = 0;
   size_t questions_ = 0;
   std::set<Key> found_;

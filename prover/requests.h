@@ -22,6 +22,7 @@ struct RequestProblem {
   std::vector<InnerId> base_allows{};
   std::vector<InnerId> base_denies{};
   std::vector<InnerId> head_within{};   ///< denies; where there are any, only what one of them covers is asked about
+  std::vector<InnerId> head_also{};     ///< allows; the same
   std::vector<InnerId> base_excepts{};  ///< allows; what they cover the base lacks
   std::vector<InnerId> base_weak{};     ///< the same where no `base_keeps` covers it too
   std::vector<InnerId> base_keeps{};

@@ -177,16 +177,19 @@ void Walk::ViaGains(const Alive& alive, const Asked& asked, const std::array<Cel
   if (proxies.size() == 1 && !other.ways.any_proxy()) return;
   // What the other side does not look into goes the way of its connection.
   const bool looks = LooksInto(reach[1 - asked.winner], asked.scheme);
-  if (!there.judged && !looks && !Passes(reach[1 - asked.winner], asked.scheme)) return;
+  const bool everything = looks || Passes(reach[1 - asked.winner], asked.scheme);
+  // What it does not let out is gained as traffic, and said there: here it would hide what travels another way.
+  const std::vector<InnerId> shared = everything ? std::vector<InnerId>{} : Those(other, there, [](uint32_t) { return true; });
+  if (!everything && shared.empty()) return;
   for (const uint32_t proxy : proxies) {
-    const RequestProblem base = SentBy(asked, reach, proxy);
+    RequestProblem base = SentBy(asked, reach, proxy);
+    base.head_also = shared;
     const Routed gained = RoutedBy(mine, here, proxy);
     Witness like = WitnessAt(asked.cell, Layer::kHttp);
     like.way = Way::kVia;
     like.way_name = mine.ways.ProxyName(proxy);
     RequestProblem problem = base;
     problem.head_allows = gained.allows;
-    // What the other side denies is gained as traffic, and said there.
     problem.head_denies = looks ? here.judged_denies : Both(here.judged_denies, there.judged_denies);
     problem.accepted = gained.excepts;
     Solve(alive, asked, problem, like);

@@ -11,14 +11,16 @@ struct Member {
   SmallPolicy policy;
   policy::SnapshotPtr snapshot;
   Bits reach;
-  std::vector<policy::SnapshotPtr> alone;  ///< each allow beside the policy's denies
+  std::vector<policy::SnapshotPtr> alone;  ///< each allow beside the policy's denies; null for a deny
   std::vector<Bits> by_rule;               ///< what they reach
   std::vector<WayTexts> ways{};            ///< by tuple, in a world that has them
 };
 [[nodiscard]] Member MemberOf(const World& world, SmallPolicy policy);
 
-/// Whether one lets out another way than the other, what both let out.
-[[nodiscard]] bool WayGained(const Member& winner, const Member& loser, size_t t);
+/// A way with the name that a finding of it has: of the credential, the field that the other takes, the proxy; else empty.
+using GainedWay = std::pair<Way, std::string>;
+/// How one lets a tuple out that the other does not.
+[[nodiscard]] std::vector<GainedWay> WaysGained(const Member& winner, const Member& loser, size_t t);
 /// Whether one reaches something that the other does not, or reaches it another way.
 [[nodiscard]] bool Gains(const World& world, const Member& winner, const Member& loser);
 

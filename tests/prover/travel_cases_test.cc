@@ -1,5 +1,6 @@
 // The cases of how things travel: credentials, upstream proxies, pins.
 
+#include "policy/rule_text.h"
 #include "tests/prover/cases.h"
 
 namespace sluice::prover {
@@ -13,6 +14,27 @@ std::string Travelling(const std::string& rules, const std::string& more = "") {
          "  stand: { from: env STAND, send: placeholder TOKEN, to: [api.ex.com] }\n"
          "proxies:\n  corp: { url: 'http://proxy.corp:3128' }\n" +
          more + "rules:\n" + rules;
+}
+
+// A rule that lets more out, and sends what was let out before another way: both are gained.
+TEST(Cases, OfWaysBesideMoreTraffic) {
+  const std::string post = Allow("POST api.ex.com");
+  for (const Case& c : std::vector<Case>{
+           {"every method, through a proxy", Travelling(post), Travelling(Allow("http api.ex.com") + Key("via: corp")),
+            kIncomparable, "POST https://api.ex.com/ through the upstream proxy `corp`",
+            "POST https://api.ex.com/ directly, through no upstream proxy"},
+           {"every path, through a proxy", Travelling(Allow("http api.ex.com/v1")),
+            Travelling(Allow("http api.ex.com") + Key("via: corp")), kIncomparable,
+            "GET https://api.ex.com/v1 through the upstream proxy `corp`"},
+           {"every method, no longer through one", Travelling(post + Key("via: corp")), Travelling(Allow("http api.ex.com")),
+            kIncomparable, "POST https://api.ex.com/ directly, through no upstream proxy"},
+       })
+    Check(c);
+  // What is accepted of the traffic says nothing of the way.
+  const Options options{.at = kNow, .accepted = {Value(policy::ParseCompact(policy::Effect::kAllow, "http api.ex.com"))}};
+  const Proof proof =
+      Compare(*Loaded(Travelling(post)), *Loaded(Travelling(Allow("http api.ex.com") + Key("via: corp"))), options);
+  EXPECT_TRUE(Has(proof.gains, "POST https://api.ex.com/ through the upstream proxy `corp`")) << Shown(proof);
 }
 
 // What audit lets through goes a way of its own.
