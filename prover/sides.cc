@@ -160,16 +160,25 @@ bool AuditGoesByProxy(const Side& side, const policy::ConnectQuery& query) {
   return side.audit() && IsAsked(side, side.snapshot->settings().proxy, query);
 }
 
+Unread UnreadAt(const Side& side, const policy::ConnectQuery& query) {
+  if (query.host.empty() || !side.ways.any_proxy()) return {};
+  policy::ConnectQuery open = query;
+  open.address.reset();
+  const policy::ConnectDecision way = side.snapshot->DecideConnect(open);
+  Unread unread;
+  unread.tcp = way.allowed() && way.verdict == policy::ConnectVerdict::kOpaqueTcp;
+  unread.tls = unread.tcp || (way.allowed() && way.verdict == policy::ConnectVerdict::kOpaqueTls);
+  unread.by_proxy = unread.tls && IsAsked(side, way.decision.via, query);
+  return unread;
+}
+
 policy::ConnectDecision ConnectionAt(const Side& side, const policy::ConnectQuery& query) {
-  if (!query.host.empty() && side.ways.any_proxy()) {
-    policy::ConnectQuery open = query;
-    open.address.reset();
-    const policy::ConnectDecision way = side.snapshot->DecideConnect(open);
-    open.remote = true;
-    const bool unread = way.allowed() && way.verdict != policy::ConnectVerdict::kInspect;
-    if (unread && IsAsked(side, way.decision.via, query)) return side.snapshot->DecideConnect(open);
+  policy::ConnectQuery asked = query;
+  if (UnreadAt(side, query).by_proxy) {
+    asked.address.reset();
+    asked.remote = true;
   }
-  return side.snapshot->DecideConnect(query);
+  return side.snapshot->DecideConnect(asked);
 }
 
 CellReach ReachAt(const Side& side, const RuleNumbers& alive, const policy::ConnectQuery& query) {

@@ -72,6 +72,14 @@ struct CellReach {
 [[nodiscard]] bool GoesByProxy(const Side& side, uint32_t allow, const policy::ConnectQuery& query);
 /// The same of what `mode: audit` alone lets through.
 [[nodiscard]] bool AuditGoesByProxy(const Side& side, const policy::ConnectQuery& query);
+/// What of a connection by name passes unread before its address is known. One allow of bytes names the proxy for all of them,
+/// and what passes directly is looked up here, whatever proxies the allows of requests in it name.
+struct Unread {
+  bool tcp = false;
+  bool tls = false;  ///< tcp implies it
+  bool by_proxy = false;
+};
+[[nodiscard]] Unread UnreadAt(const Side& side, const policy::ConnectQuery& query);
 /// What the enforcer says of the connection, judged in that way where it goes through a proxy unread.
 [[nodiscard]] policy::ConnectDecision ConnectionAt(const Side& side, const policy::ConnectQuery& query);
 

@@ -32,13 +32,21 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   open.address.reset();
   open.remote = true;
   const policy::ConnectionView unknown(open);
+  const Unread unread = UnreadAt(side, query);
+  const auto by_proxy = [&](uint32_t i) {
+    const Rule& rule = side.rules()[i];
+    if (!policy::IsInner(rule.verb))
+      return GoesByProxy(side, i, query) || (unread.by_proxy && policy::AllowCoversConnection(rule, unknown));
+    const bool passes = rule.scheme == policy::Scheme::kHttp ? unread.tcp : unread.tls;
+    return GoesByProxy(side, i, query) && (!passes || unread.by_proxy);
+  };
   bool proxied = AuditGoesByProxy(side, query);
   bool direct = side.audit() && !proxied;
   bool by_address = false;
   for (const uint32_t i : covering) {
     const Rule& rule = side.rules()[i];
     if (!rule.allow || rule.verb == Verb::kUdp) continue;
-    (GoesByProxy(side, i, query) ? proxied : direct) = true;
+    (by_proxy(i) ? proxied : direct) = true;
     by_address |= !rule.ip.empty() || rule.host.cidr.has_value();
   }
   RuleNumbers here;
@@ -50,7 +58,7 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
     const bool at_address = rule.allow ? AllowHolds(rule, known) : DenyHolds(rule, known);
     // No proxy carries datagrams.
     const bool nowhere = rule.verb == Verb::kUdp ? at_address
-                         : rule.allow            ? GoesByProxy(side, i, query)
+                         : rule.allow            ? by_proxy(i)
                                                  : !rule.host.cidr && DenyHolds(rule, unknown);
     datagrams |= rule.allow && rule.verb == Verb::kUdp && at_address;
     families |= rule.verb == Verb::kDns && at_address != nowhere;

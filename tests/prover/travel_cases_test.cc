@@ -37,15 +37,42 @@ TEST(Cases, OfWaysBesideMoreTraffic) {
   EXPECT_TRUE(Has(proof.gains, "POST https://api.ex.com/ through the upstream proxy `corp`")) << Shown(proof);
 }
 
+// Bytes that pass directly are looked up here, whatever proxy a rule of requests inside names; one rule of bytes names it for
+// all.
+TEST(Cases, OfAddressesBehindBytes) {
+  const std::string bytes = Allow("tls api.ex.com");
+  const std::string inside = Allow("GET api.ex.com/v");
+  const std::string here = inside + Key("ip: [10.0.0.0/8]");
+  const std::string voided = Allow("tcp api.ex.com:443") + Key("via: corp") + Deny("GET http://api.ex.com/x");
+  Check({"requests inside", Travelling(bytes + inside + Key("via: corp")), Travelling(bytes + here), kWidened,
+         "GET https://api.ex.com/v at 10.0.0.0"});
+  Check({"bytes of another rule", Travelling(bytes + Deny("GET http://api.ex.com/x") + Deny("udp 10.0.0.0/8")),
+         Travelling(bytes + voided + Deny("udp 10.0.0.0/8")), kIncomparable, "TLS bytes to api.ex.com:443 at 0.0.0.0"});
+}
+
 // What audit lets through goes a way of its own.
 TEST(Cases, OfWaysUnderAudit) {
   const std::string allow = Allow("GET api.ex.com");
   const std::string audit = "mode: audit\n";
   const std::string corp = "settings: { via: corp }\n";
   const std::string via = allow + Key("via: corp");
+  const std::string deny = Deny("GET api.ex.com/x");
+  const std::string literal = Allow("GET 1.1.1.1");
   for (const Case& c : std::vector<Case>{
            {"what no rule allows goes the way of the settings", Travelling(allow, audit), Travelling(allow, audit + corp),
             kIncomparable},
+           {"what a rule denies goes the way of the settings", Travelling(via), Travelling(via + deny, audit), kIncomparable,
+            "GET https://api.ex.com/x directly, through no upstream proxy",
+            "GET https://api.ex.com/x through the upstream proxy `corp`"},
+           {"no longer", Travelling(via + deny, audit), Travelling(via), kIncomparable,
+            "GET https://api.ex.com/x through the upstream proxy `corp`"},
+           {"which is the same way", Travelling(via + deny, audit), Travelling(Allow("GET api.ex.com/x")), kNarrowed},
+           {"a literal goes directly", Travelling(literal, audit + corp), Travelling(literal + Key("via: corp")), kIncomparable,
+            "GET https://1.1.1.1/ through the upstream proxy `corp`"},
+           {"but where a rule of all names covers it", Travelling(literal + Allow("'GET **'"), audit + corp),
+            Travelling(literal + Key("via: corp")), kNarrowed},
+           {"a rule by address", Travelling(allow + Key("ip: [10.0.0.0/8]")), Travelling(allow + Key("ip: [10.0.0.0/8]"), corp),
+            kEqual},
            {"one rule's way", Travelling(allow, audit), Travelling(via, audit), kIncomparable,
             "GET https://api.ex.com/ through the upstream proxy `corp`",
             "GET https://api.ex.com/ directly, through no upstream proxy"},
