@@ -80,10 +80,26 @@ TEST(Cases, OfPaths) {
     Check(c);
 }
 
+// One kind of request that a verb takes, where all the others were let out before.
+TEST(Cases, OfWhatGoesBesideABody) {
+  const std::string session = Allow("mcp initialize api.ex.com/m");
+  const std::string ends = Allow("GET,DELETE api.ex.com/m");
+  const std::string first = Allow("jsonrpc initialize api.ex.com/m");
+  for (const std::string& base : {Allow("POST,DELETE api.ex.com/m"), Allow("GET,POST api.ex.com/m"),
+                                  ends + first + Allow("jsonrpc notifications/* api.ex.com/m")})
+    Check({"a session's stream, end, or pings", base, base + session, kWidened});
+  Check({"a query with keys of its own", "", Allow("graphql query api.ex.com/g") + Key("query-keys: [k]"), kWidened,
+         "POST https://api.ex.com/g (graphql query a)"});
+}
+
 TEST(Cases, OfAddresses) {
   const auto ip = [](const std::string& list) { return Allow("GET api.ex.com") + Key("ip: [" + list + "]"); };
   for (const Case& c : std::vector<Case>{
            {"two halves of a prefix", ip("10.0.0.0/9, 10.128.0.0/9"), ip("10.0.0.0/8"), kEqual},
+           {"a prefix twice as wide", ip("10.0.0.0/9"), ip("10.0.0.0/8"), kWidened, "GET https://api.ex.com/ at 10.128.0.0"},
+           {"lookups of one family denied", Allow("GET api.ex.com"),
+            Allow("GET api.ex.com") + Deny("dns api.ex.com") + Key("types: [AAAA]"), kNarrowed, "",
+            "GET https://api.ex.com/ at 2600::"},
            {"an address opened to its network", ip("10.1.2.3/32"), ip("10.1.2.0/24"), kWidened,
             "GET https://api.ex.com/ at 10.1.2.0"},
            {"any address", Allow("GET api.ex.com"), Allow("GET api.ex.com") + ip("10.0.0.0/8"), kWidened,

@@ -51,6 +51,7 @@ TEST(Never, HoldsOrShowsWhatIsReached) {
            {"version: 1\nmode: audit\nrules: []\n", "POST api.github.com/x", "POST https://api.github.com/x"},
            {"version: 1\nmode: audit\nrules: []\n", "tcp 169.254.169.254", ""},
            {"version: 1\nmode: audit\nrules: []\n", "tls a.ex", "GET https://a.ex/"},
+           {"version: 1\nmode: audit\nrules: []\n", "unix /run/docker.sock", "connect to /run/docker.sock"},
        }) {
     const Proof proof = CheckNever(*Loaded(c.policy), RuleOf(policy::Effect::kDeny, c.never), kOptions);
     EXPECT_EQ(proof.verdict, *c.witness == 0 ? Verdict::kEqual : Verdict::kWidened) << c.policy << c.never << "\n"

@@ -28,7 +28,7 @@ std::vector<policy::JsonLeaves> LeavesAt(const std::string& pointer) {
 
 World Graphql() {
   World w{.name = "graphql",
-          .pairs = 1'200,
+          .pairs = 600,
           .verbs = {"GET", "GET,POST", "http", "POST", "graphql query", "graphql query", "graphql mutation", "graphql mutation",
                     "graphql subscription", "graphql subscription", "tls"},
           .hosts = {"a.t"}};
@@ -55,8 +55,8 @@ World Graphql() {
 
 World Calls() {
   World w{.name = "calls",
-          .pairs = 1'200,
-          .verbs = {"POST", "GET", "http", "GET,DELETE", "mcp initialize", "mcp tools/call", "mcp tools/call", "mcp *",
+          .pairs = 600,
+          .verbs = {"POST", "GET", "http", "GET,DELETE", "DELETE", "mcp initialize", "mcp tools/call", "mcp tools/call", "mcp *",
                     "mcp ping", "jsonrpc a", "jsonrpc a*", "jsonrpc *"},
           .hosts = {"a.t"}};
   w.paths = {"", "/m"};
@@ -86,7 +86,7 @@ World Calls() {
 
 World Pushes() {
   World w{.name = "pushes",
-          .pairs = 1'200,
+          .pairs = 600,
           .verbs = {"GET", "POST", "http", "git receive-pack", "git receive-pack", "git receive-pack", "ws", "ws", "grpc", "grpc",
                     "tls"},
           .hosts = {"a.t"}};
@@ -107,7 +107,7 @@ World Pushes() {
 
 World Batches() {
   World w{.name = "batches",
-          .pairs = 500,
+          .pairs = 250,
           .verbs = {"GET", "POST", "http", "PUT,POST", "git fetch-pack", "git fetch-pack", "git receive-pack", "git receive-pack",
                     "git receive-pack", "tls"},
           .hosts = {"a.t"}};
@@ -170,7 +170,7 @@ World Batches() {
 // Batch calls of git LFS that are GraphQL requests and calls besides.
 World Joined() {
   World w{.name = "joined",
-          .pairs = 400,
+          .pairs = 200,
           .verbs = {"POST", "http", "git fetch-pack", "git receive-pack", "git receive-pack", "graphql query", "graphql mutation",
                     "jsonrpc a", "jsonrpc *", "mcp tools/call", "tls"},
           .hosts = {"a.t"}};
@@ -213,7 +213,7 @@ World Joined() {
 // What may stand beside the verb of an operation, and the schemes.
 World Besides() {
   World w{.name = "besides",
-          .pairs = 1'200,
+          .pairs = 600,
           .verbs = {"GET", "POST", "http", "graphql query", "graphql mutation", "graphql subscription", "jsonrpc a",
                     "mcp initialize", "mcp tools/call", "grpc", "ws", "git fetch-pack", "git receive-pack"},
           .hosts = {"a.t"}};
@@ -267,7 +267,7 @@ World Besides() {
 // Cleartext and TLS, of requests and of what they turn into.
 World Schemes() {
   World w{.name = "schemes",
-          .pairs = 5'000,
+          .pairs = 2'500,
           .verbs = {"GET",
                     "http://GET",
                     "https://GET",

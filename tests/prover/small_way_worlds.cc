@@ -9,9 +9,9 @@ namespace sluice::prover {
 
 World Travels() {
   World w{.name = "travels",
-          .pairs = 12'000,
+          .pairs = 6'000,
           .verbs = {"GET", "POST", "http", "http", "http://GET", "tls", "tls", "tcp"},
-          .hosts = {"a.t", "b.t", "*.t"}};
+          .hosts = {"a.t", "b.t", "*.t", "**"}};
   w.paths = {"", "/v", "/v/*"};
   w.ports = {"", "443"};
   w.port_list = {443, 8443};
@@ -19,7 +19,7 @@ World Travels() {
   w.ways = true;
   w.scopes = {0, 1};
   w.both_schemes = true;
-  w.names = {"a.t", "b.t", "c.t"};
+  w.names = {"a.t", "b.t", "c.t", ""};
   w.addresses = {"1.1.1.1", "2.2.2.2"};
   w.methods = {"GET", "POST", "PUT"};
   w.targets = {"/", "/v", "/v/a"};
@@ -29,7 +29,7 @@ World Travels() {
 // Where a credential may go, by port and by the case of a repository.
 World Bound() {
   World w{.name = "bound",
-          .pairs = 3'000,
+          .pairs = 1'500,
           .verbs = {"GET", "POST", "http", "git fetch-pack", "git fetch-pack", "git fetch-pack", "git receive-pack", "tls"},
           .hosts = {"a.t", "*.t"}};
   w.paths = {"/o/r", "/o/*", "/o/**", "/O/**"};
@@ -58,9 +58,9 @@ World Bound() {
 // Names that an upstream proxy looks up, beside rules that speak of addresses.
 World Remote() {
   World w{.name = "remote",
-          .pairs = 6'000,
+          .pairs = 3'000,
           .verbs = {"GET", "http", "tls", "tls", "tcp", "dns", "udp"},
-          .hosts = {"a.t", "b.t", "*.t"}};
+          .hosts = {"a.t", "a.t", "b.t", "*.t", "*.t", "1.1.1.1"}};
   w.paths = {"", "/v"};
   w.ip = {"", "", "1.0.0.0/8", "10.0.0.0/8"};
   w.ports = {"", "443", "8443"};
@@ -69,7 +69,7 @@ World Remote() {
   w.audit_in = 8;
   w.ways = true;
   w.remote = true;
-  w.names = {"a.t", "b.t"};
+  w.names = {"a.t", "b.t", ""};
   w.addresses = {"1.1.1.1", "2.2.2.2", "10.1.1.1"};
   using Kind = WitnessProcess::Kind;
   w.processes = {{Kind::kNamed, "/u/c"}, {Kind::kNamed, "/z"}};

@@ -72,6 +72,12 @@ const std::vector<Meaning>& Credentials() {
       {Oauth("https://i.t/l", "c", "s", "B"), kBearer},
       {Oauth("https://i.t/l", "c", "s", "C"), kBearer},
       {Oauth("https://i.t/l", "c", "s", "C"), {.kind = Send::kHeader, .text = "x-d"}},
+      {{.kind = From::kOauth,
+        .text = "https://i.t/l",
+        .client_id = "c",
+        .scope = "s",
+        .secret = {{.kind = From::kFile, .text = "C"}}},
+       {.kind = Send::kHeader, .text = "x-d"}},
   };
   return kList;
 }
@@ -124,6 +130,7 @@ std::vector<UpstreamProxy> MakeProxies() {
     p->host.clear();
     p->address = IpAddress::Parse("9.9.9.9");
   });
+  add([](UpstreamProxy* p) { p->address = IpAddress::Parse("9.9.9.8"); });
   return list;
 }
 

@@ -42,7 +42,7 @@ void AddTexts(const std::vector<Glob>& globs, const std::string& alphabet, size_
 
 World Hosts() {
   World w{.name = "hosts",
-          .pairs = 67'000,
+          .pairs = 33'500,
           .verbs = {"GET", "GET,POST", "http", "tls", "tcp", "dns", "udp", "http://GET"},
           .hosts = {"a.t", "b.t", "*.a.t", "**.a.t", "**", "x*.t", "*.t", "x.a.t"}};
   w.ports = {"", "443", "80"};
@@ -57,7 +57,7 @@ World Hosts() {
 }
 
 World Paths() {
-  World w{.name = "paths", .pairs = 45'000, .verbs = {"GET", "GET,POST", "http", "HEAD"}, .hosts = {"a.t"}};
+  World w{.name = "paths", .pairs = 22'500, .verbs = {"GET", "GET,POST", "http", "HEAD"}, .hosts = {"a.t"}};
   w.paths = {"", "/v/**", "/v", "/*", "/**/b", "/v*/a", "/v/*", "/a/**", "/**/v/**", "/*/b", "/**/a*", "/**/*b*/**"};
   w.names = {"a.t"};
   w.methods = {"GET", "HEAD", "POST", "PUT"};
@@ -70,7 +70,7 @@ World Paths() {
 }
 
 World Readings() {
-  World w{.name = "readings", .pairs = 66'000, .verbs = {"GET"}, .hosts = {"a.t"}};
+  World w{.name = "readings", .pairs = 33'000, .verbs = {"GET"}, .hosts = {"a.t"}};
   w.paths = {"", "/v/**", "/v", "/*", "/**/v", "/a/v", "/a/*"};
   w.opening_paths = true;
   w.names = {"a.t"};
@@ -83,7 +83,7 @@ World Readings() {
 }
 
 World Queries() {
-  World w{.name = "queries", .pairs = 2'000, .verbs = {"GET", "http"}, .hosts = {"a.t"}};
+  World w{.name = "queries", .pairs = 1'000, .verbs = {"GET", "http"}, .hosts = {"a.t"}};
   w.paths = {"", "/v"};
   w.query = {"", "k=a*", "k=b", "k=a*|b", "j=*", "k=*", "k=ab"};
   w.query_keys = {"", "", "k", "k,j"};
@@ -113,22 +113,22 @@ World Queries() {
 
 World Addresses() {
   World w{.name = "addresses",
-          .pairs = 5'000,
+          .pairs = 2'500,
           .verbs = {"GET", "tls", "tcp", "udp", "dns"},
           .hosts = {"a.t", "**", "10.0.0.0/8", "10.1.2.3", "0.0.0.0/0"}};
   w.ports = {"443", "80-443", "", "5432"};
-  w.ip = {"", "", "10.0.0.0/8", "10.1.0.0/16", "1.1.1.1", "0.0.0.0/0", "169.254.169.254", "fd00::/8", "::/0"};
+  w.ip = {"", "", "10.0.0.0/8", "10.0.0.0/9", "10.1.0.0/16", "1.1.1.1", "0.0.0.0/0", "169.254.169.254", "fd00::/8", "::/0"};
   w.types = true;
   w.audit_in = 10;
   w.names = {"a.t", "b.t", ""};
-  w.addresses = {"1.1.1.1",     "1.1.1.2", "10.0.0.1", "10.1.0.1", "10.1.2.3",    "169.254.169.254",
-                 "192.168.0.1", "fd00::1", "fe80::1",  "2600::1",  "2002:a00:1::"};
+  w.addresses = {"1.1.1.1",         "1.1.1.2",     "10.0.0.1", "10.1.0.1", "10.1.2.3", "10.200.0.1",
+                 "169.254.169.254", "192.168.0.1", "fd00::1",  "fe80::1",  "2600::1",  "2002:a00:1::"};
   w.port_list = {443, 80, 81, 5432, 1};
   return w;
 }
 
 World Processes() {
-  World w{.name = "processes", .pairs = 5'000, .verbs = {"GET", "tls", "tcp", "udp", "dns", "unix"}, .hosts = {"a.t", "*.t"}};
+  World w{.name = "processes", .pairs = 2'500, .verbs = {"GET", "tls", "tcp", "udp", "dns", "unix"}, .hosts = {"a.t", "*.t"}};
   const std::string digest = "sha256:" + std::string(64, 'a');
   w.by = {"", "", "/u/c", "/u/*", "/u/**", digest, "/*/c"};
   w.under = {"", "", "", "/u/s", "/u/*"};
@@ -152,7 +152,7 @@ World Processes() {
 
 World Git() {
   World w{.name = "git",
-          .pairs = 1'000,
+          .pairs = 500,
           .verbs = {"GET", "GET,POST", "http", "git fetch-pack", "git receive-pack", "tls"},
           .hosts = {"a.t"}};
   w.paths = {"", "/o/*", "/o/r", "/**", "/o/r/**", "/o/r.git", "/o/r/info/*"};
@@ -208,7 +208,7 @@ World Git() {
 }
 
 World Overrides() {
-  World w{.name = "overrides", .pairs = 2'000, .verbs = {"GET", "POST", "http", "GET,DELETE"}, .hosts = {"a.t"}};
+  World w{.name = "overrides", .pairs = 1'000, .verbs = {"GET", "POST", "http", "GET,DELETE"}, .hosts = {"a.t"}};
   w.opening_methods = true;
   w.headers = {"", "", "x-http-method=*", "x-a=b"};
   w.names = {"a.t"};
