@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -118,9 +119,11 @@ class Sandbox final : public Workload {
   Result<void> Provide(const UniqueFd& content) override {
     auto sent = Send(handshake_.get(), Step::kContent, 0, {content.get()});
     if (sent) return sent;
+    const bool gone = sent.error().sys_errno == EPIPE || sent.error().sys_errno == ECONNRESET;
+    ::shutdown(handshake_.get(), SHUT_WR);  // who still waits for it sees the end
     // Whoever should have read it has said why it is gone.
     auto waited = AwaitGate();
-    return waited ? sent : waited;
+    return gone && !waited ? waited : sent;
   }
 
   Result<void> AwaitGate() override {
