@@ -19,7 +19,6 @@
 namespace sluice::app {
 namespace {
 
-constexpr std::chrono::seconds kLookAgain{5};
 constexpr std::chrono::seconds kCacheWait{1};
 constexpr int kLooks = 3;  // before a start fails
 
@@ -395,14 +394,14 @@ void SidecarServer::Tend() {
     }
     if (const auto wait = *until_ - SystemClock().Wall(); wait.count() > 0) {
       // The wall clock may be set.
-      wake_.wait_for(lock, std::min<WallTime::duration>(wait, kLookAgain));
+      wake_.wait_for(lock, std::min<WallTime::duration>(wait, plan_.look_again));
       continue;
     }
     // A rule that has ended must not go on, whatever the kernel makes of the others.
     if (auto refenced = Refence(); !refenced) {
       LogError("fence: {}; shut until its rules are in force", refenced.error().message);
       Shut();
-      until_ = SystemClock().Wall() + kLookAgain;
+      until_ = SystemClock().Wall() + plan_.look_again;
     }
   }
 }
@@ -410,7 +409,7 @@ void SidecarServer::Tend() {
 // Looks at the fence every few seconds.
 void SidecarServer::Look() {
   std::unique_lock lock(acts_);
-  while (!wake_.wait_for(lock, kLookAgain, [this] { return ending_; })) {
+  while (!wake_.wait_for(lock, plan_.look_again, [this] { return ending_; })) {
     const bool draining = draining_;
     const uint64_t told = fence_told_;
     lock.unlock();

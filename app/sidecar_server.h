@@ -4,6 +4,7 @@
 // fence is shut before anything listens, and opened once everything behind it answers.
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -44,7 +45,8 @@ struct SidecarPlan {
   ProcessSight processes = ProcessSight::kUnseen;
   dns::Ipv6Egress ipv6 = dns::Ipv6Egress::kPresent;
   WorkloadRights workload_rights = WorkloadRights::kRefused;
-  std::unique_ptr<NameStore> names{};  ///< null: a restart knows nothing of the names that were told
+  std::unique_ptr<NameStore> names{};          ///< null: a restart knows nothing of the names that were told
+  std::chrono::milliseconds look_again{5000};  ///< how often what should hold is looked at, and what the kernel refused is tried
 };
 
 /// Rules that could not be judged here are errors that name them: of processes where none can be seen, of UDP that the kernel
@@ -65,7 +67,7 @@ class SidecarServer final : public ServedControl {
   [[nodiscard]] Result<void> Prove();
   /// Puts the operator's own policy in force, loaded and checked anew, and gives its revision. An error: the kernel did not take
   /// the rules. Then the policy before is the current one again, and nothing is let out until its rules are in force, which is
-  /// tried at once and every five seconds.
+  /// tried at once and with each look.
   [[nodiscard]] Result<uint64_t> SetOwnPolicy(policy::SnapshotPtr own, std::string source);
   /// Takes no more connections: new ones are reset, and those that are open may end.
   void BeginDrain();

@@ -160,6 +160,7 @@ struct Bed {
     SidecarPlan plan;
     plan.processes = processes;
     plan.workload_rights = rights;
+    plan.look_again = 200ms;
     plan.engine.lookups.servers = {*dns::ParseUpstreamServer("127.0.0.1")};
     plan.fence.seal = plan.engine.lookups.seal = DrawSeal();
     plan.fence.passage = DrawSeal();
@@ -196,7 +197,7 @@ std::string TryUnwilling() {
 
   const supervisor::FenceElement leased{*IpAddress::Parse("198.51.100.7"), nft::Protocol::kTcp, 443};
   if (auto published = fence.Publish(std::vector{leased}, 300s); !published) return published.error().message;
-  fence.RefuseNext(2);  // of the new policy, and of the one before
+  fence.RefuseNext(1000);  // of the new policy, and of the one before, however often it is tried
   const PolicyOutcome outcome = server->SetPolicy(PolicyOf("tcp 203.0.113.0/24:80"), "second", std::nullopt);
   if (outcome.kind != PolicyOutcome::Kind::kFailed) return "it was said to be set";
   if (outcome.error.message.find("no buffer space") == std::string::npos) return "no reason: " + outcome.error.message;
@@ -204,6 +205,7 @@ std::string TryUnwilling() {
   if (FenceFault(*server).empty()) return "ready, though shut";
   if (IsOpen()) return "open under rules that nobody knows";
   if (const auto left = fence.Elements(); !left || !left->empty()) return "the kernel goes on with leases";
+  fence.RefuseNext(0);
   const auto until = std::chrono::steady_clock::now() + 15s;
   while (!IsOpen() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(50ms);
   if (!IsOpen() || !FenceFault(*server).empty()) return "not put right: " + FenceFault(*server);
@@ -345,6 +347,14 @@ void End(pid_t child) {
   ::waitpid(child, nullptr, 0);
 }
 
+// Until a look is over that began after this: each begins with the network's mesh, whose end is seen one look after its coming.
+std::string AwaitWholeLook(const SidecarServer& server) {
+  nft::Command("/usr/sbin/nft 'table ip nat { chain ISTIO_OUTPUT { return; }; }' 2>&1");
+  std::string fault = AwaitCheck(server, "mesh", true, "");
+  nft::Command("/usr/sbin/nft delete table ip nat 2>&1");
+  return fault.empty() ? AwaitCheck(server, "mesh", false, "no such check") : fault;
+}
+
 std::string TryWorkloads() {
   if (std::string made = MakeNetwork(); !made.empty()) return made;
   {
@@ -355,7 +365,7 @@ std::string TryWorkloads() {
     const pid_t plain = Neighbour({CAP_CHOWN});
     const pid_t raw = Neighbour({CAP_NET_RAW});
     if (raw < 0 || plain < 0) return "no neighbour";
-    std::this_thread::sleep_for(6s);
+    if (std::string fault = AwaitWholeLook(*bed.server); !fault.empty()) return fault;
     if (const auto check = CheckOf(*bed.server, "workload"); !check.ok) return "though every queue is guarded: " + check.detail;
     bed.fence->OpenToNetRaw(true);
     if (std::string fault = AwaitCheck(*bed.server, "workload", false, std::to_string(raw)); !fault.empty()) return fault;
