@@ -243,7 +243,8 @@ TEST(Streaming, OneLargeChunkArrivesWholeThoughTheOriginClosesAtOnce) {
     });
     Peer client = b.Connect();
     client.Write(Get("/", b.origin.port()));
-    const std::string all = client.ReadToEnd();
+    // What is whole leaves the connection open for another request.
+    const std::string all = last_chunk ? client.ReadUntil("\r\n0\r\n\r\n") : client.ReadToEnd();
     const auto body = all.begin() + static_cast<ptrdiff_t>(all.find("\r\n\r\n"));
     if (last_chunk) EXPECT_EQ(static_cast<size_t>(std::count(body, all.end(), 'e')), kSize);
     EXPECT_EQ(all.ends_with("\r\n0\r\n\r\n"), last_chunk) << "what was cut is not made whole";
