@@ -35,6 +35,7 @@ PYTHON = "/usr/bin/python3"
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 UNPRIVILEGED = 1000
+FIRST_OF_2026 = 1767225600
 SYSTEM_BUNDLE = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -186,18 +187,16 @@ class Lab:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def make_repositories(self):
-        environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent",
-                       **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in
-                          (("NAME", "Lab"), ("EMAIL", "lab@a.test"), ("DATE", "2026-01-01T00:00:00Z"))}}
+        environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent"}
         for name in ("octo/hello", "octo/second", "mallory/loot"):
             bare = self.folder / "repos" / f"{name}.git"
-            tree = self.folder / "seed"
-            script = f"""
-                git init -q --bare -b main {bare}; git -C {bare} config http.receivepack true
-                git init -q -b main {tree}; cd {tree}
-                for n in 1 2 3; do echo "line $n of {name}" >> README; git add README; git commit -q -m "commit $n"; done
-                git push -q {bare} main; rm -rf {tree}"""
-            subprocess.run(["sh", "-ec", script], check=True, env=environment)
+            history, text = "", ""
+            for n in (1, 2, 3):
+                text += f"line {n} of {name}\n"
+                history += (f"commit refs/heads/main\ncommitter Lab <lab@a.test> {FIRST_OF_2026} +0000\ndata <<.\ncommit {n}\n.\n"
+                            f"M 100644 inline README\ndata <<.\n{text}.\n")
+            script = f"git init -q --bare -b main {bare}; cd {bare}; echo '[http] receivepack = true' >>config; exec git fast-import --quiet"
+            subprocess.run(["sh", "-ec", script], check=True, env=environment, input=history, text=True)
 
     def add_commit(self, repository, text):
         """One more commit on the server, so that a fetch has something to bring."""
