@@ -148,26 +148,26 @@ class Lab:
         return process
 
     def join(self):
-        def inside(process, script, *more):
-            subprocess.run(["nsenter", f"--net=/proc/{process.pid}/ns/net", *more, "sh", "-ec", script], check=True)
+        def inside(process, links, script="true", *more):
+            subprocess.run(["nsenter", f"--net=/proc/{process.pid}/ns/net", *more, "sh", "-ec", f"ip -batch -; {script}"], input="\n".join(links), text=True, check=True)
 
-        local = "".join(f"ip addr add {a}/{'128 nodad' if ':' in a else '32'} dev lo; " for a in zone.LOCAL_ADDRESSES)
-        inside(self.world, f"""
-            ip link set lo up
-            ip link add link0 type veth peer name eth0 netns {self.host.pid}
-            ip addr add {zone.GATEWAY_V4}/24 dev link0
-            ip addr add {zone.GATEWAY_V6}/64 dev link0 nodad
-            ip link set link0 up
-            {local}""")
+        inside(self.world, [
+            "link set lo up",
+            f"link add link0 type veth peer name eth0 netns {self.host.pid}",
+            f"addr add {zone.GATEWAY_V4}/24 dev link0",
+            f"addr add {zone.GATEWAY_V6}/64 dev link0 nodad",
+            "link set link0 up",
+            *(f"addr add {a}/{'128 nodad' if ':' in a else '32'} dev lo" for a in zone.LOCAL_ADDRESSES)])
         (self.folder / "resolv.conf").write_text(f"nameserver {zone.RESOLVER}\n")
         # The host of the lab trusts the lab's authority and asks its resolver, so commands need no extra flag.
-        inside(self.host, f"""
-            ip link set lo up
-            ip addr add {zone.HOST_V4}/24 dev eth0
-            ip addr add {zone.HOST_V6}/64 dev eth0 nodad
-            ip link set eth0 up
-            ip route add default via {zone.GATEWAY_V4}
-            ip -6 route add default via {zone.GATEWAY_V6}
+        inside(self.host, [
+            "link set lo up",
+            f"addr add {zone.HOST_V4}/24 dev eth0",
+            f"addr add {zone.HOST_V6}/64 dev eth0 nodad",
+            "link set eth0 up",
+            f"route add default via {zone.GATEWAY_V4}",
+            f"route add default via {zone.GATEWAY_V6}"],
+            f"""
             mount --bind {self.folder}/resolv.conf "$(readlink -f /etc/resolv.conf)"
             mount --bind {self.bundle} {SYSTEM_BUNDLE}""", f"--mount=/proc/{self.host.pid}/ns/mnt")
 
