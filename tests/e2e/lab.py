@@ -96,6 +96,14 @@ def descendants():
     return found
 
 
+def command_line(pid):
+    """As /proc has it; nothing once it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 class Lab:
     def __init__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-lab-", dir="/var/tmp"))

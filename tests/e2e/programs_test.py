@@ -383,7 +383,7 @@ signal.pause()
             self.assertEqual(process.stdout.readline(), "up\n")
             self.assertEventually(lambda: self.ticks() > 0, "ticks")
             # Its child that supervises, beside the sandbox's own processes.
-            inner = [pid for pid in lab.descendants() if b"\0run\0--nested\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+            inner = [pid for pid in lab.descendants() if b"\0run\0--nested\0" in lab.command_line(pid)]
             inner = min(inner, key=lambda pid: int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
             os.kill(inner, signal.SIGKILL)
             self.assertEqual(process.stdout.readline(), "code 137\n")
