@@ -186,7 +186,7 @@ class Files(harness.SluiceTest):
     def test_an_included_file_that_changes_is_loaded(self):
         common = self.folder / "common.yaml"
         common.write_text("version: 1\nrules:\n  - allow: GET a.test/pub\n")
-        script = f"{STATUS} https://a.test/echo/x; read go; for i in 1 2 3 4 5 6 7 8 9 10; do {STATUS} https://a.test/echo/x; sleep 0.3; done"
+        script = f"{STATUS} https://a.test/echo/x; read go; for i in 1 2 3 4 5 6 7 8 9 10; do s=$({STATUS} https://a.test/echo/x); echo $s; [ $s != 200 ] || exit 0; sleep 0.3; done"
         with self.running(harness.policy_text(["allow GET a.test/repos/**"], "include: [common.yaml]"), "sh", "-c", script) as process:
             self.assertEqual(process.stdout.readline().split(), ["403"])
             common.write_text("version: 1\nrules:\n  - allow: GET a.test/echo/**\n")
