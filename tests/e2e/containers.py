@@ -96,6 +96,7 @@ class ContainerTest(harness.SluiceTest):
         self.running_ids = []
 
     def tearDown(self):
+        lab_module.reap()  # those that entered a container which has ended: its first process waits for them, and runc for that
         for name in self.running_ids:
             self.lab.run([*self.tool(), "delete", "-f", name])
 

@@ -96,6 +96,15 @@ def descendants():
     return found
 
 
+def reap():
+    """Every child that has ended. The first process of a pid namespace ends after all in it, orphans that fell to us included."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
 def command_line(pid):
     """As /proc has it; nothing once it is gone."""
     try:
@@ -188,6 +197,7 @@ class Lab:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+            reap()
             time.sleep(0.002)
         for process in (self.world, self.host):
             if process:
