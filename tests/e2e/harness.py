@@ -81,6 +81,14 @@ class SluiceTest(unittest.TestCase):
         (self.work / name).chmod(0o755)
         return str(self.work / name)
 
+    def java_client(self, name):
+        """What java is told to run a client of clients/. Compiled once in a lab: given the source, java compiles it in each run."""
+        classes = self.lab.folder / "classes"
+        if not (classes / f"{name}.class").exists():
+            subprocess.run(["/usr/bin/javac", "--release", "17", "-d", classes, CLIENTS / f"{name}.java"], check=True)
+        shutil.copytree(classes, self.work / "classes", dirs_exist_ok=True)
+        return ["-cp", self.work / "classes", name]
+
     def command(self, rules, command, flags=()):
         if rules is not None:
             self.policy.write_text(rules if isinstance(rules, str) else policy_text(rules))

@@ -217,7 +217,7 @@ class Java(harness.SluiceTest):
     def java(self, *arguments, rules=READ):
         found = sorted(glob.glob("/usr/lib/jvm/java-17-openjdk-*/bin/java"))
         self.assertTrue(found, "Debian's default-jdk-headless is not installed")
-        return self.sluice(rules, found[0], "-XX:TieredStopAtLevel=1", self.client("Fetch.java"), *arguments, timeout=120)
+        return self.sluice(rules, found[0], "-XX:TieredStopAtLevel=1", *self.java_client("Fetch"), *arguments, timeout=120)
 
     def test_httpclient_works_without_a_proxy_setting(self):
         self.assertRegex(self.java("GET", "https://a.test/pub/x").out, r"(?m)^200 .*hello from the lab")

@@ -178,7 +178,7 @@ http.request({ host: by.hostname, port: by.port, method: "CONNECT", path: `${to.
             subprocess.run(["keytool", "-importcert", "-noprompt", "-alias", "sluice", "-file", self.ca, "-keystore", store, "-storepass", "changeit"], check=True, capture_output=True)
             os.chmod(store, 0o644)
             flags = [f"-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={proxy.port} -Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={proxy.port} -Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"]
-            java = lambda method, url: self.run_with(proxy, "java", self.client("Fetch.java"), method, url, env={"JAVA_TOOL_OPTIONS": flags[0]}).out
+            java = lambda method, url: self.run_with(proxy, "java", "-XX:TieredStopAtLevel=1", *self.java_client("Fetch"), method, url, env={"JAVA_TOOL_OPTIONS": flags[0]}).out
             self.assertRegex(java("GET", "https://a.test/pub/x"), r"200 .*hello from the lab")
             self.assertRegex(java("GET", "http://a.test/pub/x"), r"200 .*hello from the lab")
             self.assertRegex(java("DELETE", "https://a.test/pub/x"), r"403 .*DELETE a\.test/pub/x")

@@ -437,7 +437,7 @@ class MirroredCertificates(harness.SluiceTest):
             self.assertIn(f"subject: {self.SUBJECT}", result.err)
 
     def test_a_java_client_that_pins_the_subject_goes_on(self):
-        java = ("java", "-XX:TieredStopAtLevel=1", self.client("PinnedNames.java"), "https://a.test/pub", self.SUBJECT)
+        java = ("java", "-XX:TieredStopAtLevel=1", *self.java_client("PinnedNames"), "https://a.test/pub", self.SUBJECT)
         refused = self.sluice(["allow GET a.test"], *java, timeout=120)
         self.assertRegex(refused.out, r"^refused: CN=a\.test, O=Sluice", str(refused))
         served = self.sluice(["allow GET a.test"], *java, flags=["--mirror-certificates"], timeout=120)
