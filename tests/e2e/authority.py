@@ -10,8 +10,16 @@ def openssl(*arguments):
     subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def key(path, *kind):
-    openssl("genpkey", *(kind or ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")), "-out", str(path))
+CURVE = ("-pkeyopt", "ec_paramgen_curve:P-256")
+
+
+def key(path):
+    openssl("genpkey", "-algorithm", "EC", *CURVE, "-out", str(path))
+
+
+def asking(path, *kind):
+    """Arguments of openssl req that make a key, too."""
+    return ("-new", "-newkey", *(kind or ("ec", *CURVE)), "-nodes", "-keyout", str(path))
 
 
 def day(offset):
@@ -19,9 +27,8 @@ def day(offset):
 
 
 def leaf(folder, name, alternatives, days=(0, 7), digest="sha256", kind=(), usage="serverAuth"):
-    key(folder / f"{name}.key", *kind)
     request, extensions, settings = folder / f"{name}.csr", folder / f"{name}.ext", folder / "ca.conf"
-    openssl("req", "-new", "-key", str(folder / f"{name}.key"), "-subj", f"/CN={alternatives[0]}", "-out", str(request))
+    openssl("req", *asking(folder / f"{name}.key", *kind), "-subj", f"/CN={alternatives[0]}", "-out", str(request))
     extensions.write_text(
         "subjectAltName=" + ",".join(("IP:" if a[-1].isdigit() or ":" in a else "DNS:") + a for a in alternatives)
         + f"\nbasicConstraints=critical,CA:FALSE\nextendedKeyUsage={usage}\n")
@@ -33,8 +40,7 @@ def leaf(folder, name, alternatives, days=(0, 7), digest="sha256", kind=(), usag
 
 
 def make(folder: pathlib.Path):
-    key(folder / "ca.key")
-    openssl("req", "-x509", "-new", "-key", str(folder / "ca.key"), "-subj", "/CN=Lab authority", "-days", "7",
+    openssl("req", "-x509", *asking(folder / "ca.key"), "-subj", "/CN=Lab authority", "-days", "7",
             "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
             "-out", str(folder / "ca.pem"))
     addresses = sorted({a for addresses in zone.SITES.values() for a in addresses})
@@ -43,7 +49,6 @@ def make(folder: pathlib.Path):
     leaf(folder, "expired", ["expired.test"], days=(-9, -2))
     leaf(folder, "early", ["early.test"], days=(2, 9))
     leaf(folder, "sha1", ["sha1.test"], digest="sha1")
-    leaf(folder, "rsa1024", ["rsa1024.test"], kind=("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"))
-    key(folder / "selfsigned.key")
-    openssl("req", "-x509", "-new", "-key", str(folder / "selfsigned.key"), "-subj", "/CN=selfsigned.test", "-days", "7",
+    leaf(folder, "rsa1024", ["rsa1024.test"], kind=("rsa:1024",))
+    openssl("req", "-x509", *asking(folder / "selfsigned.key"), "-subj", "/CN=selfsigned.test", "-days", "7",
             "-addext", "subjectAltName=DNS:selfsigned.test", "-out", str(folder / "selfsigned.pem"))
