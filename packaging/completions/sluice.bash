@@ -4,7 +4,25 @@ _sluice() {
   cur=${COMP_WORDS[COMP_CWORD]}
   prev=${COMP_WORDS[COMP_CWORD - 1]}
   COMPREPLY=()
+  # `--policy=p`: readline makes three words of it.
+  if [[ $cur == = && $prev == --* ]]; then
+    cur=""
+  elif [[ $prev == = && ${COMP_WORDS[COMP_CWORD - 2]} == --* ]]; then
+    prev=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  # For words of this script alone: compgen expands them as the shell does.
   _sluice_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
+  # For lines that come from elsewhere: they are compared, never expanded, and inserted in quotes, which readline sees to for files alone.
+  _sluice_lines() {
+    local line quoted
+    compopt +o filenames 2>/dev/null
+    while IFS= read -r line; do
+      printf -v quoted %q "$line"
+      [[ $line == "$cur"* || $quoted == "$cur"* ]] && COMPREPLY+=("$quoted")
+    done
+  }
+  # A version is not offered: `@` would end the word.
+  _sluice_presets() { _sluice_lines < <(command sluice preset list 2>/dev/null | sed 's/[@ ].*//' | sort -u); }
   _sluice_files() { mapfile -t COMPREPLY < <(compgen -f -- "$cur"); }
   _sluice_words_or_files() { if [[ $cur == -* ]]; then _sluice_words "$1"; else _sluice_files; fi; }
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -45,7 +63,8 @@ _sluice() {
     --mode) _sluice_words "run sidecar proxy agent"; return ;;
     --fail-on) _sluice_words "note warning error never"; return ;;
     --from) _sluice_words "openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium"; return ;;
-    --base-git) _sluice_words "$(git for-each-ref --format='%(refname:short)' 2>/dev/null)"; return ;;
+    --base-git) _sluice_lines < <(git for-each-ref --format='%(refname:short)' 2>/dev/null); return ;;
+    --preset) _sluice_presets; return ;;
     --proxy-protocol) _sluice_words "required"; return ;;
     --compat) _sluice_words "opensandbox"; return ;;
     --processes) _sluice_words "auto seen unseen"; return ;;
@@ -55,7 +74,7 @@ _sluice() {
     --path) _sluice_words "/readyz /healthz"; return ;;
     --ref-change) _sluice_words "create update delete"; return ;;
     -a | --allow | -l | --label | --peer | --annotation | --metadata | --admin | --health | --policy-url | --policy-poll | --proxy-port | --dns-port | \
-      --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --preset | --set | --resolver | \
+      --listen | --proxy-protocol-from | --drain | --only | --never | --always | --limit | --min-coverage | --set | --resolver | \
       --stub-domain | --via | --via-auth | --via-except | --name | --timeout | --ip | --at | --max-memory | --max-processes | --max-open-files | \
       --max-output | --publish | --lifeline | --policy-fd | --log-fd | --field | --operation | --tool | --ref | --json | --content-type) return ;;
   esac
@@ -88,7 +107,15 @@ _sluice() {
     explain)
       _sluice_words_or_files "--by --under --ip --header --at --field --operation --tool --ref --ref-change --json --body --content-type --format --help"
       ;;
-    preset) _sluice_words "list show --set --format --help" ;;
+    preset)
+      if [[ $prev == show && $cur != -* ]]; then
+        _sluice_presets
+      elif [[ " ${COMP_WORDS[*]:1:COMP_CWORD-1} " == *" "@(list|show)" "* ]]; then
+        _sluice_words "--set --format --help"
+      else
+        _sluice_words "list show --set --format --help"
+      fi
+      ;;
     import) _sluice_words_or_files "--from --only --format --verbose --help" ;;
     completion) _sluice_words "bash zsh fish --help" ;;
   esac

@@ -1,4 +1,7 @@
 # fish completion for sluice; written by `sluice completion fish`.
+function __sluice_presets
+    command sluice preset list 2>/dev/null | string replace -r '[@ ].*' '' | sort -u
+end
 complete -c sluice -f
 complete -c sluice -n __fish_use_subcommand -a run -d 'Run a program under a policy'
 complete -c sluice -n __fish_use_subcommand -a proxy -d 'Serve an explicit proxy under a policy'
@@ -20,7 +23,7 @@ complete -c sluice -l help -d 'Show help'
 # What every command that serves a policy takes.
 complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l policy -r -F -d 'Policy file'
 complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l allow -x -d 'One more rule'
-complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l preset -x -d 'Rules of a preset'
+complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l preset -x -a '(__sluice_presets)' -d 'Rules of a preset'
 complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l audit -r -F -d 'Write records here, as JSON Lines'
 complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l resolver -x -d 'Upstream resolver'
 complete -c sluice -n '__fish_seen_subcommand_from run proxy sidecar agent' -l stub-domain -x -d 'Servers of its own for a domain'
@@ -113,21 +116,26 @@ complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l wait-killable
 complete -c sluice -n '__fish_seen_subcommand_from oci-seccomp' -l base -r -F -d "Profile that lists what is allowed"
 complete -c sluice -n '__fish_seen_subcommand_from health' -l path -x -a '/readyz /healthz' -d 'What is asked'
 complete -c sluice -n '__fish_seen_subcommand_from health' -l timeout -x -d 'For the whole question'
-complete -c sluice -n '__fish_seen_subcommand_from lint' -F -l format -x -a 'text json sarif github markdown' -d 'Output'
+complete -c sluice -n '__fish_seen_subcommand_from lint' -F
+complete -c sluice -n '__fish_seen_subcommand_from lint' -l format -x -a 'text json sarif github markdown' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from lint' -l fail-on -x -a 'note warning error never' -d 'Exit 1 from this severity on'
-complete -c sluice -n '__fish_seen_subcommand_from prove' -F -l format -x -a 'text json sarif github markdown' -d 'Output'
-complete -c sluice -n '__fish_seen_subcommand_from prove' -l base-git -x -d "Read each file's base from this revision"
+complete -c sluice -n '__fish_seen_subcommand_from prove' -F
+complete -c sluice -n '__fish_seen_subcommand_from prove' -l format -x -a 'text json sarif github markdown' -d 'Output'
+complete -c sluice -n '__fish_seen_subcommand_from prove' -l base-git -x -a "(git for-each-ref --format='%(refname:short)' 2>/dev/null)" -d "Read each file's base from this revision"
 complete -c sluice -n '__fish_seen_subcommand_from prove' -l never -x -d 'Nothing of this may be reached'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -l always -x -d 'All of this must be reached'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -l accept -r -F -d 'Regions accepted before'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -l exe-manifest -r -F -d 'Executables that exist'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -l at -x -d 'Compare from this time on'
 complete -c sluice -n '__fish_seen_subcommand_from prove' -l limit -x -d 'Steps before the answer is unknown'
-complete -c sluice -n '__fish_seen_subcommand_from fmt' -F -l check -d 'Change nothing, name what would change'
+complete -c sluice -n '__fish_seen_subcommand_from fmt' -F
+complete -c sluice -n '__fish_seen_subcommand_from fmt' -l check -d 'Change nothing, name what would change'
 complete -c sluice -n '__fish_seen_subcommand_from fmt' -l stdout -d 'Print the result'
-complete -c sluice -n '__fish_seen_subcommand_from test' -F -l min-coverage -x -d 'Percent of the rules that must decide a test'
+complete -c sluice -n '__fish_seen_subcommand_from test' -F
+complete -c sluice -n '__fish_seen_subcommand_from test' -l min-coverage -x -d 'Percent of the rules that must decide a test'
 complete -c sluice -n '__fish_seen_subcommand_from test' -l format -x -a 'text json' -d 'Output'
-complete -c sluice -n '__fish_seen_subcommand_from explain' -F -l format -x -a 'text json' -d 'Output'
+complete -c sluice -n '__fish_seen_subcommand_from explain' -F
+complete -c sluice -n '__fish_seen_subcommand_from explain' -l format -x -a 'text json' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l by -r -F -d 'Executable that asks'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l under -r -F -d 'Executable of an ancestor'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l header -x -d 'Header field, NAME: VALUE'
@@ -141,10 +149,12 @@ complete -c sluice -n '__fish_seen_subcommand_from explain' -l ref-change -x -a 
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l json -x -d 'Value in a body, POINTER=VALUE'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l body -r -F -d 'Body of the request'
 complete -c sluice -n '__fish_seen_subcommand_from explain' -l content-type -x -d 'Type of that body'
-complete -c sluice -n '__fish_seen_subcommand_from preset' -a 'list show'
+complete -c sluice -n '__fish_seen_subcommand_from preset; and not __fish_seen_subcommand_from list show' -a 'list show'
+complete -c sluice -n '__fish_seen_subcommand_from preset; and __fish_seen_subcommand_from show' -a '(__sluice_presets)'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l set -x -d 'Value of a parameter'
 complete -c sluice -n '__fish_seen_subcommand_from preset' -l format -x -a 'text json' -d 'Output'
-complete -c sluice -n '__fish_seen_subcommand_from import' -F -l from -x -a 'openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium' -d 'Whose policy it is'
+complete -c sluice -n '__fish_seen_subcommand_from import' -F
+complete -c sluice -n '__fish_seen_subcommand_from import' -l from -x -a 'openshell sandbox-runtime opensandbox gh-aw-firewall harden-runner smokescreen cilium' -d 'Whose policy it is'
 complete -c sluice -n '__fish_seen_subcommand_from import' -l only -x -d 'The service or job'
 complete -c sluice -n '__fish_seen_subcommand_from import' -l format -x -a 'text json' -d 'Output'
 complete -c sluice -n '__fish_seen_subcommand_from import' -l verbose -d 'Remarks on standard error too'
