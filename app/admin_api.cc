@@ -124,6 +124,13 @@ Result<std::vector<std::pair<std::string, std::string>>> TextFields(std::string_
 
 AdminResponse BadRequest(const Error& error) { return Problem(400, "bad_request", error.message); }
 
+// The answer to a request whose parameters are all among those of its address.
+AdminResponse Asked(const AdminRequest& request, std::initializer_list<std::string_view> known,
+                    const std::function<AdminResponse()>& answer) {
+  if (auto good = CheckParameters(request, known); !good) return BadRequest(good.error());
+  return answer();
+}
+
 // A parameter that is a number; nothing where it is absent.
 Result<std::optional<uint64_t>> NumberOf(const AdminRequest& request, std::string_view name, uint64_t most) {
   const std::string* text = request.Parameter(name);
@@ -211,10 +218,13 @@ AdminResponse AdminApi::HandleHealth(const AdminRequest& request) const {
   const bool known = request.path == "/healthz" || request.path == "/readyz" || request.path == "/metrics";
   if (!known) return Problem(404, "not_found", "there are /healthz, /readyz and /metrics here");
   if (request.method != "GET" && request.method != "HEAD") return WrongMethod("GET, HEAD");
-  if (request.path == "/healthz") return Json({{"alive", true}});
+  return Asked(request, {}, [&] { return Health(request.path); });
+}
+
+AdminResponse AdminApi::Health(std::string_view path) const {
+  if (path == "/healthz") return Json({{"alive", true}});
   const auto checks = Checks();
-  if (request.path == "/readyz")
-    return Json({{"ready", AllHold(checks)}, {"checks", ChecksJson(checks)}}, AllHold(checks) ? 200 : 503);
+  if (path == "/readyz") return Json({{"ready", AllHold(checks)}, {"checks", ChecksJson(checks)}}, AllHold(checks) ? 200 : 503);
   const ServedPolicy served = control_.Policy();
   MetricsView view;
   view.version = options_.version;
@@ -251,13 +261,16 @@ AdminResponse AdminApi::Route(const AdminRequest& request) {
   const bool looks = request.method == "GET" || request.method == "HEAD";
   if (path == "/healthz" || path == "/readyz" || path == "/metrics") return HandleHealth(request);
   if (path == "/v1/policy" || path == "/v1/policy/rules" || path.starts_with(kRulesPath)) return RoutePolicy(request);
-  if (path == "/v1/explain") return request.method == "POST" ? Explain(request) : WrongMethod("POST");
-  if (path == "/v1/sets") return looks ? Sets(request) : WrongMethod("GET, HEAD");
+  if (path == "/v1/explain")
+    return request.method == "POST" ? Asked(request, {}, [&] { return Explain(request); }) : WrongMethod("POST");
+  if (path == "/v1/sets") return looks ? Asked(request, {"limit"}, [&] { return Sets(request); }) : WrongMethod("GET, HEAD");
   if (path == "/v1/dns") return looks ? Names(request) : WrongMethod("GET, HEAD");
   if (path.starts_with(kNamesPath))
-    return looks ? NamesOf(std::string_view(path).substr(kNamesPath.size())) : WrongMethod("GET, HEAD");
-  if (path == "/v1/status") return looks ? Status() : WrongMethod("GET, HEAD");
-  if (path == "/v1/stop" && control_.run() != nullptr) return request.method == "POST" ? Stop(request) : WrongMethod("POST");
+    return looks ? Asked(request, {}, [&] { return NamesOf(std::string_view(path).substr(kNamesPath.size())); })
+                 : WrongMethod("GET, HEAD");
+  if (path == "/v1/status") return looks ? Asked(request, {}, [&] { return Status(); }) : WrongMethod("GET, HEAD");
+  if (path == "/v1/stop" && control_.run() != nullptr)
+    return request.method == "POST" ? Asked(request, {"grace_ms"}, [&] { return Stop(request); }) : WrongMethod("POST");
   if (path == "/v1/hold" && control_.run() != nullptr) return WrongMethod("GET");
   if (path == "/v1/decisions") return WrongMethod("GET");  // what streams is the server's
   return Problem(404, "not_found", "there is no such address", {}, "docs/admin-api.md lists them; /v1/status is one");
@@ -265,16 +278,20 @@ AdminResponse AdminApi::Route(const AdminRequest& request) {
 
 AdminResponse AdminApi::RoutePolicy(const AdminRequest& request) {
   const bool looks = request.method == "GET" || request.method == "HEAD";
+  const auto look = [&](const std::function<AdminResponse()>& answer) { return Asked(request, {}, answer); };
+  const auto change = [&](const std::function<AdminResponse()>& answer) {
+    return Asked(request, {"prove", "apply", "widen"}, answer);
+  };
   if (request.path == "/v1/policy") {
-    if (looks) return GetPolicy(request);
-    if (request.method == "PUT") return Put(request);
-    if (request.method == "PATCH") return Edit(request, "");
+    if (looks) return look([&] { return GetPolicy(request); });
+    if (request.method == "PUT") return change([&] { return Put(request); });
+    if (request.method == "PATCH") return change([&] { return Edit(request, ""); });
     return WrongMethod("GET, HEAD, PUT, PATCH");
   }
-  if (request.path == "/v1/policy/rules") return looks ? GetRules("") : WrongMethod("GET, HEAD");
+  if (request.path == "/v1/policy/rules") return looks ? look([&] { return GetRules(""); }) : WrongMethod("GET, HEAD");
   const std::string id = request.path.substr(kRulesPath.size());
-  if (looks) return GetRules(id);
-  if (request.method == "PUT" || request.method == "DELETE") return Edit(request, id);
+  if (looks) return look([&] { return GetRules(id); });
+  if (request.method == "PUT" || request.method == "DELETE") return change([&] { return Edit(request, id); });
   return WrongMethod("GET, HEAD, PUT, DELETE");
 }
 
@@ -554,7 +571,9 @@ AdminResponse AdminApi::NamesOf(std::string_view address) const {
 }
 
 AdminResponse AdminApi::Names(const AdminRequest& request) const {
-  if (control_.fence() == nullptr) return Json({{"told_addresses", control_.ToldAddresses()}});
+  if (control_.fence() == nullptr)
+    return Asked(request, {}, [&] { return Json({{"told_addresses", control_.ToldAddresses()}}); });
+  if (auto good = CheckParameters(request, {"limit", "after"}); !good) return BadRequest(good.error());
   const auto limit = NumberOf(request, "limit", kMaxShownEntries);
   if (!limit) return BadRequest(limit.error());
   const std::string* after = request.Parameter("after");

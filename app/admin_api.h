@@ -68,6 +68,7 @@ class AdminApi {
 
  private:
   [[nodiscard]] AdminResponse Route(const AdminRequest& request);
+  [[nodiscard]] AdminResponse Health(std::string_view path) const;
   [[nodiscard]] AdminResponse RoutePolicy(const AdminRequest& request);
   [[nodiscard]] AdminResponse GetPolicy(const AdminRequest& request);
   [[nodiscard]] AdminResponse GetRules(std::string_view id) const;

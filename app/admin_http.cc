@@ -1,6 +1,7 @@
 #include "app/admin_http.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
@@ -101,6 +102,16 @@ Result<void> ReadTarget(std::string_view target, AdminRequest* out) {
   out->path = *std::move(path);
   out->query.clear();
   return ReadQuery(target.substr(std::min(mark + 1, target.size())), &out->query);
+}
+
+Result<void> CheckParameters(const AdminRequest& request, std::initializer_list<std::string_view> known) {
+  for (const auto& [name, value] : request.query) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string those = known.size() == 0 ? "no parameter is" : fmt::format("those known are {}", fmt::join(known, ", "));
+    return Fail(Code::kInvalid, fmt::format("the parameter `{}` is not known to {} {}: {}", Printable(name),
+                                            Printable(request.method), Printable(request.path), those));
+  }
+  return {};
 }
 
 AdminResponse Problem(int status, std::string_view code, std::string_view error, std::string_view detail,

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,6 +44,9 @@ struct AdminResponse {
 /// Fills path and query from a request target in origin form. kInvalid: another form, bad percent encoding, NUL or control
 /// characters, dot segments, a parameter twice.
 [[nodiscard]] Result<void> ReadTarget(std::string_view target, AdminRequest* out);
+
+/// kInvalid names a parameter that is none of `known`, and those: one that is misspelt must not count as absent.
+[[nodiscard]] Result<void> CheckParameters(const AdminRequest& request, std::initializer_list<std::string_view> known);
 
 [[nodiscard]] AdminResponse Problem(int status, std::string_view code, std::string_view error, std::string_view detail = {},
                                     std::string_view suggest = {});

@@ -399,11 +399,12 @@ class Serving final : public AdminServer {
     co_return;
   }
 
-  // There /healthz is text.
+  // There /healthz is text, and a query says nothing.
   AdminResponse AnswerFront(const AdminRequest& request) const {
     if (request.path != "/healthz") return front_->Handle(request);
     AdminRequest asked = request;
     asked.path = "/readyz";
+    asked.query.clear();
     AdminResponse answer = api_.HandleHealth(asked);
     answer.content_type = "text/plain; charset=utf-8";
     answer.body = answer.status == 200 ? "ok" : "not ready\n";
@@ -432,23 +433,15 @@ class Serving final : public AdminServer {
     co_return !error;
   }
 
-  static std::optional<StreamFilter> ReadFilter(const AdminRequest& request) {
-    StreamFilter filter;
-    if (const std::string* verdict = request.Parameter("verdict")) filter.verdict = *verdict;
-    if (const std::string* layer = request.Parameter("layer")) filter.layer = *layer;
-    const auto exchanges = request.Says("exchanges");
-    if (!exchanges || (!filter.verdict.empty() && filter.verdict != "allowed" && filter.verdict != "denied")) return std::nullopt;
-    filter.exchanges = *exchanges;
-    return filter;
-  }
-
   std::expected<std::unique_ptr<LineReader>, AdminResponse> OpenStream(const AdminRequest& request, std::function<void()> wake) {
+    const auto bad_request = [](const Error& error) { return std::unexpected(Problem(400, "bad_request", error.message)); };
     if (request.path == "/v1/hold") {
+      if (auto good = CheckParameters(request, {}); !good) return bad_request(good.error());
       if (auto held = doors_.hold->Open(std::move(wake))) return held;
       return std::unexpected(Problem(409, "held", "another connection holds the run"));
     }
-    const auto filter = ReadFilter(request);
-    if (!filter) return std::unexpected(Problem(400, "bad_request", "`verdict` is allowed or denied, `exchanges` 1 or 0"));
+    const auto filter = ReadStreamFilter(request);
+    if (!filter) return bad_request(filter.error());
     if (auto reader = stream_.Open(*filter, std::move(wake))) return reader;
     return std::unexpected(Problem(503, "too_many_readers", "as many read already as may"));
   }

@@ -1,6 +1,7 @@
 #include "app/decision_stream.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -22,7 +23,32 @@ bool Wants(const StreamFilter& filter, const RecordAbout& about) {
   return filter.layer.empty() || filter.layer == audit::LayerText(about.layer);
 }
 
+std::array<std::string_view, kLayers> Layers() {
+  std::array<std::string_view, kLayers> names;
+  for (size_t i = 0; i < kLayers; ++i) names[i] = audit::LayerText(static_cast<policy::EventLayer>(i));
+  return names;
+}
+
 }  // namespace
+
+Result<StreamFilter> ReadStreamFilter(const AdminRequest& request) {
+  if (auto known = CheckParameters(request, {"verdict", "layer", "exchanges"}); !known) return std::unexpected(known.error());
+  StreamFilter filter;
+  if (const std::string* verdict = request.Parameter("verdict")) {
+    if (*verdict != "allowed" && *verdict != "denied") return Fail(Code::kInvalid, "`verdict` is allowed or denied");
+    filter.verdict = *verdict;
+  }
+  if (const std::string* layer = request.Parameter("layer")) {
+    const auto layers = Layers();
+    if (std::ranges::find(layers, *layer) == layers.end())
+      return Fail(Code::kInvalid, fmt::format("`layer` is one of {}", fmt::join(layers, ", ")));
+    filter.layer = *layer;
+  }
+  const auto exchanges = request.Says("exchanges");
+  if (!exchanges) return std::unexpected(exchanges.error());
+  filter.exchanges = *exchanges;
+  return filter;
+}
 
 RecordAbout AboutOf(const policy::DecisionEvent& event) {
   return {.kind = RecordAbout::Kind::kDecision, .allowed = event.decision.allowed, .layer = event.layer};

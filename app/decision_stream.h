@@ -13,13 +13,16 @@
 #include <string>
 #include <vector>
 
+#include "app/admin_http.h"
 #include "app/line_reader.h"
 #include "app/metrics.h"
 #include "audit/tap.h"
+#include "base/result.h"
 
 namespace sluice::app {
 
 inline constexpr size_t kMaxStreamReaders = 16;
+inline constexpr size_t kLayers = 7;                 ///< of policy::EventLayer
 inline constexpr size_t kMaxStreamBytes = 1u << 20;  ///< that wait for one reader
 
 /// What a reader wants to see. Empty fields: everything.
@@ -28,6 +31,9 @@ struct StreamFilter {
   std::string layer{};     ///< as records name it
   bool exchanges = false;  ///< finished exchanges too
 };
+
+/// Of the parameters `verdict`, `layer` and `exchanges`. kInvalid: another one, or a value that no record has.
+[[nodiscard]] Result<StreamFilter> ReadStreamFilter(const AdminRequest& request);
 
 /// What a record is about, as filters ask.
 struct RecordAbout {
@@ -84,7 +90,6 @@ class DecisionStream final : public audit::Tap {
  private:
   void Leave(const Reader& reader);
 
-  static constexpr size_t kLayers = 7;
   static constexpr size_t kReasons = 20;
   std::array<std::atomic<uint64_t>, kLayers * kReasons * 2> counts_{};
   std::atomic<uint64_t> exchanges_{0};

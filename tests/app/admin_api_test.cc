@@ -243,6 +243,55 @@ TEST(AdminApi, TellsSetsNamesAndStatus) {
   EXPECT_EQ(bed.Ask("GET", "/v2").status, 404);
 }
 
+TEST(AdminApi, TakesNoParameterThatItDoesNotKnow) {
+  struct Asked {
+    const char* method;
+    const char* target;
+    const char* known;
+  };
+  constexpr const char* kChange = "those known are prove, apply, widen";
+  constexpr const char* kNone = "no parameter is";
+  const std::string text = "version: 1\nrules:\n  - allow: GET b.test\n";
+  for (const bool is_run : {false, true}) {
+    AdminBed bed;
+    if (is_run) bed.control.BecomeRun();
+    std::vector<Asked> cases = {{"PUT", "/v1/policy?prov=1", kChange},
+                                {"PUT", "/v1/policy?prove=1&aply=1", kChange},
+                                {"PUT", "/v1/policy?Prove=1", kChange},
+                                {"PATCH", "/v1/policy?prov=1", kChange},
+                                {"PUT", "/v1/policy/rules/first?prov=1", kChange},
+                                {"DELETE", "/v1/policy/rules/first?prov=1", kChange},
+                                {"GET", "/v1/policy?prove=1", kNone},
+                                {"GET", "/v1/policy/rules?limit=1", kNone},
+                                {"GET", "/v1/policy/rules/first?x", kNone},
+                                {"POST", "/v1/explain?at=2030-01-01", kNone},
+                                {"GET", "/v1/dns/192.0.2.1?limit=1", kNone},
+                                {"GET", "/v1/status?x=1", kNone},
+                                {"GET", "/healthz?x=1", kNone},
+                                {"GET", "/readyz?x=1", kNone},
+                                {"GET", "/metrics?x=1", kNone}};
+    if (is_run) {
+      cases.push_back({"GET", "/v1/dns?limit=1", kNone});
+      cases.push_back({"POST", "/v1/stop?grace=1", "those known are grace_ms"});
+    } else {
+      cases.push_back({"GET", "/v1/dns?limits=1", "those known are limit, after"});
+      cases.push_back({"GET", "/v1/sets?limits=1", "those known are limit"});
+    }
+    for (const Asked& asked : cases) {
+      const bool edits = std::string_view(asked.method) == "PATCH";
+      const AdminResponse refused = bed.Ask(asked.method, asked.target, edits ? R"({"remove":["first"]})" : text);
+      EXPECT_EQ(refused.status, 400) << asked.method << ' ' << asked.target;
+      EXPECT_THAT(Body(refused).value("error", ""), HasSubstr(asked.known)) << asked.target;
+    }
+    EXPECT_EQ(bed.control.Policy().snapshot, bed.own) << "and none of them changed the policy";
+    EXPECT_TRUE(bed.control.stops().empty());
+    for (const char* twice : {"/v1/policy?prove=1&prove=1", "/v1/policy?prove=1&prove=0", "/v1/policy?prove=yes"})
+      EXPECT_EQ(bed.Ask("PUT", twice, text).status, 400) << twice;
+    EXPECT_EQ(bed.Ask("GET", "/v2?x=1").status, 404);
+    EXPECT_EQ(bed.Ask("POST", "/v1/policy?prove=1").status, 405);
+  }
+}
+
 TEST(AdminApi, IsReadyWhereEveryCheckHolds) {
   AdminBed bed;
   AdminRequest request;

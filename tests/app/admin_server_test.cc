@@ -319,7 +319,26 @@ TEST(AdminServer, StreamsDecisionsAsTheyAreWritten) {
   reader.join();
   EXPECT_THAT(got, HasSubstr("bad.test"));
   EXPECT_THAT(got, ::testing::Not(HasSubstr("fine.test")));
-  EXPECT_THAT(bed.Curl("-i 'http://x/v1/decisions?verdict=maybe'"), HasSubstr("400"));
+}
+
+TEST(AdminServer, StreamsNothingForAFilterThatNoRecordPasses) {
+  const Bed bed;
+  for (const char* query : {"verdict=maybe", "verdict=", "layer=foo", "layer=dns,tls", "exchanges=yes", "verdicts=denied",
+                            "layer=dns&layer=tls", "exchanges=1&since=1"})
+    EXPECT_THAT(bed.Curl(fmt::format("-N -i --max-time 5 'http://x/v1/decisions?{}'", query)), HasSubstr("400 Bad Request"))
+        << query;
+  EXPECT_THAT(bed.Curl("'http://x/v1/decisions?layer=foo'"),
+              HasSubstr("`layer` is one of dns, connect, tls, request, unix, udp, syscall"));
+  EXPECT_THAT(bed.Curl("'http://x/v1/decisions?verdicts=denied'"), HasSubstr("those known are verdict, layer, exchanges"));
+  EXPECT_THAT(bed.Tcp(fmt::format("-i 'http://{}/readyz?x=1'", bed.server->health_address())), HasSubstr("400 Bad Request"));
+}
+
+TEST(AdminServer, LeavesAQueryOfTheFrontAloneAsItsProjectDoes) {
+  const Bed bed(FrontDoor::kOpen);
+  EXPECT_THAT(bed.Tcp(fmt::format("-i 'http://{}/healthz?x=1'", bed.server->front_address())), HasSubstr("200 OK"));
+  EXPECT_THAT(
+      bed.Tcp(fmt::format("-i -H 'OPENSANDBOX-EGRESS-AUTH: front-token' 'http://{}/policy?x=1'", bed.server->front_address())),
+      HasSubstr("200 OK"));
 }
 
 TEST(AdminServer, EndsWhileReadersRead) {
