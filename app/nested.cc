@@ -119,6 +119,8 @@ policy::SnapshotPtr WithoutCredentials(const policy::Snapshot& outer) {
   return policy::Compile(std::move(source));
 }
 
+Error Frozen() { return {Code::kUnsupported, "the outer run is frozen, and starts nothing in it", 0, std::nullopt}; }
+
 // All that a nested launch may say.
 Result<void> CheckWishes(const LaunchFile& wanted) {
   LaunchFile rest = wanted;
@@ -144,7 +146,7 @@ struct NestedRuns::Session {
   std::vector<UniqueFd> standard;
   pid_t child = 0;
   UniqueFd pidfd;
-  UniqueFd lifeline;  // what keeps the child alive
+  uint64_t proved = 0;  // by the outer policy of that generation
   std::unique_ptr<RecordReceiver> records;
   bool over = false;
   std::optional<SteadyTime> patience;  // once it is over: until when its child may take to end
@@ -177,11 +179,11 @@ NestedRuns::~NestedRuns() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
+      for (Reins& reins : reins_) Cut(reins);  // all at once
     }
-    PolicyChanged();  // wakes it
+    Wake();
     thread_.join();
   }
-  for (const auto& session : sessions_) session->lifeline.Reset();  // all at once
   for (const auto& session : sessions_)
     while (!Ended(*session)) {
       pollfd ended{session->pidfd.get(), POLLIN, 0};
@@ -191,9 +193,78 @@ NestedRuns::~NestedRuns() {
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
-void NestedRuns::PolicyChanged() {
+void NestedRuns::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t woken = ::write(wake_.get(), &one, sizeof one);
+}
+
+void NestedRuns::PolicyChanged() {
+  const policy::SnapshotPtr in_force = policy_->Get();
+  {
+    const std::lock_guard lock(mutex_);
+    for (Reins& reins : reins_)
+      if (reins.digest != in_force->digest()) Stop(reins);
+  }
+  Wake();
+}
+
+void NestedRuns::Freeze() {
+  {
+    const std::lock_guard lock(mutex_);
+    frozen_ = froze_ = true;
+    for (Reins& reins : reins_) Cut(reins);
+  }
+  Wake();
+}
+
+void NestedRuns::Thaw() {
+  {
+    const std::lock_guard lock(mutex_);
+    frozen_ = false;
+  }
+  Wake();
+}
+
+// All that a run in the sandbox has of the network goes through its supervisor, which the workload cannot signal. What is
+// stopped here is not reaped, so that the number is its own.
+void NestedRuns::Stop(Reins& reins) {
+  ::kill(reins.child, SIGSTOP);
+  reins.stopped = true;
+}
+
+// It ends by itself, and takes its control groups away. One that is stopped would serve what it had waiting first.
+void NestedRuns::Cut(Reins& reins) {
+  reins.lifeline.Reset();
+  if (reins.stopped) ::kill(reins.child, SIGKILL);
+}
+
+void NestedRuns::Cut(const Session& session) {
+  const std::lock_guard lock(mutex_);
+  for (Reins& reins : reins_)
+    if (reins.child == session.child) Cut(reins);
+}
+
+void NestedRuns::Kill(const Session& session) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(reins_, session.child, &Reins::child) != reins_.end()) ::kill(session.child, SIGKILL);
+}
+
+// Its status, once it has ended: from then on its number may be another's.
+std::optional<int> NestedRuns::Reap(Session& session) {
+  const std::lock_guard lock(mutex_);
+  int status = 0;
+  if (::waitpid(session.child, &status, WNOHANG) != session.child) return std::nullopt;
+  std::erase_if(reins_, [&](const Reins& reins) { return reins.child == session.child; });
+  session.child = 0;
+  return status;
+}
+
+// A policy that was set, or a freeze that came, since it was judged did not find it among the others. It has not begun yet.
+void NestedRuns::TakeReins(const Session& session, UniqueFd lifeline, const std::string& digest) {
+  const std::lock_guard lock(mutex_);
+  Reins& reins = reins_.emplace_back(session.child, std::move(lifeline), digest, false);
+  if (policy_->generation() != session.proved) Stop(reins);
+  if (frozen_ || stopping_) ::kill(reins.child, SIGKILL);
 }
 
 Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::LaunchSpec& spec, const policy::CurrentPolicy& policy,
@@ -217,6 +288,7 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   policy_ = &policy;
   stream_ = stream;
   judged_ = policy.generation();
+  judge_ = policy.Get();
   closer_.emplace();
   auto spawner = Spawner::Start();
   if (!spawner) return std::unexpected(spawner.error());
@@ -225,32 +297,54 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   return {};
 }
 
-void NestedRuns::EndSessions() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  PolicyChanged();  // wakes it
+// Whether it is within the policy in force. `widened`: that lets out all that the one judged by before it did.
+bool NestedRuns::MayGoOn(const Session& session, const policy::Snapshot& in_force, bool widened) {
+  return (widened && session.proved == judged_) || Narrower(in_force, *session.inner).has_value();
 }
 
-// A policy that takes something back does not wait for whoever asks to have another judged.
+void NestedRuns::GoOn(Session& session, const policy::Snapshot& in_force, uint64_t generation) {
+  session.proved = generation;
+  const std::lock_guard lock(mutex_);
+  // Of a later policy it is stopped already, or will be.
+  if (policy_->generation() != generation) return;
+  for (Reins& reins : reins_) {
+    if (reins.child != session.child) continue;
+    reins.digest = in_force.digest();
+    if (std::exchange(reins.stopped, false)) ::kill(reins.child, SIGCONT);
+  }
+}
+
+// By the policy in force, which does not wait for whoever asks to have another judged. One comparison of it with the last one
+// stands for those of all sessions, where it takes nothing back.
 void NestedRuns::Judge() {
-  const uint64_t now = policy_->generation();
-  if (now == judged_) return;
-  judged_ = now;
-  for (const auto& session : sessions_) {
-    if (session->inner == nullptr || session->over || Narrower(*session->inner)) continue;
-    LogWarn("a run in the sandbox is killed: the new policy is narrower than its own");
-    session->over = true;
-    session->lifeline.Reset();
+  while (policy_->generation() != judged_) {
+    const uint64_t generation = policy_->generation();
+    const policy::SnapshotPtr in_force = policy_->Get();
+    const auto is_judged = [&](const auto& session) {
+      return session->inner == nullptr || session->over || session->proved == generation;
+    };
+    const bool widened = !std::ranges::all_of(sessions_, is_judged) && Narrower(*in_force, *judge_).has_value();
+    for (const auto& session : sessions_) {
+      if (policy_->generation() != generation) break;
+      if (session->inner == nullptr || session->over) continue;
+      if (session->proved == generation || MayGoOn(*session, *in_force, widened)) {
+        GoOn(*session, *in_force, generation);
+        continue;
+      }
+      LogWarn("a run in the sandbox is killed: the new policy is narrower than its own");
+      session->over = true;
+      Cut(*session);
+    }
+    judged_ = generation;
+    judge_ = in_force;
   }
 }
 
 void NestedRuns::Loop() {
-  constexpr size_t kFixed = 3;
+  constexpr size_t kFixed = 2;
+  bool frozen = false;
   while (true) {
-    std::vector<pollfd> polls = {
-        {listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {lifeline_ended_ ? -1 : spec_.lifeline, POLLRDHUP, 0}};
+    std::vector<pollfd> polls = {{frozen ? -1 : listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     int wait = -1;
     for (const auto& session : sessions_) {
       polls.push_back({session->over ? -1 : session->client.get(), POLLIN, 0});
@@ -258,26 +352,25 @@ void NestedRuns::Loop() {
       if (const int again = session->LookAgain(); again >= 0) wait = wait < 0 ? again : std::min(wait, again);
     }
     if (Faulty("nested.wait", [&] { return ::poll(polls.data(), polls.size(), wait); }) < 0) {
-      // All are looked at then, the lifeline apart: what the policy takes back and what has ended must not wait for it.
-      for (size_t i = 0; i < polls.size(); ++i) polls[i].revents = i == 2 ? short{0} : short{POLLIN};
+      // All are looked at then: what the policy takes back and what has ended must not wait for it.
+      for (pollfd& each : polls) each.revents = POLLIN;
       if (errno != EINTR) complaint_.Tell("wait for runs in the sandbox", errno, "they are looked at now and then");
       std::this_thread::sleep_for(kRest);
     }
     uint64_t woken = 0;
     if (polls[1].revents != 0) (void)!::read(wake_.get(), &woken, sizeof woken);
-    bool all = false;
+    bool froze = false;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      all = std::exchange(ending_, false);
+      frozen = frozen_;
+      froze = std::exchange(froze_, false);
     }
-    // A launcher that is gone freezes the outer run, or kills it.
-    if (polls[2].revents != 0) all = lifeline_ended_ = true;
-    if (all && !sessions_.empty()) {
+    if (froze && !sessions_.empty()) {
       LogWarn("runs in the sandbox are killed: they cannot stand still with it");
       for (const auto& session : sessions_) {
+        if (session->child == 0) supervisor::SendFailure(session->client.get(), Frozen());
         session->over = true;
-        session->lifeline.Reset();
       }
     }
     Judge();
@@ -286,8 +379,8 @@ void NestedRuns::Loop() {
       Serve(*sessions_[i]);
       Judge();
     }
-    std::erase_if(sessions_, [](const auto& session) { return session->over && Ended(*session); });
-    if (polls[0].revents != 0) Accept();
+    std::erase_if(sessions_, [this](const auto& session) { return session->over && Ended(*session); });
+    if (!frozen && polls[0].revents != 0) Accept();
   }
 }
 
@@ -311,10 +404,9 @@ void NestedRuns::Accept() {
 
 void NestedRuns::Serve(Session& session) {
   if (session.child > 0) {
-    int status = 0;
-    if (::waitpid(session.child, &status, WNOHANG) == session.child) {
-      session.child = 0;
-      (void)supervisor::Send(session.client.get(), Step::kGo, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    if (const auto status = Reap(session)) {
+      const int code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
+      (void)supervisor::Send(session.client.get(), Step::kGo, code);
       session.over = true;
       return;
     }
@@ -344,10 +436,12 @@ void NestedRuns::Drop(std::vector<UniqueFd> fds) {
   for (UniqueFd& fd : fds) closer_->Drop(std::move(fd), supervisor::PinnedCloser::Kind::kUnknown);
 }
 
-Result<void> NestedRuns::Narrower(const policy::Snapshot& inner) const {
-  const policy::SnapshotPtr in_force = policy_->Get();
-  const policy::SnapshotPtr without = WithoutCredentials(*in_force);
-  const prover::Proof proof = prover::Compare(without ? *without : *in_force, inner, {.at = SystemClock().Wall()});
+// `inner` may be an outer policy as well: then what it sends with a credential does not count.
+Result<void> NestedRuns::Narrower(const policy::Snapshot& in_force, const policy::Snapshot& inner) {
+  const policy::SnapshotPtr without = WithoutCredentials(in_force);
+  const policy::SnapshotPtr plain = WithoutCredentials(inner);
+  const prover::Proof proof =
+      prover::Compare(without ? *without : in_force, plain ? *plain : inner, {.at = SystemClock().Wall()});
   if (proof.verdict == prover::Verdict::kEqual || proof.verdict == prover::Verdict::kNarrowed) return {};
   if (proof.gains.empty())
     return Fail(Code::kInvalid,
@@ -374,7 +468,9 @@ Result<void> NestedRuns::Start(Session& session) {
   if (!inner) return std::unexpected(Error{Code::kInvalid, policy::RenderError(inner.error(), false), 0, std::nullopt});
   if (!(*inner)->credentials().empty() || !(*inner)->proxies().empty())
     return Fail(Code::kInvalid, "a policy in a sandbox names no credentials and no proxies: they would be this machine's");
-  if (auto narrower = Narrower(**inner); !narrower) return narrower;
+  session.proved = policy_->generation();
+  const policy::SnapshotPtr in_force = policy_->Get();
+  if (auto narrower = Narrower(*in_force, **inner); !narrower) return narrower;
   session.inner = *std::move(inner);
   session.folder = fmt::format("{}/{}", folder_, ++count_);
   if (::mkdir(session.folder.c_str(), 0700) != 0) return FailErrno(session.folder, errno);
@@ -397,6 +493,10 @@ Result<void> NestedRuns::Start(Session& session) {
   for (size_t fd = 0; fd <= 2; ++fd) program.descriptors.push_back(session.standard[fd + 2].get());
   program.descriptors.push_back(theirs.get());
   if (records->theirs) program.descriptors.push_back(records->theirs.get());
+  {
+    const std::lock_guard lock(mutex_);
+    if (frozen_) return std::unexpected(Frozen());
+  }
   const auto spawn = [&] {
     const auto child = spawner_->Spawn(program);
     errno = child ? 0 : child.error().sys_errno;
@@ -405,16 +505,16 @@ Result<void> NestedRuns::Start(Session& session) {
   const pid_t child = Faulty("nested.spawn", spawn);
   if (child < 0) return FailErrno("cannot start a run in the sandbox", errno);
   session.child = child;
+  TakeReins(session, std::move(ours), in_force->digest());
   const auto watch = [&] { return ::syscall(SYS_pidfd_open, session.child, 0); };
   session.pidfd = UniqueFd(static_cast<int>(Faulty("nested.pidfd", watch)));
   if (!session.pidfd) {
     // Nobody would learn of its end: it is killed, and looked at until it is gone, so that its place is free then.
     const int why = errno;
-    ::kill(session.child, SIGKILL);
+    Kill(session);
     session.patience = SystemClock().Steady();
     return FailErrno("cannot watch a run in the sandbox", why);
   }
-  session.lifeline = std::move(ours);
   if (records->mine) session.records = std::make_unique<RecordReceiver>(std::move(records->mine), *stream_);
   return {};
 }
@@ -460,15 +560,14 @@ std::string NestedRuns::LaunchText(const Session& session, const LaunchFile& wan
 // Whether nothing of it is left. A child's own end takes its control groups away; one that does not come to it is killed. Nobody
 // waits for that in here: the other runs have their own questions and ends.
 bool NestedRuns::Ended(Session& session) {
-  session.lifeline.Reset();
   if (session.child > 0) {
+    Cut(session);
     const SteadyTime now = SystemClock().Steady();
     if (!session.patience) session.patience = now + kEndTime;
-    if (::waitpid(session.child, nullptr, WNOHANG) != session.child) {
-      if (now >= *session.patience) ::kill(session.child, SIGKILL);  // not reaped, so the number is its own; its sandbox dies too
+    if (!Reap(session)) {
+      if (now >= *session.patience) Kill(session);  // its sandbox dies too
       return false;
     }
-    session.child = 0;
     (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
   }
   session.records.reset();

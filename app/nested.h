@@ -3,7 +3,9 @@
 // `sluice run` in a sandbox. The kernel lets one supervisor be asked about a process, so that the inner one cannot supervise: it
 // asks the outer one, over a socket in its view, which starts another sandbox beside the first. That gets the outer's grants,
 // limits and labels, and the inner's policy, which must be proved to let out nothing that the outer one does not: it can only
-// narrow. It is killed when its asker goes, when the outer run ends, and when a reload of the outer policy leaves it wider.
+// narrow. It is killed when its asker goes, when the outer run ends or is frozen, and when a change of the outer policy leaves it
+// wider. Its proof anew takes longer than a policy may take to be in force: meanwhile its supervisor, through which all that it
+// has of the network goes, is stopped.
 //
 // What comes over the socket is the workload's: a launch file and a policy's text, both bounded. It chooses no file, no
 // credential and no upstream of the host's.
@@ -50,22 +52,41 @@ class NestedRuns {
   /// that is writable, so that its place could be given to something else.
   [[nodiscard]] Result<void> Serve(const RunOptions& options, const supervisor::LaunchSpec& spec,
                                    const policy::CurrentPolicy& policy, DecisionStream* stream);
-  /// After CurrentPolicy::Set; any thread.
+  /// After CurrentPolicy::Set; any thread, does not block. The runs in the sandbox are stopped when it returns, until they are
+  /// proved to be within the policy in force again. One that says the same as before stops none.
   void PolicyChanged();
-  /// The outer run is frozen: what cannot stand still with it is killed. Any thread.
-  void EndSessions();
+  /// The outer run is frozen: what cannot stand still with it is killed, and none starts before Thaw; who asks meanwhile waits.
+  /// Any thread, does not block.
+  void Freeze();
+  void Thaw();
 
  private:
   struct Session;
+  // What any thread does to a run, under mutex_.
+  struct Reins {
+    pid_t child = 0;     // not reaped
+    UniqueFd lifeline;   // what keeps it alive
+    std::string digest;  // of the outer policy that it was proved by
+    bool stopped = false;
+  };
   NestedRuns() = default;
   void Loop();
   void Accept();
   void Serve(Session& session);
   void Judge();
+  void Wake();
+  [[nodiscard]] bool MayGoOn(const Session& session, const policy::Snapshot& in_force, bool widened);
+  void GoOn(Session& session, const policy::Snapshot& in_force, uint64_t generation);
+  static void Stop(Reins& reins);
+  static void Cut(Reins& reins);
+  void Cut(const Session& session);
+  void Kill(const Session& session);
+  [[nodiscard]] std::optional<int> Reap(Session& session);
+  void TakeReins(const Session& session, UniqueFd lifeline, const std::string& digest);
   [[nodiscard]] Result<void> Start(Session& session);
-  [[nodiscard]] Result<void> Narrower(const policy::Snapshot& inner) const;
+  [[nodiscard]] static Result<void> Narrower(const policy::Snapshot& in_force, const policy::Snapshot& inner);
   [[nodiscard]] std::string LaunchText(const Session& session, const LaunchFile& wanted) const;
-  [[nodiscard]] static bool Ended(Session& session);
+  [[nodiscard]] bool Ended(Session& session);
   void Drop(std::vector<UniqueFd> fds);
 
   std::string folder_;
@@ -79,13 +100,15 @@ class NestedRuns {
   supervisor::LaunchSpec spec_;
   const policy::CurrentPolicy* policy_ = nullptr;
   DecisionStream* stream_ = nullptr;
-  uint64_t judged_ = 0;  // the generation that all sessions were judged by
+  uint64_t judged_ = 0;        // the generation that all sessions were last judged by …
+  policy::SnapshotPtr judge_;  // … and its policy
   uint64_t count_ = 0;
-  bool lifeline_ended_ = false;  // of the outer run's
-  bool stopping_ = false;        // set before the last wake, read after it
-  bool ending_ = false;          // all sessions that there are
-  std::mutex mutex_;             // of these two
-  Complaint complaint_;          // the thread's
+  std::mutex mutex_;       // of these four
+  bool stopping_ = false;  // set before the last wake, read after it
+  bool frozen_ = false;    // the outer run is
+  bool froze_ = false;     // it was since the thread looked last
+  std::vector<Reins> reins_;
+  Complaint complaint_;  // the thread's
   std::thread thread_;
 };
 

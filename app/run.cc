@@ -178,6 +178,8 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   for (const auto& [path, named] : *sockets) spec.unix_sockets.push_back(path);
   *host_sockets = *std::move(sockets);
   if (auto limited = AddLimits(options, &spec); !limited) return std::unexpected(limited.error());
+  // The timer that continues one that stopped itself would continue one that the outer run has stopped.
+  if (options.nested) spec.job_control = supervisor::JobControl::kNone;
   return spec;
 }
 
@@ -458,9 +460,6 @@ Result<std::unique_ptr<RunControl>> StartControl(const RunOptions& options, Plan
   parts.policy_changed = [nested = plan->nested.get()] {
     if (nested != nullptr) nested->PolicyChanged();
   };
-  parts.freezes = [nested = plan->nested.get()] {
-    if (nested != nullptr) nested->EndSessions();
-  };
   return RunControl::Start(std::move(plan->control), std::move(parts), policy, sandbox, writer, stream);
 }
 
@@ -697,9 +696,11 @@ int RunOnce(const RunOptions& options, const std::optional<ResultFile>& result_f
   auto sandbox = Sandbox::Create(std::move(plan->sandbox), *std::move(capture), *std::move(workload), policy, **writer);
   if (!sandbox) return failed(sandbox.error());
   kill_switch->Arm(&(*sandbox)->workload());
-  if (plan->nested)
+  if (plan->nested) {
+    (*sandbox)->workload().OnFreeze([nested = plan->nested.get()](bool frozen) { frozen ? nested->Freeze() : nested->Thaw(); });
     if (auto serving = plan->nested->Serve(options, plan->spec, policy, plan->control.wanted() ? &stream : nullptr); !serving)
       return failed(serving.error());
+  }
   const auto control = StartControl(options, &*plan, held, policy, **sandbox, **writer, stream, result->published);
   if (!control) return failed(control.error());
   const auto status = Supervise(options, *plan, held, *secrets, **sandbox, policy, {plan->nested.get(), control->get()}, result);

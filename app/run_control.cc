@@ -133,7 +133,6 @@ void RunControl::HoldChanged(RunHold::Change change) {
   }
   supervisor::Workload& workload = sandbox_->workload();
   if (lost && parts_.on_disconnect == supervisor::OnDisconnect::kKill) return workload.Kill(supervisor::EndedBy::kDisconnect);
-  if (lost && parts_.freezes) parts_.freezes();
   if (const auto done = lost ? workload.Freeze() : workload.Thaw(); !done) LogError("{}", done.error().message);
 }
 

@@ -51,7 +51,6 @@ struct RunControlParts {
   std::vector<supervisor::PublishedPort> published{};
   supervisor::OnDisconnect on_disconnect = supervisor::OnDisconnect::kKill;  ///< what becomes of a run whose controller is lost
   std::function<void()> policy_changed{};  ///< told of each policy that is put in force; null: nobody is
-  std::function<void()> freezes{};         ///< told before the run is frozen; null: nobody is. Must not block
 };
 
 class RunControl final : public ServedControl, public RunSteering {

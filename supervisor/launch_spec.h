@@ -56,6 +56,11 @@ struct LimitsInForce {
   std::string no_cgroup;  ///< why no control group holds what one was wanted for; empty where one does
 };
 
+/// What a command that stops itself does to its supervisor.
+enum class JobControl : uint8_t {
+  kJob,   ///< it stops too, as one job of the shell that started it
+  kNone,  ///< nothing: it is no shell's, and whoever started it stops and continues it for reasons of their own
+};
 /// What becomes of a run whose launcher is gone.
 enum class OnDisconnect : uint8_t { kKill, kFreeze };
 
@@ -85,6 +90,7 @@ struct LaunchSpec {
   int lifeline = -1;    ///< borrowed: when nobody holds its other end any more, `on_disconnect` is done
   OnDisconnect on_disconnect = OnDisconnect::kKill;
   OwnNamespaces own_namespaces = OwnNamespaces::kRefused;
+  JobControl job_control = JobControl::kJob;
 };
 
 /// What ended a run: the command itself, or the supervisor for a reason.

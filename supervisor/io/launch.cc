@@ -176,7 +176,8 @@ class Sandbox final : public Workload {
                                         .deadline = deadline_,
                                         .tree = &tree_,
                                         .lifeline = spec_.lifeline,
-                                        .on_disconnect = spec_.on_disconnect});
+                                        .on_disconnect = spec_.on_disconnect,
+                                        .job_control = spec_.job_control});
     KillAll();
     relay_->Drain();
     ExitStatus status{.code = 128 + SIGKILL, .signal = SIGKILL, .timed_out = end.timed_out, .ended_by = end.ended_by};
@@ -192,6 +193,7 @@ class Sandbox final : public Workload {
   }
 
   const LimitsInForce& limits() const override { return limits_; }
+  void OnFreeze(std::function<void(bool)> told) override { tree_.OnFreeze(std::move(told)); }
   Result<void> Freeze() override { return tree_.Freeze(); }
   Result<void> Thaw() override { return tree_.Thaw(); }
   void Kill(EndedBy why) override { tree_.Kill(why); }

@@ -5,6 +5,7 @@
 
 #include <linux/filter.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,9 @@ class Workload {
   [[nodiscard]] virtual ExitStatus Wait() = 0;
   /// The spec's limits as this machine enforces them.
   [[nodiscard]] virtual const LimitsInForce& limits() const = 0;
+
+  /// Before Release: as RunningTree::OnFreeze. Whatever freezes the run, and lets it go on.
+  virtual void OnFreeze(std::function<void(bool frozen)> told) = 0;
 
   // After Release, from any thread, Wait's included; nothing blocks for more than some milliseconds.
 

@@ -121,7 +121,7 @@ CommandEnd LaunchRelay::Run(RunningCommand command) {
     const int events = PollOnce(command, deadline_ ? PollTimeout(*deadline_) : -1, status);
     if (events < 0) break;  // the sandbox is gone
     if (status && WIFSTOPPED(*status)) {
-      if (terminal_ && !command.tree->frozen()) StopWith(command);
+      if (terminal_ && !command.tree->frozen() && command.job_control == JobControl::kJob) StopWith(command);
     } else if (status) {
       end.status = status;
       break;
@@ -218,7 +218,7 @@ void LaunchRelay::Forward(const RunningCommand& command, int signal) {
       SignalProcess(command, signal);
       break;
     case SIGTSTP:
-      StopWith(command);
+      if (command.job_control == JobControl::kJob) StopWith(command);
       break;
     case SIGCONT:
       AddTerminalInput();

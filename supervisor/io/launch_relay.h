@@ -33,6 +33,7 @@ struct RunningCommand {
   RunningTree* tree = nullptr;  ///< what is frozen or killed when the lifeline ends
   int lifeline = -1;
   OnDisconnect on_disconnect = OnDisconnect::kKill;
+  JobControl job_control = JobControl::kJob;
 };
 
 struct CommandEnd {

@@ -97,6 +97,7 @@ Result<void> RunningTree::Freeze() {
     const std::lock_guard lock(mutex_);
     if (init_ <= 0) return Fail(Code::kNotFound, "the run has ended");
     frozen_ = true;  // before the first stop is reported, which is none of the workload's own
+    if (told_) told_(true);
     auto stopped = group_ != nullptr && group_->can_freeze() ? group_->SetFrozen(true) : StopEach();
     if (stopped) return stopped;
     if (group_ != nullptr && group_->can_freeze() && StopEach()) return {};
@@ -148,6 +149,7 @@ Result<void> RunningTree::Thaw() {
     if (auto thawed = group_->SetFrozen(false); !thawed) return thawed;
   ContinueEach();
   frozen_ = false;
+  if (told_) told_(false);
   return {};
 }
 

@@ -6,9 +6,11 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -20,6 +22,9 @@ namespace sluice::supervisor {
 
 class RunningTree {
  public:
+  /// Before anything is frozen: `told` hears that the run is being frozen, before its first process is, and that it goes on, as
+  /// long as the tree lives. It must not block, nor call the tree.
+  void OnFreeze(std::function<void(bool frozen)> told) { told_ = std::move(told); }
   /// `group` outlives the tree; null: processes are stopped one by one.
   void Begin(pid_t init, const WorkloadGroup* group);
   /// Before init is reaped and its number another's.
@@ -36,6 +41,7 @@ class RunningTree {
   [[nodiscard]] Result<void> StopEach();
   void ContinueEach();
 
+  std::function<void(bool)> told_;
   std::mutex mutex_;  // init's number stays its own while it is held
   pid_t init_ = 0;
   UniqueFd pidfd_;
