@@ -19,7 +19,8 @@ void CaptureResolver::OnItsThread(const std::function<void()>& work) {
 Result<std::unique_ptr<CaptureResolver>> CaptureResolver::Start(proxy::Engine& engine, supervisor::Capture& capture,
                                                                 supervisor::Notifier& notifier, dns::SyntheticPool& pool,
                                                                 std::vector<IpAddress> host_addresses,
-                                                                const policy::CurrentPolicy& policy, policy::EventSink& sink) {
+                                                                const policy::CurrentPolicy& policy, policy::EventSink& sink,
+                                                                CommonNames common) {
   std::unique_ptr<CaptureResolver> resolver(new CaptureResolver(engine));
   Result<std::unique_ptr<dns::Server>> server = Fail(Code::kInternal, "the resolver did not start");
   resolver->OnItsThread([&] {
@@ -33,6 +34,8 @@ Result<std::unique_ptr<CaptureResolver>> CaptureResolver::Start(proxy::Engine& e
       return static_cast<uint64_t>(notifier.GuessSender(transport, client));
     };
     options.host_addresses = std::move(host_addresses);
+    options.rations = std::move(common.rations);
+    options.spelled_by = std::move(common.spelled_by);
     server = dns::Server::Start(engine.ResolverContext(), std::move(options), engine.ResolverClient(), pool, policy, sink);
   });
   if (!server) return std::unexpected(server.error());

@@ -17,13 +17,20 @@
 
 namespace sluice::app {
 
+/// Of a run in a sandbox of another, and of that other one: what they have together. Either may be null, as ServerOptions says.
+struct CommonNames {
+  std::shared_ptr<dns::SharedRations> rations{};
+  policy::SnapshotPtr spelled_by{};
+};
+
 class CaptureResolver {
  public:
   /// Takes the capture's DNS sockets. All references outlive the resolver. Any thread but the engine's own.
   static Result<std::unique_ptr<CaptureResolver>> Start(proxy::Engine& engine, supervisor::Capture& capture,
                                                         supervisor::Notifier& notifier, dns::SyntheticPool& pool,
                                                         std::vector<IpAddress> host_addresses,
-                                                        const policy::CurrentPolicy& policy, policy::EventSink& sink);
+                                                        const policy::CurrentPolicy& policy, policy::EventSink& sink,
+                                                        CommonNames common = {});
   /// Waits for the resolver's thread.
   ~CaptureResolver();
   CaptureResolver(const CaptureResolver&) = delete;

@@ -220,6 +220,8 @@ void AddContract(CLI::App* sub, RunOptions* run) {
   // For those runs alone.
   sub->add_flag("--nested", run->nested)->group("");
   sub->add_option("--records-fd", run->records_fd)->group("");
+  sub->add_option("--rations-fd", run->rations_fd)->group("");
+  sub->add_option("--outer-names", run->outer_names)->group("");
   sub->add_option("--protect", run->protect)->group("")->allow_extra_args(false);
   sub->add_option("--hide", run->hide)->group("")->allow_extra_args(false);
 }

@@ -51,7 +51,8 @@ using supervisor::Step;
 
 constexpr size_t kPassedFds = 5;    // the launch, the policy, and what become 0 to 2
 constexpr int kLifelineNumber = 3;  // beside its standard streams
-constexpr int kRecordsNumber = 4;
+constexpr int kRationsNumber = 4;
+constexpr int kRecordsNumber = 5;
 constexpr std::chrono::milliseconds kRest{20};       // where the kernel has no memory or descriptors
 constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
 constexpr int kKilledMs = 50;                        // between looks at one that was killed
@@ -168,6 +169,9 @@ Result<std::unique_ptr<NestedRuns>> NestedRuns::Prepare() {
   runs->path_ = folder + "/socket";
   runs->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!runs->wake_) return FailErrno("cannot make an event descriptor", errno);
+  auto names = MakeNameRations();
+  if (!names) return std::unexpected(names.error());
+  runs->names_ = *std::move(names);
   auto listener = ListenUnix(runs->path_, {.type = SOCK_SEQPACKET, .backlog = static_cast<int>(kMaxNestedRuns)});
   if (!listener) return std::unexpected(listener.error());
   runs->listener_ = *std::move(listener);
@@ -475,13 +479,23 @@ Result<void> NestedRuns::Start(Session& session) {
   session.folder = fmt::format("{}/{}", folder_, ++count_);
   if (::mkdir(session.folder.c_str(), 0700) != 0) return FailErrno(session.folder, errno);
   if (auto written = WriteFile(session.folder + "/policy.yaml", *text); !written) return written;
+  const std::string names = session.folder + "/names.yaml";
+  if (auto written = WriteFile(names, NamesOf(*in_force)); !written) return written;
   if (auto written = WriteFile(session.folder + "/launch.json", LaunchText(session, *wanted)); !written) return written;
 
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return FailErrno("cannot create a pipe", errno);
   const UniqueFd theirs(pipe[0]);
   UniqueFd ours(pipe[1]);
-  std::vector<std::string> words = {"sluice", "run", "--nested", "--spec", session.folder + "/launch.json"};
+  std::vector<std::string> words = {"sluice",
+                                    "run",
+                                    "--nested",
+                                    "--spec",
+                                    session.folder + "/launch.json",
+                                    "--outer-names",
+                                    names,
+                                    "--rations-fd",
+                                    std::to_string(kRationsNumber)};
   auto records = stream_ != nullptr ? MakeSocketPair() : SocketPair();
   if (!records) return std::unexpected(records.error());
   if (records->theirs) words.insert(words.end(), {"--records-fd", std::to_string(kRecordsNumber)});
@@ -492,6 +506,7 @@ Result<void> NestedRuns::Start(Session& session) {
     if (const char* value = ::getenv(name)) program.environment.push_back(fmt::format("{}={}", name, value));
   for (size_t fd = 0; fd <= 2; ++fd) program.descriptors.push_back(session.standard[fd + 2].get());
   program.descriptors.push_back(theirs.get());
+  program.descriptors.push_back(names_.file.get());
   if (records->theirs) program.descriptors.push_back(records->theirs.get());
   {
     const std::lock_guard lock(mutex_);

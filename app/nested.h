@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "app/launch_file.h"
+#include "app/nested_names.h"
 #include "app/nested_records.h"
 #include "app/run.h"
 #include "base/complaint.h"
@@ -47,6 +48,8 @@ class NestedRuns {
   NestedRuns& operator=(const NestedRuns&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// What the outer run's resolver counts in as well.
+  [[nodiscard]] const std::shared_ptr<dns::SharedRations>& rations() const { return names_.rations; }
   /// Answers from now on, on a thread of its own. `options` and `spec` are the outer run's; `policy` outlives this, as does
   /// `stream`, which gets the records of all runs in the sandbox; null: nobody reads there. kInvalid: a grant lies in another
   /// that is writable, so that its place could be given to something else.
@@ -91,6 +94,7 @@ class NestedRuns {
 
   std::string folder_;
   std::string path_;
+  NameRations names_;
   UnixListener listener_;
   UniqueFd wake_;  // an eventfd
   std::vector<std::unique_ptr<Session>> sessions_;

@@ -25,6 +25,7 @@
 #include "app/host_sockets.h"
 #include "app/late_libraries.h"
 #include "app/nested.h"
+#include "app/nested_names.h"
 #include "app/nested_records.h"
 #include "app/own_authority.h"
 #include "app/own_policy_text.h"
@@ -374,6 +375,20 @@ struct Plan {
   ControlPlan control;
 };
 
+// What the bounds on names are shared with.
+Result<CommonNames> PlanNames(const RunOptions& options, const NestedRuns* nested) {
+  CommonNames common;
+  if (nested != nullptr) common.rations = nested->rations();
+  if (!options.nested) return common;
+  auto rations = MapNameRations(options.rations_fd);
+  if (!rations) return std::unexpected(rations.error());
+  common.rations = *std::move(rations);
+  auto names = policy::LoadFile(options.outer_names);
+  if (!names) return std::unexpected(names.error());
+  common.spelled_by = *std::move(names);
+  return common;
+}
+
 Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>& result_file) {
   Plan plan;
   auto labels = ParseLabels(options.labels);
@@ -418,6 +433,9 @@ Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>
   auto secrets = ReadSecrets(*plan.snapshot, plan.spec);
   if (!secrets) return std::unexpected(secrets.error());
   plan.sandbox.engine.secrets = *secrets;
+  auto names = PlanNames(options, plan.nested.get());
+  if (!names) return std::unexpected(names.error());
+  plan.sandbox.names = *std::move(names);
   plan.spec.hide = (*secrets)->files();
   plan.spec.hide.insert(plan.spec.hide.end(), options.hide.begin(), options.hide.end());
   if (!options.ca_key.empty()) {

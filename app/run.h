@@ -38,6 +38,8 @@ struct RunOptions : ServedOptions {
   bool allow_nested = false;         ///< serve `sluice run` in the sandbox (app/nested.h)
   bool nested = false;               ///< this run was asked for from within a sandbox; with the two lists below
   int records_fd = -1;               ///< of such a run: where its records go besides (app/nested_records.h); -1: nowhere
+  int rations_fd = -1;               ///< of such a run: what it shares with the outer one (app/nested_names.h); -1: nothing
+  std::string outer_names;           ///< of such a run: a policy that lets out the names that the outer one does
   std::vector<std::string> protect;  ///< files that the outer run keeps its workload from writing
   std::vector<std::string> hide;     ///< files that it keeps its workload from reading
   std::vector<std::string> control;  ///< as PlanControl reads them

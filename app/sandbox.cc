@@ -68,7 +68,8 @@ Result<void> Sandbox::Prepare() {
       supervisor::Notifier::Start(workload_->TakeNotifyFd(), capture_, std::move(notifier_options), *bridge_, policy_, sink_);
   if (!notifier) return std::unexpected(notifier.error());
   notifier_ = *std::move(notifier);
-  auto resolver = CaptureResolver::Start(*engine_, capture_, *notifier_, pool_, options_.engine.host_addresses, policy_, sink_);
+  auto resolver = CaptureResolver::Start(*engine_, capture_, *notifier_, pool_, options_.engine.host_addresses, policy_, sink_,
+                                         std::move(options_.names));
   if (!resolver) return std::unexpected(resolver.error());
   resolver_ = *std::move(resolver);
   // It holds the authority's key and, when an ordinary user runs it, is that user's as the workload is.

@@ -47,6 +47,7 @@ class FlowBridge final : public supervisor::FlowHandler {
 struct SandboxOptions {
   proxy::EngineOptions engine;
   std::map<std::string, std::string> host_sockets;  ///< as FindHostSockets gives them
+  CommonNames names{};
 };
 
 class Sandbox {

@@ -100,20 +100,42 @@ std::optional<std::string> Limiter::JudgeNewName(std::string_view name, std::str
   const uint64_t hash = KeyedHash(name);
   if (known_.contains(hash)) return std::nullopt;
   const std::string_view under = CountingDomain(name, rule_text);
-  Domain& domain = Find(under);
-  if (!domain.ration.Take(now, std::min(NameWeight(name, under), limits_.new_names_per_minute)))
+  if (!TakeNewName(name, under, now))
     return fmt::format("more than {} new names a minute under {}", limits_.new_names_per_minute, under);
   if (known_.size() >= kMaxKnownNames) known_.clear();
   known_.insert(hash);
   return std::nullopt;
 }
 
+// One that another resolver let pass is known.
+bool Limiter::TakeNewName(std::string_view name, std::string_view domain, SteadyTime now) {
+  const double ration = limits_.new_names_per_minute;
+  const double weight = std::min(NameWeight(name, domain), ration);
+  if (shared_ == nullptr) return Find(domain).ration.Take(now, weight);
+  const uint64_t hash = shared_->Hash(name);
+  if (shared_->IsKnown(hash)) return true;
+  if (!shared_->Find(domain).ration.Take(ration / 60, ration, now, weight)) return false;
+  shared_->Learn(hash);
+  return true;
+}
+
+bool Limiter::TakeUpstream(SteadyTime now) {
+  if (shared_ == nullptr) return upstream_.Take(now);
+  return shared_->upstream().Take(limits_.upstream_per_second, limits_.upstream_burst, now);
+}
+
+SharedShare::Counts Limiter::Existence(std::string_view domain, SteadyTime now) {
+  if (shared_ != nullptr) return shared_->Find(domain).absence.Read(now);
+  Domain& own = Find(domain);
+  Age(&own, now);
+  return {own.seen, own.absent};
+}
+
 std::optional<std::string> Limiter::JudgeAbsence(std::string_view name, std::string_view rule_text, SteadyTime now) {
   if (!IsNew(name, rule_text)) return std::nullopt;
   const std::string_view under = CountingDomain(name, rule_text);
-  Domain& domain = Find(under);
-  Age(&domain, now);
-  if (domain.absent < limits_.absent_names || domain.absent <= limits_.absent_share * domain.seen) return std::nullopt;
+  const auto [seen, absent] = Existence(under, now);
+  if (absent < limits_.absent_names || absent <= limits_.absent_share * seen) return std::nullopt;
   return fmt::format("most names asked for under {} do not exist, so new ones wait for a minute", under);
 }
 
@@ -138,7 +160,9 @@ void Limiter::Age(Domain* domain, SteadyTime now) {
 
 void Limiter::NoteExistence(std::string_view name, std::string_view rule_text, bool exists, SteadyTime now) {
   if (IsSpelledOut(name, rule_text)) return;
-  Domain& domain = Find(CountingDomain(name, rule_text));
+  const std::string_view under = CountingDomain(name, rule_text);
+  if (shared_ != nullptr) return shared_->Find(under).absence.Add(!exists, now);
+  Domain& domain = Find(under);
   Age(&domain, now);
   domain.seen += 1;
   domain.absent += exists ? 0 : 1;
@@ -153,7 +177,7 @@ std::optional<std::string> Limiter::JudgeUpstream(Client client, SteadyTime now)
     found = clients_.emplace(client, TokenBucket(limits_.client_per_second, limits_.client_burst)).first;
   }
   if (!found->second.Take(now)) return fmt::format("more than {} lookups a second by one client", limits_.client_per_second);
-  if (upstream_.Take(now)) return std::nullopt;
+  if (TakeUpstream(now)) return std::nullopt;
   return fmt::format("more than {} lookups a second", limits_.upstream_per_second);
 }
 

@@ -8,12 +8,15 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/keyed_hash.h"
+#include "dns/shared_rations.h"
 
 namespace sluice::dns {
 
@@ -56,7 +59,9 @@ class TokenBucket {
 /// One thread.
 class Limiter {
  public:
-  explicit Limiter(Limits limits) : limits_(limits), upstream_(limits.upstream_per_second, limits.upstream_burst) {}
+  /// `shared`: what is counted for domains and for all clients is counted there, with others; null: here alone.
+  explicit Limiter(Limits limits, std::shared_ptr<SharedRations> shared = nullptr)
+      : limits_(limits), shared_(std::move(shared)), upstream_(limits.upstream_per_second, limits.upstream_burst) {}
 
   /// Whose lookup it is: a process where it is known, else a source address. 0 is one client like any other.
   using Client = uint64_t;
@@ -81,9 +86,13 @@ class Limiter {
     SteadyTime halved{};
   };
   [[nodiscard]] Domain& Find(std::string_view domain);
+  [[nodiscard]] bool TakeNewName(std::string_view name, std::string_view domain, SteadyTime now);
+  [[nodiscard]] bool TakeUpstream(SteadyTime now);
+  [[nodiscard]] SharedShare::Counts Existence(std::string_view domain, SteadyTime now);
   static void Age(Domain* domain, SteadyTime now);
 
   Limits limits_;
+  const std::shared_ptr<SharedRations> shared_;
   TokenBucket upstream_;
   boost::unordered_flat_map<Client, TokenBucket> clients_;
   boost::unordered_flat_set<uint64_t> known_;  // keyed hashes of names that passed

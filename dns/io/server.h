@@ -39,6 +39,10 @@ struct ServerOptions {
   UniqueFd tcp;  ///< listening on [::]:53, dual-stack
   AttributeClient attribute;
   Limits limits{};
+  std::shared_ptr<SharedRations> rations{};  ///< null: nobody else has any part in them
+  /// Whose words count in the limits on names under wildcards: what a rule of this policy spells is meant, and what it leaves to
+  /// a wildcard is counted under it. Null: the policy in force; another where that is not the operator's.
+  policy::SnapshotPtr spelled_by{};
   /// A TCP connection that for so long sends no whole query, or takes no answer, is closed (RFC 7766 section 6.2.3).
   std::chrono::milliseconds tcp_idle{10'000};
   std::vector<IpAddress> host_addresses{};  ///< of the supervisor's own host: no name leads there unless a rule's `ip:` does

@@ -61,7 +61,8 @@ Wire ToWire(const Message& message, const Query& query, policy::Transport transp
 ServerCore::ServerCore(boost::asio::io_context& context, ServerOptions& options, UpstreamClient& upstream, SyntheticPool& pool,
                        const policy::CurrentPolicy& policy, policy::EventSink& sink)
     : attribute_(std::move(options.attribute)),
-      limiter_(options.limits),
+      limiter_(options.limits, std::move(options.rations)),
+      spelled_by_(std::move(options.spelled_by)),
       host_addresses_(std::move(options.host_addresses)),
       denial_(options.denial),
       ipv6_(options.ipv6),
@@ -170,10 +171,9 @@ ServerCore::Outcome ServerCore::Answer(Query* asked, const ClientInfo& client, K
   const Judged judged = Judge(query, process.get());
   if (judged.decision.verdict != NameVerdict::kAllow) return Deny(query, process, judged.decision, judged.as, {});
   const policy::NameDecision& decision = judged.decision;
-  const policy::RuleInfo* rule = snapshot_->rule(decision.decision.rule);
-  const std::string_view rule_text = rule != nullptr ? std::string_view(rule->text) : std::string_view();
+  const std::string_view rule_text = TextOf(query, decision.decision);
   const bool audit_only = decision.decision.audit_only;
-  const bool bounded = !audit_only && !IsSpelled(*snapshot_, query.name);
+  const bool bounded = !audit_only && !IsSpelled(Spelling(), query.name);
   const bool is_new = bounded && limiter_.IsNew(query.name, rule_text);
   const SteadyTime now = SystemClock().Steady();
   if (bounded)
@@ -254,6 +254,16 @@ ServerCore::Judged ServerCore::Judge(const Query& query, const policy::Process* 
   return plain.verdict == NameVerdict::kAllow ? Judged{plain, Type::kA} : Judged{own, type};
 }
 
+std::string_view ServerCore::TextOf(const Query& query, const policy::Decision& decision) const {
+  policy::RuleRef ref = decision.rule;
+  if (spelled_by_ != nullptr)
+    ref = spelled_by_->DecideName({.name = query.name, .type = static_cast<uint16_t>(Type::kA), .now = SystemClock().Wall()})
+              .decision.rule;
+  const policy::RuleInfo* rule = Spelling().rule(ref);
+  if (rule != nullptr) return rule->text;
+  return spelled_by_ != nullptr ? "**" : "";  // nobody spelled any of it
+}
+
 std::optional<Message> ServerCore::RefuseByLimit(const Query& query, const policy::ProcessPtr& process,
                                                  const policy::NameDecision& decision, std::string_view rule_text,
                                                  SteadyTime now) {
@@ -269,7 +279,7 @@ std::optional<Message> ServerCore::RefuseByLimit(const Query& query, const polic
 std::optional<Message> ServerCore::RefuseOtherResolver(const Query& query, const policy::ProcessPtr& process,
                                                        const policy::NameDecision& decision) {
   const OtherResolverName other = FindOtherResolver(query.name);
-  if (other.kind == OtherResolver::kNone || IsSpelledUnder(*snapshot_, query.name, other.domain)) return std::nullopt;
+  if (other.kind == OtherResolver::kNone || IsSpelledUnder(Spelling(), query.name, other.domain)) return std::nullopt;
   const std::string why =
       fmt::format("{} leads past this resolver; a wildcard does not mean it, a rule must spell it", query.name);
   if (!Record(query, process, {false, Reason::kDns, decision.decision.rule, false}, why)) return Unrecorded(query);

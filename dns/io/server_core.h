@@ -145,6 +145,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   [[nodiscard]] Message FromUpstream(const Query& query, const policy::ProcessPtr& process,
                                      const Result<UpstreamClient::MessagePtr>& upstream);
   void NoteExistence(const Work& work, bool exists);
+  /// Whose words count for names under wildcards; and those of it that let a name pass.
+  [[nodiscard]] const policy::Snapshot& Spelling() const { return spelled_by_ != nullptr ? *spelled_by_ : *snapshot_; }
+  [[nodiscard]] std::string_view TextOf(const Query& query, const policy::Decision& decision) const;
 
   // server_core_real.cc: `dns: real`.
   [[nodiscard]] std::variant<Message, TrueAnswer> FromTrueLookup(const Query& query, const policy::ProcessPtr& process,
@@ -162,6 +165,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   const AttributeClient attribute_;
   Limiter limiter_;
+  const policy::SnapshotPtr spelled_by_;  // null: snapshot_
   const std::vector<IpAddress> host_addresses_;
   const DenialForm denial_;
   const Ipv6Egress ipv6_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
 namespace sluice::dns {
 namespace {
 
@@ -144,6 +147,44 @@ TEST(LimiterTest, ClientsOverTheBoundMakeItForgetThemAll) {
   EXPECT_FALSE(passes(0));
   EXPECT_TRUE(passes(kMaxClients));
   EXPECT_TRUE(passes(0));
+}
+
+TEST(LimiterTest, ResolversThatShareRationsCountTogether) {
+  const auto rations = std::make_shared<SharedRations>();
+  Limiter outer({}, rations);
+  Limiter inner({}, rations);
+  int passed = 0;
+  for (int i = 0; i < 100; ++i) {
+    Limiter& limiter = i % 2 == 0 ? outer : inner;
+    passed += limiter.JudgeNewName("n" + std::to_string(i) + ".a.test", "GET *.a.test", kStart) ? 0 : 1;
+  }
+  EXPECT_EQ(passed, 60);
+  EXPECT_FALSE(inner.JudgeNewName("n0.a.test", "GET *.a.test", kStart)) << "what passed in one passes in the other";
+  EXPECT_TRUE(inner.JudgeNewName("n99.a.test", "GET *.a.test", kStart));
+  Limiter later({}, rations);
+  EXPECT_TRUE(later.JudgeNewName("n99.a.test", "GET *.a.test", kStart)) << "a later one begins with what is left";
+  EXPECT_FALSE(later.JudgeNewName("n99.a.test", "GET *.a.test", kStart + seconds(2))) << "one a second comes back";
+  EXPECT_FALSE(later.JudgeNewName("n0.example.org", "GET **", kStart)) << "another domain has its own ration";
+}
+
+TEST(LimiterTest, ResolversThatShareRationsHaveOneBoundUpstream) {
+  const auto rations = std::make_shared<SharedRations>();
+  int passed = 0;
+  for (uint64_t run = 0; run < 10; ++run) {
+    Limiter limiter({}, rations);
+    for (uint64_t client = 0; client < 200; ++client) passed += limiter.JudgeUpstream(client, kStart) ? 0 : 1;
+  }
+  EXPECT_EQ(passed, 800);
+}
+
+TEST(LimiterTest, NamesThatDoNotExistAreCountedTogetherToo) {
+  const auto rations = std::make_shared<SharedRations>();
+  Limiter inner({}, rations);
+  for (int i = 0; i < 20; ++i) inner.NoteExistence("n" + std::to_string(i) + ".a.test", "GET *.a.test", false, kStart);
+  Limiter later({}, rations);
+  EXPECT_TRUE(later.JudgeAbsence("new.a.test", "GET *.a.test", kStart));
+  EXPECT_FALSE(later.JudgeAbsence("new.b.test", "GET *.b.test", kStart)) << "another domain";
+  EXPECT_FALSE(later.JudgeAbsence("new.a.test", "GET *.a.test", kStart + seconds(70))) << "they are halved";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs in the sandbox of another, whose policy and whose standing still hold for them too, however many there are."""
+"""Runs in the sandbox of another, whose policy, whose standing still and whose rations hold for them too, however many there are."""
 import os
 import shutil
 import signal
@@ -25,6 +25,12 @@ while True:
     said.write("%.4f\n" % time.time())
     time.sleep(0.005)
 """
+NAMES = r"""
+import socket, sys
+for name in sys.argv[1:]:
+    try: socket.getaddrinfo(name, 443, socket.AF_INET); print("resolved", flush=True)
+    except OSError: print("not", flush=True)
+"""
 
 
 class NestedRuns(harness.SluiceTest):
@@ -33,6 +39,7 @@ class NestedRuns(harness.SluiceTest):
         shutil.copy(lab.sluice_binary(), self.work / "sluice")
         self.socket = self.folder / "control.sock"
         (self.work / "exchange.py").write_text(EXCHANGE)
+        (self.work / "names.py").write_text(NAMES)
         (self.work / "slow.yaml").write_text(harness.policy_text([*SLOW_RULES, "allow tcp db.test:5432"]))
 
     def exchanges(self, number):
@@ -102,6 +109,43 @@ class NestedRuns(harness.SluiceTest):
         self.assertEqual(self.ticks(), before)
         process.send_signal(signal.SIGCONT)
         self.assertEventually(lambda: self.ticks() > before, "those that waited, once it goes on", 60)
+
+    # -- names
+
+    def resolved(self, rules, runs):
+        """Of the names of each run one after the other, how many were answered. A run: its names, and its policy."""
+        script = ""
+        for i, (names, policy) in enumerate(runs):
+            (self.work / f"inner-{i}.yaml").write_text(harness.policy_text(policy))
+            script += f"./sluice run --quiet --policy inner-{i}.yaml -- {harness.PYTHON} names.py {' '.join(names)}\n"
+        begin = time.monotonic()
+        result = self.sluice(rules, "sh", "-c", script, flags=["--allow-nested"], timeout=120)
+        self.assertEqual(result.out.count("resolved") + result.out.count("not"), sum(len(names) for names, _ in runs), str(result))
+        return result.out.count("resolved"), time.monotonic() - begin
+
+    def parts(self):
+        return [[f"m{n}.many.test" for n in range(20 * part, 20 * part + 20)] for part in range(5)]
+
+    def test_new_names_under_a_wildcard_are_counted_for_all_runs_together(self):
+        wild = ["allow tcp *.many.test:443"]
+        resolved, taken = self.resolved(wild, [(names, wild) for names in self.parts()])
+        self.assertGreaterEqual(resolved, 60)
+        self.assertLessEqual(len({name for name in self.asked() if name.rstrip(".").endswith("many.test")}), 61 + taken)
+
+    def test_what_an_inner_policy_spells_out_is_new_under_the_outer_wildcard(self):
+        wild = ["allow tcp *.many.test:443"]
+        resolved, taken = self.resolved(wild, [(names, [f"allow tcp {name}:443" for name in names]) for names in self.parts()])
+        self.assertGreaterEqual(resolved, 60)
+        self.assertLessEqual(len({name for name in self.asked() if name.rstrip(".").endswith("many.test")}), 61 + taken)
+
+    def test_names_that_passed_are_new_to_none(self):
+        wild = ["allow tcp *.many.test:443"]
+        names = self.parts()[0]
+        self.assertEqual(self.resolved(wild, [(names, wild)] * 5)[0], 100)
+
+    def test_what_the_outer_policy_spells_out_is_bounded_for_none(self):
+        spelled = [f"allow tcp {name}:443" for names in self.parts() for name in names]
+        self.assertEqual(self.resolved(spelled, [(names, [f"allow tcp {name}:443" for name in names]) for names in self.parts()])[0], 100)
 
 
 if __name__ == "__main__":
