@@ -95,19 +95,36 @@ class NestedRuns(harness.SluiceTest):
 
     def test_none_starts_while_the_outer_run_is_frozen(self):
         keep, give = os.pipe()
+        self.assert_none_starts(["--lifeline", str(keep)], keep, lambda process: os.close(give), lambda process: process.send_signal(signal.SIGCONT))
+
+    def test_none_starts_while_nobody_holds_it(self):
+        held = []
+
+        def hold(process):
+            held.append(control.Lines(self.socket, "/v1/hold"))
+
+        def let_go(process):
+            hold(process)
+            held[0].drop()
+
+        self.assert_none_starts(["--control", self.socket], None, let_go, hold)
+
+    def assert_none_starts(self, flags, keep, freeze, go_on):
         inner = "./sluice run --quiet --policy slow.yaml -- sh -c 'while :; do echo x >> ticks; sleep 0.01; done'"
         words = self.command(OUTER, ["sh", "-c", f"for i in 1 2 3 4 5 6; do {inner} & done; sleep 1000"],
-                             ["--allow-nested", "--lifeline", str(keep), "--on-disconnect", "freeze"])
-        process = self.lab.popen(words, cwd=self.work, pass_fds=[keep], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        os.close(keep)
+                             ["--allow-nested", "--on-disconnect", "freeze", *flags])
+        process = self.lab.popen(words, cwd=self.work, pass_fds=[keep] if keep else [], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (process.kill(), process.communicate()))
+        if keep:
+            os.close(keep)
         self.assertEventually(lambda: self.ticks() > 0, "the first of them", 60)
-        os.close(give)
+        freeze(process)
         time.sleep(0.5 * harness.SLOW)
         before = self.ticks()
         time.sleep(4)
         self.assertEqual(self.ticks(), before)
-        process.send_signal(signal.SIGCONT)
+        go_on(process)
         self.assertEventually(lambda: self.ticks() > before, "those that waited, once it goes on", 60)
 
     # -- names
