@@ -437,7 +437,7 @@ void NestedRuns::Serve(Session& session) {
 }
 
 void NestedRuns::Drop(std::vector<UniqueFd> fds) {
-  for (UniqueFd& fd : fds) closer_->Drop(std::move(fd), supervisor::PinnedCloser::Kind::kUnknown);
+  for (UniqueFd& fd : fds) closer_->Drop(std::move(fd), PinnedCloser::Kind::kUnknown);
 }
 
 // `inner` may be an outer policy as well: then what it sends with a credential does not count.

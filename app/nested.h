@@ -27,7 +27,7 @@
 #include "base/unique_fd.h"
 #include "base/unix_listener.h"
 #include "policy/event.h"
-#include "supervisor/io/pinned_closer.h"
+#include "base/pinned_closer.h"
 #include "supervisor/launch_spec.h"
 
 namespace sluice::app {
@@ -98,7 +98,7 @@ class NestedRuns {
   UnixListener listener_;
   UniqueFd wake_;  // an eventfd
   std::vector<std::unique_ptr<Session>> sessions_;
-  std::optional<supervisor::PinnedCloser> closer_;  // of what the workload sent: its last close may wait
+  std::optional<PinnedCloser> closer_;  // of what the workload sent: its last close may wait
   std::unique_ptr<Spawner> spawner_;                // so that no run that starts closes something of the workload's
   RunOptions options_;
   supervisor::LaunchSpec spec_;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/pinned_closer.h"
 #include "supervisor/io/attribution.h"
 #include "supervisor/io/capture_gate.h"
 #include "supervisor/io/decision_journal.h"
@@ -20,7 +21,6 @@
 #include "supervisor/io/in_flight.h"
 #include "supervisor/io/notifier.h"
 #include "supervisor/io/own_networks.h"
-#include "supervisor/io/pinned_closer.h"
 #include "supervisor/io/process_identity.h"
 #include "supervisor/io/seccomp_channel.h"
 #include "supervisor/io/waiting_connects.h"

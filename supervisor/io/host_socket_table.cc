@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/unique_fd.h"
-#include "supervisor/io/wake_timer.h"
+#include "base/wake_timer.h"
 
 namespace sluice::supervisor {
 namespace {

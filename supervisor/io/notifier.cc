@@ -17,12 +17,12 @@
 
 #include "base/bounded_queue.h"
 #include "base/fault.h"
+#include "base/wake_timer.h"
 #include "supervisor/io/attribution.h"
 #include "supervisor/io/call_handler.h"
 #include "supervisor/io/process_identity.h"
 #include "supervisor/io/receive_turns.h"
 #include "supervisor/io/seccomp_channel.h"
-#include "supervisor/io/wake_timer.h"
 
 namespace sluice::supervisor {
 namespace {

@@ -44,11 +44,6 @@ bool HasPeer(int fd) {
   return Faulty("socket.peer", [&] { return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length); }) == 0;
 }
 
-bool Lingers(int fd) {
-  linger value{};
-  return !Get(fd, SO_LINGER, &value) || (value.l_onoff != 0 && value.l_linger != 0);
-}
-
 int TakeSocketError(int fd) {
   int error = 0;
   return Get(fd, SO_ERROR, &error) ? error : EBADF;

@@ -27,7 +27,6 @@ struct SocketFacts {
 [[nodiscard]] bool IsNonBlocking(int fd);
 /// Has a peer: connected, or was and the connection is closing.
 [[nodiscard]] bool HasPeer(int fd);
-[[nodiscard]] bool Lingers(int fd);
 /// SO_ERROR, which it clears.
 [[nodiscard]] int TakeSocketError(int fd);
 /// What longer ones are taken for, so that time can be added to it.

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "supervisor/io/wake_timer.h"
+#include "base/wake_timer.h"
 
 namespace sluice::supervisor {
 namespace {

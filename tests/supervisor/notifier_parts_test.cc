@@ -17,13 +17,13 @@
 #include <mutex>
 #include <thread>
 
+#include "base/pinned_closer.h"
+#include "base/wake_timer.h"
 #include "supervisor/io/capture_gate.h"
 #include "supervisor/io/in_flight.h"
-#include "supervisor/io/pinned_closer.h"
 #include "supervisor/io/process_identity.h"
 #include "supervisor/io/receive_turns.h"
 #include "supervisor/io/socket_facts.h"
-#include "supervisor/io/wake_timer.h"
 
 namespace sluice::supervisor {
 namespace {

@@ -1,4 +1,4 @@
-#include "supervisor/io/wake_timer.h"
+#include "base/wake_timer.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -8,8 +8,9 @@
 #include <mutex>
 
 #include "base/fault.h"
+#include "base/log.h"
 
-namespace sluice::supervisor {
+namespace sluice {
 namespace {
 
 // Far enough from the first real-time signals, which libraries take for themselves.
@@ -88,4 +89,38 @@ void WakeTimer::Disarm() {
   armed_ = false;
 }
 
-}  // namespace sluice::supervisor
+namespace {
+
+struct OwnTimer {
+  WakeTimer timer;
+  pid_t process = 0;  // a timer is that of the process which made it
+  unsigned holders = 0;
+};
+
+OwnTimer& Own() {
+  thread_local OwnTimer own;
+  return own;
+}
+
+}  // namespace
+
+BriefCloses::BriefCloses() {
+  OwnTimer& own = Own();
+  if (const pid_t process = getpid(); own.process != process) {
+    own.timer.Forget();
+    if (const auto opened = own.timer.Open()) {
+      own.process = process;
+    } else {
+      LogError("{}", opened.error().message);
+    }
+  }
+  ++own.holders;
+  own.timer.Arm();
+}
+
+BriefCloses::~BriefCloses() {
+  OwnTimer& own = Own();
+  if (own.holders != 0 && --own.holders == 0) own.timer.Disarm();
+}
+
+}  // namespace sluice

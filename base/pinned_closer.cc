@@ -1,11 +1,19 @@
-#include "supervisor/io/pinned_closer.h"
+#include "base/pinned_closer.h"
+
+#include <sys/socket.h>
 
 #include "base/log.h"
-#include "supervisor/io/socket_facts.h"
-#include "supervisor/io/wake_timer.h"
+#include "base/wake_timer.h"
 
-namespace sluice::supervisor {
+namespace sluice {
 namespace {
+
+// Whether its last close may wait, as far as the kernel tells.
+bool Lingers(int fd) {
+  linger value{};
+  socklen_t size = sizeof value;
+  return getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &size) != 0 || (value.l_onoff != 0 && value.l_linger != 0);
+}
 
 void CloseAll(BoundedQueue<UniqueFd>& queue) {
   WakeTimer timer;
@@ -21,7 +29,7 @@ void CloseAll(BoundedQueue<UniqueFd>& queue) {
 
 }  // namespace
 
-PinnedCloser::PinnedCloser() {
+PinnedCloser::PinnedCloser(size_t most) : queue_(most) {
   for (unsigned i = 0; i < kCloserThreads; ++i) threads_.emplace_back([this] { CloseAll(queue_); });
 }
 
@@ -33,7 +41,9 @@ PinnedCloser::~PinnedCloser() {
 void PinnedCloser::Drop(UniqueFd fd, Kind kind) {
   if (!fd) return;
   if (kind == Kind::kFresh && !Lingers(fd.get())) return;
-  (void)queue_.TryPush(std::move(fd));
+  if (queue_.TryPush(std::move(fd))) return;
+  const BriefCloses brief;
+  fd.Reset();
 }
 
-}  // namespace sluice::supervisor
+}  // namespace sluice

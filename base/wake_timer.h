@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-namespace sluice::supervisor {
+namespace sluice {
 
 inline constexpr std::chrono::milliseconds kWakeInterval{10};
 
@@ -38,6 +38,8 @@ class WakeTimer {
   static void Wake(pthread_t thread);
   /// Installs the empty handler. Any thread, any number of times.
   static void InstallHandler();
+  /// In a child, which has none of its parent's timers.
+  void Forget() { open_ = armed_ = false; }
 
  private:
   timer_t timer_{};
@@ -45,4 +47,15 @@ class WakeTimer {
   bool armed_ = false;
 };
 
-}  // namespace sluice::supervisor
+/// While one lives, nothing that this thread closes keeps it for longer than kWakeInterval: no socket that lingers, be it the
+/// last descriptor itself, in the queue of a UNIX socket, or in a message that is received without room for it. The timer is the
+/// thread's own, made by the first. For what happens rarely, or on a thread that must be alone; a PinnedCloser does it elsewhere.
+class BriefCloses {
+ public:
+  BriefCloses();
+  ~BriefCloses();
+  BriefCloses(const BriefCloses&) = delete;
+  BriefCloses& operator=(const BriefCloses&) = delete;
+};
+
+}  // namespace sluice

@@ -1,8 +1,9 @@
 #pragma once
 
-// Drops descriptors taken from the workload. The last close of a socket that lingers waits for its peer, and a workload can
-// make ours the last one; a file may wait in its own ways. Such closes happen on threads that serve nobody, each freed by
-// its WakeTimer after kWakeInterval. Any thread may call; nothing blocks.
+// Drops descriptors taken from a stranger. The last close of a socket that lingers waits for its peer, and a stranger can
+// make ours the last one; a file may wait in its own ways. What a UNIX socket is closed with that nobody has received, sockets
+// among it, is closed with it: a socket that a stranger can send to is to be dropped here as well. Such closes happen on threads
+// that serve nobody, each freed by its WakeTimer after kWakeInterval. Any thread may call; nothing blocks for longer than that.
 
 #include <memory>
 #include <thread>
@@ -11,7 +12,7 @@
 #include "base/bounded_queue.h"
 #include "base/unique_fd.h"
 
-namespace sluice::supervisor {
+namespace sluice {
 
 inline constexpr size_t kMaxQueuedCloses = 4096;
 inline constexpr unsigned kCloserThreads = 2;
@@ -23,18 +24,18 @@ class PinnedCloser {
     kUnknown,  ///< anything else
   };
 
-  PinnedCloser();
+  explicit PinnedCloser(size_t most = kMaxQueuedCloses);
   ~PinnedCloser();
   PinnedCloser(const PinnedCloser&) = delete;
   PinnedCloser& operator=(const PinnedCloser&) = delete;
 
   /// kFresh sockets without SO_LINGER are closed at once: a race to set it costs at most kWakeInterval of a thread with a
-  /// WakeTimer. A full queue closes at once as well, under the same bound.
+  /// WakeTimer. Where the queue is full, this thread closes it, and is kept for no longer than that either.
   void Drop(UniqueFd fd, Kind kind);
 
  private:
-  BoundedQueue<UniqueFd> queue_{kMaxQueuedCloses};
+  BoundedQueue<UniqueFd> queue_;
   std::vector<std::thread> threads_;
 };
 
-}  // namespace sluice::supervisor
+}  // namespace sluice
