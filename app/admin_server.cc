@@ -39,6 +39,8 @@
 #include "base/complaint.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "base/unix_listener.h"
+#include "base/wake_timer.h"
 
 namespace sluice::app {
 namespace {
@@ -200,6 +202,8 @@ class Serving final : public AdminServer {
   // On an accepting thread. Each door has room of its own, and for either side, since the workload reaches some of them from
   // here.
   void Take(UniqueFd socket, const sockaddr_storage& from, socklen_t size, Door door) {
+    std::optional<BriefCloses> brief;  // of who finds no room
+    if (door == Door::kAdminUnix && !RefuseDescriptors(socket.get())) brief.emplace();
     const PeerPlace place = doors_.hold != nullptr ? PeerPlace::kNotBelow : PeerPlace::kAnywhere;
     if (door == Door::kAdminUnix && !MayAdminister(socket.get(), place)) return;
     bool from_here = false;
@@ -236,6 +240,7 @@ class Serving final : public AdminServer {
     asio::post(context_, [this, fd = socket.Release(), family, door, from_here, hope = std::move(hope), &house,
                           &open = house.open]() mutable {
       if (!MakeRoom(house)) {
+        const BriefCloses brief;
         ::close(fd);
         open.fetch_sub(1);
         return;
@@ -267,6 +272,11 @@ class Serving final : public AdminServer {
   }
 
   asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House& house, HopeShare hope) {
+    // Where descriptors that a client sends cannot be refused, this thread closes them as it reads.
+    std::optional<BriefCloses> brief;
+    error_code unknown;
+    if (accepted.local_endpoint(unknown).protocol().family() == AF_UNIX && !RefuseDescriptors(accepted.native_handle()))
+      brief.emplace();
     Stream stream(std::move(accepted));
     beast::flat_buffer buffer(kMaxAdminHead + kMaxAdminBody + 4096);
     for (unsigned served = 0; served < kMostRequests; ++served) {

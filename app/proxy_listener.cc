@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <optional>
 
 #include "base/listen_error.h"
 #include "base/log.h"
+#include "base/unix_listener.h"
+#include "base/wake_timer.h"
 
 namespace sluice::app {
 namespace {
@@ -126,6 +129,8 @@ void ProxyListener::Take(UniqueFd socket, const sockaddr_storage& from, socklen_
     client.source = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
     if (!client.source) return;
   }
+  std::optional<BriefCloses> brief;  // of who finds no room
+  if (!client.source && !RefuseDescriptors(socket.get())) brief.emplace();
   client.process = WhoseIs(socket, client.source);
   client.socket = std::move(socket);
   engine_->AcceptClient(std::move(client));

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/fault.h"
 #include "base/random.h"
 
 namespace sluice {
@@ -20,6 +21,7 @@ namespace {
 constexpr int kAttempts = 16;
 constexpr std::chrono::milliseconds kTurnPause{20};
 constexpr size_t kSuffixBytes = 4;
+constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which not every C library's headers know
 
 std::unexpected<Error> CannotListen(const std::string& path, std::string_view why) {
   return Fail(Code::kInvalid, fmt::format("cannot listen on {}: {}", path, why));
@@ -119,6 +121,12 @@ void SocketName::Remove() {
     ::unlink(path.c_str());
 }
 
+bool RefuseDescriptors(int socket) {
+  const int pass = 0;
+  return Faulty("unix.refuse-descriptors", [&] { return ::setsockopt(socket, SOL_SOCKET, kPassRights, &pass, sizeof pass); }) ==
+         0;
+}
+
 Result<UnixListener> ListenUnix(const std::string& path, const UnixListenOptions& options) {
   const auto address = AddressOf(path);
   if (!address) return std::unexpected(address.error());
@@ -129,6 +137,7 @@ Result<UnixListener> ListenUnix(const std::string& path, const UnixListenOptions
   const auto failed = [&path] { return FailErrno(fmt::format("cannot listen on {}", path), errno); };
   UniqueFd socket(::socket(AF_UNIX, options.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return failed();
+  if (options.descriptors == SentDescriptors::kRefused) (void)RefuseDescriptors(socket.get());
   // bind(2) gives the file the socket's own mode, without what the umask takes.
   if (::fchmod(socket.get(), options.mode) != 0) return failed();
   const std::string draft_path = Draft::PathFor(path);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -44,11 +45,23 @@ struct UnixListener {
   SocketName name;  ///< goes first
 };
 
+/// What becomes of descriptors that a client sends (SCM_RIGHTS).
+enum class SentDescriptors : uint8_t {
+  kRefused,  ///< the client gets EPERM, where the kernel can (Linux 6.16)
+  kWanted,
+};
+
 struct UnixListenOptions {
   int type = SOCK_STREAM;
   mode_t mode = 0600;  ///< of the socket's file, whatever the umask
   int backlog = SOMAXCONN;
+  SentDescriptors descriptors = SentDescriptors::kRefused;
 };
+
+/// From now on whoever sends a descriptor to this UNIX socket gets EPERM, as on what it accepts. What nobody receives is closed
+/// by who closes the socket or reads from it, and the last close of a TCP socket may wait for as long as its peer likes. False:
+/// the kernel does not know of this, so that closing and reading may wait.
+[[nodiscard]] bool RefuseDescriptors(int socket);
 
 /// A socket that a server which was killed left behind is replaced. One that takes connections is an error, as is a file of
 /// another kind: neither is touched. Any thread; may wait for part of a second for others that start in the same folder.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "base/unix_listener.h"
 #include "proxy/io/limits.h"
 #include "proxy/io/listener_tls.h"
 #include "proxy/io/route.h"
@@ -34,6 +35,7 @@ ExplicitClient::ExplicitClient(Worker& worker, Client client, Stage stage)
       source_(client.source),
       process_(std::move(client.process)),
       waiter_(worker.reactor()) {
+  if (stage == Stage::kNew && !client.source && !RefuseDescriptors(client.socket.get())) brief_.emplace();
   if (!down_->channel.Open(worker.reactor(), std::move(client.socket), kReadable | kWritable)) waiter_.Cancel();
 }
 

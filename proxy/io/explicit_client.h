@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/wake_timer.h"
 #include "proxy/client.h"
 #include "proxy/connect_request.h"
 #include "proxy/denial.h"
@@ -78,6 +79,7 @@ class ExplicitClient {
   void Note(policy::Reason reason, std::string detail);
   Task<> RefuseFault(const RequestHead* head, Fault fault);
 
+  std::optional<BriefCloses> brief_;  ///< last: what a client on a UNIX socket sends, where the kernel cannot refuse descriptors
   Worker& worker_;
   const uint64_t id_;
   const Stage stage_;

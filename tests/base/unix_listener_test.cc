@@ -10,9 +10,12 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/send_descriptors.h"
 
 namespace sluice {
 namespace {
@@ -172,6 +175,33 @@ TEST(UnixListener, FitsWhereItsNameDoes) {
   const auto longer = ListenUnix(path + "x", {});
   ASSERT_FALSE(longer);
   EXPECT_NE(longer.error().message.find("at most 107 bytes"), std::string::npos) << longer.error().message;
+}
+
+// What sending a descriptor to a listener of that kind comes to: 0, or why not.
+int SendDescriptorTo(const std::string& path, SentDescriptors descriptors) {
+  const auto listener = ListenUnix(path, {.descriptors = descriptors});
+  if (!listener) return -1;
+  const UniqueFd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  if (::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return -1;
+  const auto send = [&client] {
+    const char octet = 'x';
+    const int fd = client.get();
+    return SendDescriptors(client.get(), std::as_bytes(std::span(&octet, 1)), {&fd, 1}) == 1 ? 0 : errno;
+  };
+  const int before = send();
+  const UniqueFd accepted(::accept4(listener->socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return send() == before ? before : -1;
+}
+
+TEST(UnixListener, RefusesDescriptorsWhereNoneAreWanted) {
+  const Folder folder;
+  EXPECT_EQ(SendDescriptorTo(folder.File("wanted"), SentDescriptors::kWanted), 0);
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!RefuseDescriptors(probe.get())) GTEST_SKIP() << "before Linux 6.16";
+  EXPECT_EQ(SendDescriptorTo(folder.File("refused"), SentDescriptors::kRefused), EPERM);
 }
 
 }  // namespace

@@ -172,6 +172,7 @@ PROXY = {
     "owner.folder": ("EMFILE",),
     "owner.namespace": ("EACCES",),
     "owner.process": ("EMFILE",),
+    "unix.refuse-descriptors": ("EINVAL",),
 }
 SIDECAR_START = {
     "fence.links": ("EMFILE",),

@@ -81,7 +81,7 @@ class Proxy(Serving, proxy_harness.ProxyTest):
         rules = [("allow GET a.test/pub/**", {"by": "[/usr/bin/curl]"})]
         socket = self.folder / "proxy.sock"
         self.sweep({point: errors for point, errors in fault_points.PROXY.items() if point.startswith("owner.")}, rules=rules)
-        of_peers = {point: fault_points.PROXY[point] for point in ("client.credentials", "client.pidfd")}
+        of_peers = {point: fault_points.PROXY[point] for point in ("client.credentials", "client.pidfd", "unix.refuse-descriptors")}
         self.sweep(of_peers, listen=(f"unix:{socket}",), rules=rules, via=lambda _: f"socks5h://localhost{socket}")
 
 

@@ -21,6 +21,28 @@ PYTHON = "/usr/bin/python3"
 MODE = "root"
 THE_LAB = None
 NUMBERS = itertools.count(1)
+# full_socket(): a connection whose peer does not read, and whose last close waits for that; let_go() closes it, and waits little.
+FULL_SOCKET = """
+import os, signal, socket, struct
+KEPT = []
+signal.signal(signal.SIGALRM, lambda *_: None)
+
+def full_socket():
+    server = socket.socket(); server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); server.bind(("127.0.0.1", 0)); server.listen()
+    server.settimeout(5)
+    client = socket.create_connection(server.getsockname()); KEPT.extend((server, server.accept()[0]))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 300)); client.setblocking(False)
+    try:
+        while True: client.send(b"x" * 65536)
+    except BlockingIOError: pass
+    return client.detach()
+
+def let_go(fd):
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    os.close(fd)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+"""
 # Writes `ticks` in the work folder from a session of its own, for as long as it is neither frozen nor dead.
 TICKING = "echo ready; (setsid sh -c 'while :; do echo x >> ticks; sleep 0.01; done' &) ; while :; do sleep 0.01; done"
 SLOW = 4 if os.environ.get("SLUICE_SANITIZED") else 1  # sanitizers stretch every time bound

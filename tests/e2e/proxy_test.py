@@ -250,6 +250,32 @@ class Who(proxy_harness.ProxyTest):
             curl = next(r for r in proxy.audit if r.get("verdict") == "allow")["process"]
             self.assertEqual(curl["exe"], os.path.realpath("/usr/bin/curl"))
 
+    def test_what_clients_of_a_unix_socket_send_beside_octets_holds_nobody_up(self):
+        path = self.folder / "proxy.sock"
+        script = harness.FULL_SOCKET + """
+import sys
+refused, clients = 0, []
+for full in [full_socket() for _ in range(30)]:
+    client = socket.socket(socket.AF_UNIX); client.connect(sys.argv[1]); clients.append(client)
+    try: socket.send_fds(client, [b"GET "], [full])
+    except PermissionError: refused += 1
+    let_go(full)
+print(refused, flush=True)
+sys.stdin.read()
+"""
+        # The second as on kernels that cannot refuse descriptors.
+        for fault, refused in ((None, "30\n"), ("unix.refuse-descriptors:EINVAL", "0\n")):
+            with self.proxy(["allow GET a.test"], listen=(f"unix:{path}",), env={"SLUICE_FAULT": fault} if fault else None) as proxy:
+                clients = self.lab.popen([harness.PYTHON, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                try:
+                    self.assertEqual(clients.stdout.readline(), refused, fault)
+                    for _ in range(8):  # for each thread of the proxy's
+                        self.assertIn("hello", self.curl(proxy, "-m", "10", "https://a.test/pub/x", via=f"socks5h://localhost{path}").out, fault)
+                    self.assertEqual(proxy.stop(), 0)
+                finally:
+                    clients.kill()
+                    clients.communicate()
+
     def test_a_unix_sockets_peer_is_known(self):
         path = self.folder / "proxy.sock"
         with self.proxy([("allow GET a.test", {"by": "[/usr/bin/curl]"})], listen=(f"unix:{path}",)) as proxy:
