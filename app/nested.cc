@@ -35,6 +35,7 @@
 #include "base/patient_poll.h"
 #include "base/poll_timeout.h"
 #include "base/socket_pair.h"
+#include "base/wake_timer.h"
 #include "policy/compiled.h"
 #include "policy/io/load.h"
 #include "prover/prove.h"
@@ -55,6 +56,7 @@ constexpr int kRationsNumber = 4;
 constexpr int kRecordsNumber = 5;
 constexpr std::chrono::milliseconds kRest{20};       // where the kernel has no memory or descriptors
 constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
+constexpr size_t kMaxNestedCloses = 64;              // each may take kWakeInterval, and the run's end waits for them
 constexpr int kKilledMs = 50;                        // between looks at one that was killed
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -172,7 +174,9 @@ Result<std::unique_ptr<NestedRuns>> NestedRuns::Prepare() {
   auto names = MakeNameRations();
   if (!names) return std::unexpected(names.error());
   runs->names_ = *std::move(names);
-  auto listener = ListenUnix(runs->path_, {.type = SOCK_SEQPACKET, .backlog = static_cast<int>(kMaxNestedRuns)});
+  auto listener =
+      ListenUnix(runs->path_,
+                 {.type = SOCK_SEQPACKET, .backlog = static_cast<int>(kMaxNestedRuns), .descriptors = SentDescriptors::kWanted});
   if (!listener) return std::unexpected(listener.error());
   runs->listener_ = *std::move(listener);
   return runs;
@@ -193,6 +197,11 @@ NestedRuns::~NestedRuns() {
       pollfd ended{session->pidfd.get(), POLLIN, 0};
       (void)PatientPoll({&ended, 1}, session->LookAgain());
     }
+  {
+    // With what nobody has accepted yet.
+    const BriefCloses brief;
+    listener_.socket.Reset();
+  }
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
@@ -293,7 +302,7 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   stream_ = stream;
   judged_ = policy.generation();
   judge_ = policy.Get();
-  closer_.emplace();
+  closer_.emplace(kMaxNestedCloses);
   auto spawner = Spawner::Start();
   if (!spawner) return std::unexpected(spawner.error());
   spawner_ = *std::move(spawner);
@@ -400,7 +409,7 @@ void NestedRuns::Accept() {
   if (sessions_.size() >= kMaxNestedRuns) {
     supervisor::SendFailure(client.get(),
                             Error{Code::kExhausted, fmt::format("{} runs are in this sandbox already", kMaxNestedRuns), 0, {}});
-    return;
+    return closer_->Drop(std::move(client), PinnedCloser::Kind::kUnknown);
   }
   sessions_.push_back(std::make_unique<Session>());
   sessions_.back()->client = std::move(client);
@@ -416,7 +425,10 @@ void NestedRuns::Serve(Session& session) {
     }
   }
   std::vector<UniqueFd> stray;
-  auto message = supervisor::Receive(session.client.get(), 0, &stray);
+  auto message = [&] {
+    const BriefCloses brief;  // what this process has no room for
+    return supervisor::Receive(session.client.get(), 0, &stray);
+  }();
   Drop(std::move(stray));
   if (!message) {
     session.over = message.error().code != Code::kTimeout;
@@ -586,6 +598,8 @@ bool NestedRuns::Ended(Session& session) {
     (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
   }
   session.records.reset();
+  // With what lies in its queue.
+  closer_->Drop(std::move(session.client), PinnedCloser::Kind::kUnknown);
   std::error_code ignored;
   if (!session.folder.empty()) std::filesystem::remove_all(session.folder, ignored);
   return true;

@@ -22,12 +22,12 @@
 #include "app/nested_records.h"
 #include "app/run.h"
 #include "base/complaint.h"
+#include "base/pinned_closer.h"
 #include "base/result.h"
 #include "base/spawner.h"
 #include "base/unique_fd.h"
 #include "base/unix_listener.h"
 #include "policy/event.h"
-#include "base/pinned_closer.h"
 #include "supervisor/launch_spec.h"
 
 namespace sluice::app {
@@ -96,9 +96,9 @@ class NestedRuns {
   std::string path_;
   NameRations names_;
   UnixListener listener_;
-  UniqueFd wake_;  // an eventfd
-  std::vector<std::unique_ptr<Session>> sessions_;
-  std::optional<PinnedCloser> closer_;  // of what the workload sent: its last close may wait
+  UniqueFd wake_;                                   // an eventfd
+  std::vector<std::unique_ptr<Session>> sessions_;  // the thread's
+  std::optional<PinnedCloser> closer_;              // of what the workload sent: its last close may wait
   std::unique_ptr<Spawner> spawner_;                // so that no run that starts closes something of the workload's
   RunOptions options_;
   supervisor::LaunchSpec spec_;

@@ -285,23 +285,36 @@ class Nested(harness.SluiceTest):
 
     def test_a_message_that_is_none_holds_nobody_up(self):
         # Its descriptor's last close would wait for a reader who does not read.
-        script = """
-import array, os, signal, socket, struct, threading
-server = socket.create_server(("127.0.0.1", 0)); server.settimeout(5)
-client = socket.create_connection(server.getsockname()); kept = server.accept()[0]
-client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 40)); client.setblocking(False)
-try:
-    while True: client.send(b"x" * 65536)
-except BlockingIOError: pass
+        script = harness.FULL_SOCKET + """
+full = full_socket()
 outer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); outer.connect(os.environ["SLUICE_NESTED"])
-outer.sendmsg([b"no message"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [client.fileno()]))])
-# In flight it is nobody's to wait for. Where the supervisor was quicker, this close is the last, and waits by itself.
-threading.Thread(target=client.close, daemon=True).start()
+socket.send_fds(outer, [b"no message"], [full])
+# In flight it is nobody's to wait for. Where the supervisor was quicker, this close is the last.
+let_go(full)
 print("sent", flush=True)
 signal.pause()
 """
         (self.work / "linger.py").write_text(script)
         result = self.nested(f"{harness.PYTHON} linger.py > sent & until [ -s sent ]; do sleep 0.02; done; "
+                             "timeout 15 ./sluice run --allow 'GET a.test/pub/x' -- true; echo $?; kill $!")
+        self.assertEqual(result.out.strip(), "0", str(result))
+
+    def test_what_lies_behind_a_message_that_is_none_holds_nobody_up(self):
+        # Nobody receives the second message: it goes with the connection. Where the supervisor was quicker, another is tried.
+        (self.work / "behind.py").write_text(harness.FULL_SOCKET + """
+for full in [full_socket() for _ in range(60)]:
+    while True:
+        outer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); outer.connect(os.environ["SLUICE_NESTED"])
+        try:
+            outer.send(b"short"); socket.send_fds(outer, [b"m"], [full])
+            break
+        except OSError:
+            pass
+    let_go(full)
+print("sent", flush=True)
+signal.pause()
+""")
+        result = self.nested(f"{harness.PYTHON} behind.py > sent & until [ -s sent ]; do sleep 0.02; done; "
                              "timeout 15 ./sluice run --allow 'GET a.test/pub/x' -- true; echo $?; kill $!")
         self.assertEqual(result.out.strip(), "0", str(result))
 
