@@ -105,7 +105,8 @@ int RunAgent(const AgentOptions& given) {
   auto records = supervisor::ContainerRecords::Open(options->state_dir);
   if (!records) return Report(records.error());
   // Whoever is not to be served is told so by credentials, which a mode cannot.
-  auto listener = ListenUnix(options->listen, {.mode = static_cast<mode_t>(options->peers.empty() ? 0600 : 0666)});
+  auto listener = ListenUnix(options->listen, {.mode = static_cast<mode_t>(options->peers.empty() ? 0600 : 0666),
+                                               .descriptors = SentDescriptors::kWanted});
   if (!listener) return Report(listener.error());
   AgentServer server(*options, std::move(listener->socket), *std::move(records), shared);
   // Before any runtime is heard.

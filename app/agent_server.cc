@@ -25,6 +25,7 @@
 #include "base/poll_timeout.h"
 #include "base/socket_pair.h"
 #include "base/stderr_lines.h"
+#include "base/wake_timer.h"
 #include "supervisor/io/kernel.h"
 #include "supervisor/io/listener_handoff.h"
 #include "supervisor/seccomp_rules.h"
@@ -116,22 +117,34 @@ void AgentServer::Accept() {
   Connection connection;
   socklen_t size = sizeof connection.peer;
   const auto ask = [&] { return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &size); };
-  if (Faulty("agent.peer", ask) != 0) return LogError("a container runtime is turned away: {}", std::strerror(errno));
+  if (Faulty("agent.peer", ask) != 0) {
+    LogError("a container runtime is turned away: {}", std::strerror(errno));
+    return closes_.Drop(std::move(socket));
+  }
   if (!MayAsk(connection.peer.uid)) {
     TurnAway(connection.peer);
-    return;
+    return closes_.Drop(std::move(socket));
   }
   const auto theirs = std::ranges::count(connections_, connection.peer.uid, [](const Connection& one) { return one.peer.uid; });
   if (connections_.size() >= kMaxAgentConnections || ending_ ||
       HasEnough(connection.peer.uid, static_cast<size_t>(theirs), kMaxAgentConnections))
-    return;
+    return closes_.Drop(std::move(socket));
   connection.socket = std::move(socket);
   connection.until = steady_clock::now() + kAgentMessageWait;
   connections_.push_back(std::move(connection));
 }
 
+// With the descriptors that came, and those that nobody has received.
+void AgentServer::Drop(Connection& connection) {
+  closes_.Drop(std::move(connection.socket));
+  closes_.DropAll(connection.fds);
+}
+
 bool AgentServer::Hear(Connection& connection) {
-  const auto more = supervisor::ReceiveStream(connection.socket.get(), supervisor::kMaxOciFds, &connection.text, &connection.fds);
+  const auto more = [&connection] {
+    const BriefCloses brief;  // what this process has no room for
+    return supervisor::ReceiveStream(connection.socket.get(), supervisor::kMaxOciFds, &connection.text, &connection.fds);
+  }();
   if (!more && more.error().code == Code::kTimeout) return true;
   auto end = connection.end.Find(connection.text);
   Result<void> taken = {};
@@ -159,7 +172,7 @@ Result<void> AgentServer::TakeMessage(Connection& connection, size_t end) {
   if (state->fds.size() != connection.fds.size())
     return Fail(Code::kInvalid,
                 fmt::format("its message names {} descriptors, and {} came", state->fds.size(), connection.fds.size()));
-  UniqueFd filter = std::move(connection.fds[state->seccomp_fd]);
+  UniqueFd& filter = connection.fds[state->seccomp_fd];  // until it is taken it goes with the connection
   if (!supervisor::IsNotifyFd(filter.get())) return Fail(Code::kInvalid, "what it calls seccompFd is no notification descriptor");
   const auto theirs = static_cast<size_t>(std::ranges::count(filters_, connection.peer.uid, &Filter::peer));
   if (filters_.size() >= kMaxAgentFilters || HasEnough(connection.peer.uid, theirs, kMaxAgentFilters))
@@ -282,11 +295,13 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
 }
 
 void AgentServer::LetGo() {
-  listener_.Reset();
+  closes_.Drop(std::move(listener_));
   records_.reset();
   signals_.Reset();
   containers_.clear();
+  for (Connection& connection : connections_) Drop(connection);
   connections_.clear();
+  while (!closes_.empty()) closes_.Turn();
   filters_.clear();  // the one that is being admitted is among them: its listener was copied
 }
 
@@ -341,8 +356,9 @@ void AgentServer::Signals() {
 
 void AgentServer::Expire() {
   const SteadyTime now = steady_clock::now();
-  std::erase_if(connections_, [now](const Connection& connection) {
+  std::erase_if(connections_, [this, now](Connection& connection) {
     if (now < connection.until) return false;
+    Drop(connection);
     LogError("a container runtime (process {}) did not end its message in {} seconds", connection.peer.pid,
              kAgentMessageWait.count());
     return true;
@@ -383,6 +399,11 @@ void AgentServer::Break(const char* what, int error) {
   broken_ = ending_ = true;
 }
 
+AgentServer::~AgentServer() {
+  closes_.Drop(std::move(listener_));  // with whom nobody has heard
+  for (Connection& connection : connections_) Drop(connection);
+}
+
 std::optional<int> AgentServer::Serve() {
   sigset_t watched;
   sigemptyset(&watched);
@@ -392,13 +413,13 @@ std::optional<int> AgentServer::Serve() {
   if (!signals_) Break("be told of signals", errno);
   int failed = 0;
   while (!ending_) {
-    const bool hears = steady_clock::now() >= hear_from_;
+    const bool hears = steady_clock::now() >= hear_from_ && closes_.size() < kMaxAgentConnections;
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {hears ? listener_.get() : -1, POLLIN, 0}};
     for (const Connection& connection : connections_) fds.push_back({connection.socket.get(), POLLIN, 0});
     for (const Filter& filter : filters_) fds.push_back({filter.channel.fd(), POLLIN, 0});
     const size_t heard = connections_.size();
     const size_t asked = filters_.size();
-    const int polled = Faulty("agent.wait", [&] { return ::poll(fds.data(), fds.size(), NextTimeout()); });
+    const int polled = Faulty("agent.wait", [&] { return ::poll(fds.data(), fds.size(), closes_.empty() ? NextTimeout() : 0); });
     failed = polled < 0 && errno != EINTR ? failed + 1 : 0;
     if (failed == kMostFailedWaits) Break("wait", errno);
     if (failed != 0) {
@@ -417,12 +438,16 @@ std::optional<int> AgentServer::Serve() {
     for (size_t i = 0; i < heard; ++i)
       if (ready(2 + i)) keep_connection[i] = Hear(connections_[i]);
     for (size_t i = heard; i-- > 0;)
-      if (!keep_connection[i]) connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(i));
+      if (!keep_connection[i]) {
+        Drop(connections_[i]);
+        connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(i));
+      }
     for (size_t i = asked; i-- > 0;)
       if (!keep_filter[i]) filters_.erase(filters_.begin() + static_cast<ptrdiff_t>(i));
     Expire();
     if (ready(1)) Accept();
     if (ready(0)) Signals();
+    closes_.Turn();
   }
   EndAll();
   return std::nullopt;

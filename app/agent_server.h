@@ -14,6 +14,7 @@
 
 #include "app/agent.h"
 #include "base/clock.h"
+#include "base/closes_in_turns.h"
 #include "base/unique_fd.h"
 #include "proxy/io/tls.h"
 #include "supervisor/io/container_process.h"
@@ -36,6 +37,9 @@ class AgentServer {
   /// `listener` is non-blocking and listening. SIGCHLD, SIGTERM, SIGINT and SIGHUP are blocked.
   AgentServer(AgentOptions options, UniqueFd listener, supervisor::ContainerRecords records,
               std::shared_ptr<proxy::TlsAuthority> authority);
+  ~AgentServer();
+  AgentServer(const AgentServer&) = delete;
+  AgentServer& operator=(const AgentServer&) = delete;
 
   /// Kills or freezes what an earlier agent left on record. Before runtimes are heard.
   [[nodiscard]] Result<void> EndOrphans();
@@ -82,6 +86,7 @@ class AgentServer {
   [[nodiscard]] bool HasEnough(uid_t uid, size_t taken, size_t most) const;
   void TurnAway(const ucred& peer);
   void Accept();
+  void Drop(Connection& connection);
   /// False: it is over with this connection.
   [[nodiscard]] bool Hear(Connection& connection);
   [[nodiscard]] Result<void> TakeMessage(Connection& connection, size_t end);
@@ -103,6 +108,7 @@ class AgentServer {
 
   const AgentOptions options_;
   const supervisor::Unsupervised fate_;
+  ClosesInTurns closes_;  // of what strangers sent or may have sent
   UniqueFd listener_;
   std::optional<supervisor::ContainerRecords> records_;
   const std::shared_ptr<proxy::TlsAuthority> authority_;

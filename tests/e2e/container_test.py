@@ -322,6 +322,31 @@ class Refused(containers.ContainerTest):
             self.assertSaid(agent, "no notification descriptor")
             self.assertExit(self.contain("/bin/true"), 0)
 
+    @containers.root_alone("a second user")
+    def test_nor_holds_it_the_agent_up(self):
+        self.folder.chmod(0o755)
+        # As it is turned away, and as its descriptor is read with what is no message.
+        script = harness.FULL_SOCKET + """
+import sys, time
+for full in [full_socket() for _ in range(30)]:
+    client = socket.socket(socket.AF_UNIX); client.connect(sys.argv[1])
+    try: socket.send_fds(client, [b"[]"], [full])
+    except BrokenPipeError: pass
+    let_go(full)
+print("sent", flush=True)
+time.sleep(600)
+"""
+        for uid in (65534, lab_module.UNPRIVILEGED):
+            with self.agent(["allow GET a.test"], "--peer", str(lab_module.UNPRIVILEGED)) as agent:
+                stranger = self.lab.popen([harness.PYTHON, "-c", script, agent.socket], uid=uid, stdout=subprocess.PIPE, text=True)
+                try:
+                    self.assertEqual(stranger.stdout.readline(), "sent\n")
+                    self.assertExit(self.contain("/bin/true", timeout=20), 0)
+                    self.assertEqual(agent.stop(), 0)
+                finally:
+                    stranger.kill()
+                    stranger.communicate()
+
 
 # Hands what a runtime sends on to the agent, as the user that this runs as.
 FORWARD = """
