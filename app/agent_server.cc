@@ -236,6 +236,9 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
         Code::kInvalid,
         "its program ran before it could be looked at: its seccomp profile does not notify of execve and execveat, as the one "
         "of `sluice oci-seccomp` does");
+  // One pid namespace in one cgroup is one container's.
+  const auto shares = [&](const auto& entry) { return entry.second.record.cgroup == process.cgroup; };
+  if (!process.cgroup.empty() && std::ranges::any_of(containers_, shares)) process.cgroup.clear();
   if (process.innermost_pid != 1 && process.cgroup.empty())
     return Fail(Code::kInvalid,
                 "it has neither a process namespace nor a cgroup of its own, so it could not be killed as a whole");

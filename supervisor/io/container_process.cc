@@ -13,6 +13,7 @@
 
 #include "base/fault.h"
 #include "supervisor/container_text.h"
+#include "supervisor/io/container_cgroup.h"
 #include "supervisor/io/kernel.h"
 #include "supervisor/io/small_file.h"
 #include "supervisor/proc_text.h"
@@ -67,12 +68,10 @@ std::optional<pid_t> FirstAbove(pid_t parent, const NamespaceId& pids) {
 }
 
 // That may be killed or frozen as a whole.
-std::string OwnCgroup(const std::string& folder) {
+std::string OwnCgroup(const std::string& folder, const NamespaceId& pids) {
   const auto text = ReadSmallFile(folder + "/cgroup");
-  const auto mine = ReadSmallFile("/proc/self/cgroup");
   const auto path = text ? ParseCgroup2Path(*text) : std::nullopt;
-  const auto own = mine ? ParseCgroup2Path(*mine) : std::nullopt;
-  return path && own && IsCgroupOfItsOwn(*path, *own) ? *path : std::string();
+  return path && HoldsOnly(CgroupFolder(*path), pids) ? *path : std::string();
 }
 
 }  // namespace
@@ -96,10 +95,10 @@ Result<ContainerProcess> ExamineCaller(const SeccompChannel& channel, const secc
   process.innermost_pid = parsed->innermost_pid;
   process.start_time = *start;
   process.capabilities = *capabilities;
-  process.cgroup = OwnCgroup(folder);
   process.pidfd.Reset(kernel::PidfdOpen(process.pid, 0));
   if (!process.pidfd) return Fail(Code::kNotFound, "the container's process is gone");
   if (auto read = ReadNamespaces(&process); !read) return std::unexpected(read.error());
+  process.cgroup = OwnCgroup(folder, process.pids);
   if (const auto first = process.innermost_pid == 1 ? std::nullopt : FirstAbove(parsed->parent, process.pids)) {
     const auto its_stat = ReadSmallFile(fmt::format("/proc/{}/stat", *first));
     const auto its_start = its_stat ? ParseStartTime(*its_stat) : std::nullopt;

@@ -20,6 +20,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "supervisor/container_text.h"
+#include "supervisor/io/container_cgroup.h"
 #include "supervisor/io/small_file.h"
 #include "supervisor/proc_text.h"
 
@@ -67,27 +68,38 @@ Result<UniqueFd> Find(const ContainerRecord& record) {
   return start && *start == record.start_time ? std::move(pidfd) : UniqueFd();
 }
 
-// The folder of the record's cgroup while the process is in it; empty otherwise.
-std::string CgroupFolder(const ContainerRecord& record) {
-  if (record.cgroup.empty()) return {};
+// What is done to a container as a whole: the process on record is looked at anew.
+struct Whole {
+  NamespaceId pids;
+  bool first = false;  ///< of its pid namespace, which dies with it
+  std::string folder;  ///< of its cgroup; empty: in the one on record it is no longer
+};
+
+Whole LookAt(const ContainerRecord& record) {
+  Whole whole;
+  struct stat about{};
+  if (::stat(fmt::format("/proc/{}/ns/pid", record.pid).c_str(), &about) == 0) whole.pids = {about.st_dev, about.st_ino};
+  const auto status = ReadSmallFile(fmt::format("/proc/{}/status", record.pid));
+  const auto parsed = status ? ParseProcStatus(*status) : std::nullopt;
+  whole.first = parsed && parsed->innermost_pid == 1;
   const auto now = ReadSmallFile(fmt::format("/proc/{}/cgroup", record.pid));
-  const auto mine = ReadSmallFile("/proc/self/cgroup");
-  const auto mounts = ReadSmallFile("/proc/self/mountinfo", kMaxMountinfo);
-  if (!now || !mine || !mounts || ParseCgroup2Path(*now) != record.cgroup) return {};
-  const auto own = ParseCgroup2Path(*mine);
-  const std::string mount = FindCgroup2Mount(*mounts);
-  if (!own || mount.empty() || !IsCgroupOfItsOwn(record.cgroup, *own)) return {};
-  return mount + record.cgroup;
+  if (!record.cgroup.empty() && now && ParseCgroup2Path(*now) == record.cgroup) whole.folder = CgroupFolder(record.cgroup);
+  return whole;
 }
 
-bool Freeze(const std::string& folder) {
-  if (folder.empty() || !WriteSmallFile(folder + "/cgroup.freeze", "1")) return false;
+// Who stands still starts nothing and goes nowhere: what is found then was there before, and what does not belong goes on.
+bool Freeze(const Whole& whole) {
+  if (!HoldsOnly(whole.folder, whole.pids) || !WriteSmallFile(whole.folder + "/cgroup.freeze", "1")) return false;
   const auto until = std::chrono::steady_clock::now() + kFreezeWait;
   do {
-    const auto events = ReadSmallFile(folder + "/cgroup.events");
-    if (events && events->find("frozen 1") != std::string::npos) return true;
+    const auto events = ReadSmallFile(whole.folder + "/cgroup.events");
+    if (events && events->find("frozen 1") != std::string::npos) {
+      if (HoldsOnly(whole.folder, whole.pids)) return true;
+      break;
+    }
     std::this_thread::sleep_for(kFreezeLook);
   } while (std::chrono::steady_clock::now() < until);
+  (void)WriteSmallFile(whole.folder + "/cgroup.freeze", "0");
   return false;
 }
 
@@ -162,10 +174,13 @@ Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate) {
   if (!found) return std::unexpected(found.error());
   const UniqueFd& process = *found;
   if (!process) return Ended::kGone;
-  const std::string folder = CgroupFolder(record);
-  if (fate == Unsupervised::kFreeze && Freeze(folder)) return Ended::kFrozen;
-  // Both: one process of the cgroup may have left it, and the container may have no cgroup that is its own.
-  const bool by_cgroup = !folder.empty() && WriteSmallFile(folder + "/cgroup.kill", "1").has_value();
+  const Whole whole = LookAt(record);
+  // It was this one that was looked at.
+  if (::syscall(SYS_pidfd_send_signal, process.get(), 0, nullptr, 0) != 0 && errno == ESRCH) return Ended::kGone;
+  if (fate == Unsupervised::kFreeze && Freeze(whole)) return Ended::kFrozen;
+  // A pid namespace dies with its first process, whoever else is in the cgroup. That is needed where the namespace is shared.
+  const bool by_cgroup =
+      !whole.first && HoldsOnly(whole.folder, whole.pids) && WriteSmallFile(whole.folder + "/cgroup.kill", "1").has_value();
   const bool by_process = ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0 || errno == ESRCH;
   if (!by_cgroup && !by_process) return FailErrno(fmt::format("cannot kill container {}", record.id), errno);
   return Ended::kKilled;

@@ -3,7 +3,8 @@
 // What is kept on disk of each container that is supervised, so that an agent that starts again knows which containers have lost
 // their supervisor. Their listeners died with it, so the kernel answers their notified calls with ENOSYS and nothing leaves; what
 // is still to do is to kill or to freeze them. Nothing is done to a process that is not proven to be the one on record: the
-// number, its start time and this boot must be the same, and its cgroup, before that is touched.
+// number, its start time and this boot must be the same. Its cgroup is touched while all that is in it is in the container's pid
+// namespace.
 
 #include <sys/types.h>
 
@@ -20,7 +21,7 @@ struct ContainerRecord {
   std::string id;  ///< the runtime's
   pid_t pid = 0;
   uint64_t start_time = 0;
-  std::string cgroup;  ///< cgroup 2 path of this container alone; empty: none
+  std::string cgroup;  ///< cgroup 2 path that held this container alone; empty: none
   bool operator==(const ContainerRecord&) const = default;
 };
 
@@ -50,7 +51,7 @@ enum class Unsupervised : uint8_t { kKill, kFreeze };
 
 enum class Ended : uint8_t {
   kGone,    ///< it had ended already, or the number is another process's now: nothing was done
-  kKilled,  ///< its cgroup, and its first process
+  kKilled,  ///< its first process, and so its pid namespace, or its cgroup where it shares that namespace
   kFrozen,
 };
 

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import threading
 import time
 
@@ -105,6 +106,49 @@ class Failure(ResidentTest):
             events = self.lab.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.events"]).stdout
             self.assertIn("frozen 1", events)
             self.lab.run(["sh", "-c", f"echo 0 > /sys/fs/cgroup{cgroup}/cgroup.freeze"])
+
+    @containers.root_alone("a cgroup of its own")
+    def test_what_else_is_in_its_cgroup_goes_on(self):
+        for flags in ((), ("--on-restart", "freeze")):
+            with self.agent(["allow tcp 151.101.1.50:5432"], *flags) as agent, self.contained(*containers.WAIT) as (name, process):
+                self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+                agent.stop(signal.SIGKILL)
+                pid = self.first_process(name)
+                cgroup = next(line[3:] for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line.startswith("0::"))
+                self.assertEqual([json.loads(f.read_text())["cgroup"] for f in agent.state.glob("*.json")], [cgroup])
+                enter = f"mkdir -p /sys/fs/cgroup{cgroup}/below && echo $$ > /sys/fs/cgroup{cgroup}/below/cgroup.procs && echo in && exec sleep 600"
+                other = self.lab.popen(["sh", "-c", enter], stdout=subprocess.PIPE, text=True)
+                try:
+                    self.assertEqual(other.stdout.readline(), "in\n")
+                    process.kill()  # crun, which kills whatever its cgroup holds as soon as its container has ended
+                    agent.start()
+                    self.assertSaid(agent, f"container {name} had lost its supervisor: killed")
+                    self.assertEventually(lambda: self.gone(name), "it to be killed")
+                    self.assertIsNone(other.poll())
+                    self.assertIn("frozen 0", self.lab.run(["cat", f"/sys/fs/cgroup{cgroup}/cgroup.events"]).stdout)
+                finally:
+                    other.kill()
+                    other.communicate()
+                    self.lab.run(["rmdir", f"/sys/fs/cgroup{cgroup}/below"])
+
+    @containers.root_alone("cgroups")
+    def test_a_cgroup_that_it_was_started_in_is_not_its_own(self):
+        if self.runtime != "crun":
+            self.skipTest("runc makes one in any case")
+        group = f"/sys/fs/cgroup/sluice-session-{os.getpid()}"
+        with self.agent(["allow tcp 151.101.1.50:5432"]) as agent:
+            name, bundle = self.name(), self.bundle(containers.WAIT, change=lambda config: config["linux"].pop("cgroupsPath"))
+            run = f"mkdir {group} && echo $$ > {group}/cgroup.procs && {self.runtime} --cgroup-manager=disabled --root {self.folder}/runtime run -b {bundle} {name}; echo alive"
+            session = self.lab.popen(["sh", "-c", run], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            try:
+                self.assertEqual(session.stdout.readline(), "up\n", agent.errors())
+                self.assertEqual([json.loads(f.read_text())["cgroup"] for f in agent.state.glob("*.json")], [""])
+                agent.stop()
+                self.assertEqual(session.communicate(timeout=20 * harness.SLOW)[0], "alive\n")
+            finally:
+                session.kill()
+                session.communicate()
+                self.lab.run(["rmdir", group])
 
     def supervisor_of(self, agent, name):
         """The agent's child that holds that container's network namespace."""
