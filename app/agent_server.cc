@@ -224,6 +224,9 @@ Result<void> AgentServer::AdmitInto(Filter& filter, supervisor::ContainerProcess
                 fmt::format("it shares the network namespace of container {}: each needs one of its own, since a policy "
                             "is one namespace's",
                             container.name));
+  // Its trees were judged by that.
+  if (container.mounts != process.mounts)
+    return Fail(Code::kInvalid, "it is in another mount namespace than the container that it is to enter");
   return supervisor::SendListener(container.control.get(), filter.channel.fd(), call);
 }
 
@@ -254,6 +257,7 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
                       .record = {filter.state.id, process.pid, process.start_time, process.cgroup},
                       .network = process.network,
                       .pids = process.pids,
+                      .mounts = process.mounts,
                       .name = ContainerName(filter.state),
                       .peer = filter.peer};
   UniqueFd control = std::move(ends->theirs);

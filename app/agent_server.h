@@ -74,6 +74,7 @@ class AgentServer {
     supervisor::ContainerRecord record;
     supervisor::NamespaceId network;
     supervisor::NamespaceId pids;
+    supervisor::NamespaceId mounts;
     UniqueFd network_held{};  ///< a number is given anew as soon as nobody holds it: to another container, while the
     UniqueFd pids_held{};     ///< supervisor of this one is still ending
     std::string name;

@@ -180,6 +180,23 @@ class Several(containers.ContainerTest):
                 self.assertExit(self.enter(name, "/bin/true"), 0)
             self.assertEventually(lambda: len(os.listdir(f"/proc/{agent.supervisors()[0]}/fd")) <= descriptors, "its filters to be let go of")
 
+    @containers.root_alone("another container's namespaces")
+    def test_one_that_enters_sees_the_same_mounts(self):
+        with self.agent(["allow tcp db.test:5432"]) as agent, self.contained(*containers.WAIT) as (name, process):
+            self.assertEqual(process.stdout.readline(), "up\n", agent.errors())
+
+            def enter(config):
+                for space in config["linux"]["namespaces"]:
+                    if space["type"] in ("pid", "network"):
+                        space["path"] = f"/proc/{self.first_process(name)}/ns/{space['type'].replace('network', 'net')}"
+
+            # By the same name, so that it is taken for a process that enters.
+            words = [self.runtime, "--root", self.folder / "other", "run", "-b", self.bundle(("/bin/echo", "it ran"), change=enter), name]
+            done = self.lab.run(words, timeout=60 * harness.SLOW)
+            self.assertNotIn("it ran", done.stdout, f"{done}\n{agent.errors()}")
+            self.assertSaid(agent, "in another mount namespace than the container")
+            self.lab.run([self.runtime, "--root", self.folder / "other", "delete", "-f", name])
+
     def test_each_container_has_the_policy_that_is_for_it(self):
         policies = self.folder / "policies"
         policies.mkdir()
