@@ -15,6 +15,15 @@ namespace {
 
 constexpr size_t kUnknownSize = 4096;  ///< room for what does not say how long it is, as files in /proc
 
+Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
+  // Left by a process that ended in the midst of it, or put there for this one to write through.
+  ::unlink(how.aside.c_str());
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+  UniqueFd file(::open(how.aside.c_str(), flags, how.mode));
+  if (!file) return FailErrno(fmt::format("cannot write beside {}", path), errno);
+  return file;
+}
+
 }  // namespace
 
 Result<std::string> ReadFile(const std::string& path, size_t limit) {
@@ -55,12 +64,20 @@ Result<void> SyncFolder(const std::string& folder) {
   return {};
 }
 
-Result<UniqueFd> ReplaceFile(const std::string& path, std::string_view text, const Replacement& how) {
-  // Left by a process that ended in the midst of it, or put there for this one to write through.
+Result<void> CheckReplace(const std::string& path, const Replacement& how) {
+  struct stat about{};
+  if (::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
+    return FailErrno(fmt::format("cannot write {}", path), EISDIR);
+  const auto file = OpenAside(path, how);
+  if (!file) return std::unexpected(file.error());
   ::unlink(how.aside.c_str());
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-  UniqueFd file(::open(how.aside.c_str(), flags, how.mode));
-  if (!file) return FailErrno(fmt::format("cannot write beside {}", path), errno);
+  return {};
+}
+
+Result<UniqueFd> ReplaceFile(const std::string& path, std::string_view text, const Replacement& how) {
+  auto opened = OpenAside(path, how);
+  if (!opened) return std::unexpected(opened.error());
+  UniqueFd file = *std::move(opened);
   const bool durable = how.durability == Durability::kNew;
   auto replaced = WriteAll(file.get(), text, path);
   (void)::fchmod(file.get(), how.mode);  // whatever the process's mask is

@@ -33,6 +33,8 @@ struct Replacement {
 /// In place whole or not at all, whoever looks; open to append to. An error leaves the old file as it was, unless all that failed
 /// was to have the folder on the disk.
 [[nodiscard]] Result<UniqueFd> ReplaceFile(const std::string& path, std::string_view text, const Replacement& how);
+/// Whether ReplaceFile could, as far as can be seen without doing it.
+[[nodiscard]] Result<void> CheckReplace(const std::string& path, const Replacement& how);
 /// Its names are on the disk.
 [[nodiscard]] Result<void> SyncFolder(const std::string& folder);
 

@@ -28,9 +28,13 @@ bool IsLoopback(const IpAddress& address) {
   return address == kV6 || (address.is_v4() && kV4.Contains(address));
 }
 
-Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
+std::unexpected<Error> CannotListen(const Endpoint& endpoint) {
+  return std::unexpected(ListenError(fmt::format("cannot listen on {}", endpoint.ToString()), errno));
+}
+
+Result<UniqueFd> BindTcp(const Endpoint& endpoint) {
   sockaddr_storage address{};
-  const auto size = static_cast<socklen_t>(endpoint->ToSockaddr(&address));
+  const auto size = static_cast<socklen_t>(endpoint.ToSockaddr(&address));
   UniqueFd listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -38,12 +42,17 @@ Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
   setsockopt(listener.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &on, sizeof on);
   // What is accepted has it too.
   setsockopt(listener.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (!listener || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      listen(listener.get(), kBacklog) != 0)
-    return std::unexpected(ListenError(fmt::format("cannot listen on {}", endpoint->ToString()), errno));
+  if (!listener || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return CannotListen(endpoint);
+  return listener;
+}
+
+Result<UniqueFd> ListenTcp(Endpoint* endpoint) {
+  auto listener = BindTcp(*endpoint);
+  if (!listener) return listener;
+  if (listen(listener->get(), kBacklog) != 0) return CannotListen(*endpoint);
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;
-  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0)
+  if (getsockname(listener->get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0)
     if (const auto named = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&bound), length)) *endpoint = *named;
   return listener;
 }
@@ -83,6 +92,12 @@ Result<UnixListener> ListenAt(ListenAddress* address) {
   auto socket = ListenTcp(&address->endpoint);
   if (!socket) return std::unexpected(socket.error());
   return UnixListener{*std::move(socket), {}};
+}
+
+Result<void> CheckListenAt(const ListenAddress& address) {
+  if (!address.unix_path.empty()) return CheckListenUnix(address.unix_path, {.backlog = kBacklog});
+  if (auto bound = BindTcp(address.endpoint); !bound) return std::unexpected(bound.error());
+  return {};
 }
 
 Result<std::unique_ptr<ProxyListener>> ProxyListener::Open(const std::vector<ListenAddress>& addresses) {

@@ -27,6 +27,8 @@ struct ListenAddress {
 /// Binds and listens, close-on-exec and non-blocking; fills in the port that the kernel chose. A UNIX socket is made with mode
 /// 0600, as ListenUnix says; of others the name is empty.
 [[nodiscard]] Result<UnixListener> ListenAt(ListenAddress* address);
+/// Whether ListenAt could have it now. Nothing listens meanwhile.
+[[nodiscard]] Result<void> CheckListenAt(const ListenAddress& address);
 
 class ProxyListener {
  public:

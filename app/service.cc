@@ -17,9 +17,12 @@ constexpr std::chrono::milliseconds kDrain{10'000};
 constexpr std::chrono::milliseconds kDrainLook{50};
 
 // Others may write it at the same time.
+Replacement HowOf(const std::string& path) {
+  return {.aside = fmt::format("{}.{}", path, getpid()), .mode = 0644, .durability = Durability::kEither};
+}
+
 Result<void> WriteOut(const std::string& path, const std::string& text) {
-  auto replaced =
-      ReplaceFile(path, text, {.aside = fmt::format("{}.{}", path, getpid()), .mode = 0644, .durability = Durability::kEither});
+  auto replaced = ReplaceFile(path, text, HowOf(path));
   if (!replaced) return std::unexpected(replaced.error());
   return {};
 }
@@ -71,6 +74,13 @@ Result<std::chrono::milliseconds> ParseDrain(const std::string& text) {
   const auto drain = ParseDuration(text);
   if (!drain) return Fail(Code::kInvalid, fmt::format("--drain {}: write a duration such as 250ms, 30s, 5m or 1h", text));
   return *drain;
+}
+
+Result<void> CheckAuthorityPlaces(const std::string& ca_out, const std::string& bundle_out) {
+  for (const std::string& path : {ca_out, bundle_out})
+    if (!path.empty())
+      if (auto writable = CheckReplace(path, HowOf(path)); !writable) return writable;
+  return {};
 }
 
 Result<void> WriteAuthority(const std::string& ca_out, const std::string& bundle_out, const std::string& pem) {

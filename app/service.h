@@ -23,6 +23,8 @@ void DrainEngine(proxy::Engine& engine, std::chrono::milliseconds longest, bool 
 
 /// Writes the authority's certificate, and the system's roots with it behind them, where they are asked for (empty: nowhere).
 [[nodiscard]] Result<void> WriteAuthority(const std::string& ca_out, const std::string& bundle_out, const std::string& pem);
+/// Whether WriteAuthority could write there now. What stands there stays as it is.
+[[nodiscard]] Result<void> CheckAuthorityPlaces(const std::string& ca_out, const std::string& bundle_out);
 
 /// "mode audit: ..." for the line that says what is enforced; empty where the policy is.
 [[nodiscard]] std::string AuditModeRemark(const policy::Snapshot& snapshot);

@@ -25,6 +25,7 @@
 #include "app/reload.h"
 #include "app/sd_notify.h"
 #include "app/service.h"
+#include "app/sidecar_checks.h"
 #include "app/sidecar_server.h"
 #include "base/log.h"
 #include "base/socket_seal.h"
@@ -290,6 +291,63 @@ Result<void> CheckNetworkMeant(const SidecarOptions& options) {
                   *why));
 }
 
+// Of two, one would end with the other's tables.
+Error AnotherRuns() {
+  return {Code::kInvalid,
+          "a sidecar runs in this network namespace already, and the fence is its own: one is enough for all processes of the "
+          "namespace; end it first where this one is to take its place",
+          0,
+          {}};
+}
+
+Result<void> CheckAlone(const SidecarOptions& options) {
+  if (options.dry_run) return {};
+  const auto standing = supervisor::Fence::Stands();
+  // Who may not even look hears of it from the installation.
+  if (!standing || *standing != supervisor::Fence::Standing::kHeld) return {};
+  return std::unexpected(AnotherRuns());
+}
+
+// Tables that stand already are shut first, whatever else is wrong: what the kernel passed for a former sidecar must not go on.
+Result<void> CheckBeforeTables(const SidecarOptions& options, const Start& start) {
+  const auto standing = supervisor::Fence::Stands();
+  if (!standing || *standing != supervisor::Fence::Standing::kNone) return {};
+  return CheckPlaces(options, start.admin.addresses);
+}
+
+// An error of the installation, which may have come after the tables did.
+int ReportInstall(const Error& error) {
+  const auto standing = supervisor::Fence::Stands();
+  // Another that was quicker.
+  if (standing && *standing == supervisor::Fence::Standing::kHeld) return Report(AnotherRuns());
+  const bool left = standing && *standing == supervisor::Fence::Standing::kLeft;
+  return ReportMachine(left ? LeftShut(error) : error, "sidecar");
+}
+
+// From the installation on, whatever fails leaves the fence shut.
+int RunFenced(const SidecarOptions& options, Start& start, CanaryProbe canary) {
+  auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(start.plan.fence));
+  if (!fence) return ReportInstall(fence.error());
+  const auto failed = [](const Error& error) { return Report(LeftShut(error)); };
+  auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
+  if (!sockets) return failed(sockets.error());
+  start.plan.sockets = *std::move(sockets);
+  if (auto kept = supervisor::KeepReadingOnly(supervisor::NetworkRights::kAdministration); !kept) return failed(kept.error());
+  if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return failed(forbidden.error());
+  DecisionStream stream;
+  audit::Options audit = MakeAuditOptions(options, std::move(start.labels), "sidecar");
+  audit.tap = &stream;
+  auto writer = audit::Writer::Start(audit);
+  if (!writer) return failed(writer.error());
+  if (auto served = Serve(options, start, *std::move(fence), std::move(canary), **writer, stream); !served)
+    return failed(served.error());
+  const audit::Totals totals = (*writer)->totals();
+  const bool recorded = (*writer)->healthy();
+  writer->reset();
+  if (!options.quiet) LogInfo("ended, the fence stays shut · {} allowed · {} denied", totals.allowed, totals.denied);
+  return recorded ? kExitOk : kExitFault;
+}
+
 }  // namespace
 
 int RunSidecar(const SidecarOptions& given) {
@@ -297,6 +355,7 @@ int RunSidecar(const SidecarOptions& given) {
   if (options.admin.compat == "opensandbox") TakeOpenSandboxSettings(Environment, &options.resolvers, &options.labels);
   if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
   if (auto meant = CheckNetworkMeant(options); !meant) return Report(meant.error());
+  if (auto alone = CheckAlone(options); !alone) return Report(alone.error());
   BlockServiceSignals();
   std::optional<CanaryProbe> canary;
   if (!options.dry_run) {
@@ -315,27 +374,9 @@ int RunSidecar(const SidecarOptions& given) {
     if (!names) return Report(names.error());
     start->plan.names = *std::move(names);
   }
+  if (auto possible = CheckBeforeTables(options, *start); !possible) return Report(possible.error());
   // Shut before anything listens: what a former process left is adopted.
-  supervisor::FencePlan& plan = start->plan.fence;
-  auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(plan));
-  if (!fence) return ReportMachine(fence.error(), "sidecar");
-  auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
-  if (!sockets) return Report(sockets.error());
-  start->plan.sockets = *std::move(sockets);
-  if (auto kept = supervisor::KeepReadingOnly(supervisor::NetworkRights::kAdministration); !kept) return Report(kept.error());
-  if (auto forbidden = supervisor::ForbidDumps(); !forbidden) return Report(forbidden.error());
-  DecisionStream stream;
-  audit::Options audit = MakeAuditOptions(options, std::move(start->labels), "sidecar");
-  audit.tap = &stream;
-  auto writer = audit::Writer::Start(audit);
-  if (!writer) return Report(writer.error());
-  if (auto served = Serve(options, *start, *std::move(fence), *std::move(canary), **writer, stream); !served)
-    return Report(served.error());
-  const audit::Totals totals = (*writer)->totals();
-  const bool recorded = (*writer)->healthy();
-  writer->reset();
-  if (!options.quiet) LogInfo("ended, the fence stays shut · {} allowed · {} denied", totals.allowed, totals.denied);
-  return recorded ? kExitOk : kExitFault;
+  return RunFenced(options, *start, *std::move(canary));
 }
 
 }  // namespace sluice::app

@@ -49,8 +49,8 @@ class Draft {
   ~Draft() {
     if (!path_.empty()) ::unlink(path_.c_str());
   }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
+  Draft(Draft&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  Draft& operator=(Draft&&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   void IsNamed() { path_.clear(); }
@@ -103,6 +103,32 @@ Result<bool> Name(Draft& draft, const std::string& path, Found found) {
   return true;
 }
 
+// A socket that is bound to a draft of `path`, and does not listen.
+struct Bound {
+  UniqueFd socket;
+  Draft draft;
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
+Result<Bound> BindDraft(const std::string& path, const UnixListenOptions& options) {
+  const auto failed = [&path] { return FailErrno(fmt::format("cannot listen on {}", path), errno); };
+  UniqueFd socket(::socket(AF_UNIX, options.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return failed();
+  if (options.descriptors == SentDescriptors::kRefused) (void)RefuseDescriptors(socket.get());
+  // bind(2) gives the file the socket's own mode, without what the umask takes.
+  if (::fchmod(socket.get(), options.mode) != 0) return failed();
+  const std::string draft_path = Draft::PathFor(path);
+  const auto draft_address = AddressOf(draft_path);
+  if (!draft_address) return std::unexpected(draft_address.error());
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*draft_address), sizeof *draft_address) != 0) return failed();
+  Draft draft(draft_path);
+  struct stat about{};
+  if (::lstat(draft_path.c_str(), &about) != 0) return failed();
+  if ((about.st_mode & ALLPERMS) != options.mode && ::chmod(draft_path.c_str(), options.mode) != 0) return failed();
+  return Bound{std::move(socket), std::move(draft), about.st_dev, about.st_ino};
+}
+
 }  // namespace
 
 SocketName& SocketName::operator=(SocketName&& other) noexcept {
@@ -134,28 +160,24 @@ Result<UnixListener> ListenUnix(const std::string& path, const UnixListenOptions
   // First, so that what cannot be had leaves nothing behind.
   auto found = Look(path, *address, options.type);
   if (!found) return std::unexpected(found.error());
-  const auto failed = [&path] { return FailErrno(fmt::format("cannot listen on {}", path), errno); };
-  UniqueFd socket(::socket(AF_UNIX, options.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return failed();
-  if (options.descriptors == SentDescriptors::kRefused) (void)RefuseDescriptors(socket.get());
-  // bind(2) gives the file the socket's own mode, without what the umask takes.
-  if (::fchmod(socket.get(), options.mode) != 0) return failed();
-  const std::string draft_path = Draft::PathFor(path);
-  const auto draft_address = AddressOf(draft_path);
-  if (!draft_address) return std::unexpected(draft_address.error());
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*draft_address), sizeof *draft_address) != 0) return failed();
-  Draft draft(draft_path);
-  struct stat about{};
-  if (::lstat(draft_path.c_str(), &about) != 0) return failed();
-  if ((about.st_mode & ALLPERMS) != options.mode && ::chmod(draft_path.c_str(), options.mode) != 0) return failed();
-  if (::listen(socket.get(), options.backlog) != 0) return failed();
+  auto bound = BindDraft(path, options);
+  if (!bound) return std::unexpected(bound.error());
+  if (::listen(bound->socket.get(), options.backlog) != 0) return FailErrno(fmt::format("cannot listen on {}", path), errno);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const auto named = Name(draft, path, *found);
+    const auto named = Name(bound->draft, path, *found);
     if (!named) return std::unexpected(named.error());
-    if (*named) return UnixListener{std::move(socket), SocketName(path, about.st_dev, about.st_ino)};
+    if (*named) return UnixListener{std::move(bound->socket), SocketName(path, bound->device, bound->inode)};
     if (found = Look(path, *address, options.type); !found) return std::unexpected(found.error());
   }
   return CannotListen(path, "others come and go there");
+}
+
+Result<void> CheckListenUnix(const std::string& path, const UnixListenOptions& options) {
+  const auto address = AddressOf(path);
+  if (!address) return std::unexpected(address.error());
+  if (auto found = Look(path, *address, options.type); !found) return std::unexpected(found.error());
+  if (auto bound = BindDraft(path, options); !bound) return std::unexpected(bound.error());
+  return {};
 }
 
 }  // namespace sluice

@@ -67,4 +67,7 @@ struct UnixListenOptions {
 /// another kind: neither is touched. Any thread; may wait for part of a second for others that start in the same folder.
 [[nodiscard]] Result<UnixListener> ListenUnix(const std::string& path, const UnixListenOptions& options);
 
+/// Whether ListenUnix could have that name now, without taking it: nobody sees a socket come and go under it.
+[[nodiscard]] Result<void> CheckListenUnix(const std::string& path, const UnixListenOptions& options);
+
 }  // namespace sluice

@@ -46,6 +46,13 @@ class Fence {
   /// kPermission without CAP_NET_ADMIN; kUnsupported names the feature that the kernel lacks; kInternal when what was read back
   /// differs.
   static Result<std::unique_ptr<Fence>> Install(const FencePlan& plan);
+  /// Whose tables stand in this network namespace, looked at and left as they are.
+  enum class Standing : uint8_t {
+    kNone,
+    kLeft,  ///< of a process that has ended; or of one that lives, where the kernel knows no owners
+    kHeld,  ///< of another process that lives
+  };
+  [[nodiscard]] static Result<Standing> Stands();
   /// As Release.
   virtual ~Fence() = default;
 

@@ -98,6 +98,7 @@ class FailedStart(LifeTest):
                         self.ca = usual
                         self.assertNotEqual(done.returncode, 0)
                         self.assertIn(str(missing.parent) if ca == missing else port, done.stderr)
+                        self.assertIn("nft delete table inet sluice; nft delete table netdev sluice_egress", done.stderr)
                         self.assertCut(flow)
                         self.assertShut()
         finally:
@@ -107,13 +108,58 @@ class FailedStart(LifeTest):
     def test_nor_what_was_open_before_there_was_a_fence(self):
         with self.held("151.101.1.50", 5432) as flow:
             self.alive(flow)
-            self.ca = self.folder / "none/ca.pem"
-            done = self.lab.run(self.sidecar_command(harness.policy_text(["allow tcp 151.101.1.0/24:5432"], REAL), ()), cwd=self.work)
+            # Where a file can be made and nothing written to it: that is seen only once the tables stand.
+            full = self.folder / "full"
+            full.mkdir()
+            self.ca = full / "ca.pem"
+            within = f'mount -t tmpfs -o size=4k none "{full}"; head -c 4096 /dev/zero > "{full}/filler"; exec "$@"'
+            command = self.sidecar_command(harness.policy_text(["allow tcp 151.101.1.0/24:5432"], REAL), ())
+            done = self.lab.run(["unshare", "--mount", "sh", "-c", within, "sh", *command], cwd=self.work)
             self.assertNotEqual(done.returncode, 0)
+            self.assertIn("No space left", done.stderr)
+            self.assertIn("nft delete table inet sluice; nft delete table netdev sluice_egress", done.stderr)
             with contextlib.suppress(BrokenPipeError):  # where it has ended by itself
                 flow.stdin.write("\n")
             self.assertCut(flow)
             self.assertShut()
+
+
+    def test_what_can_be_seen_before_shuts_nothing(self):
+        taken = self.lab.popen([harness.PYTHON, "-c", "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        port = taken.stdout.readline().strip()
+        nowhere = self.folder / "none"
+        (self.folder / "file").write_text("of somebody else")
+        before = sorted(path.name for path in self.folder.iterdir())
+        cases = {("--health", f"127.0.0.1:{port}"): "--health: cannot listen on",
+                 ("--proxy-port", port): "--proxy-port: cannot listen on",
+                 ("--dns-port", port): "--dns-port: cannot listen on",
+                 ("--ca-out", nowhere / "ca.pem"): f"{nowhere}/ca.pem",
+                 ("--bundle-out", nowhere / "bundle.pem"): f"{nowhere}/bundle.pem",
+                 ("--audit", nowhere / "audit.jsonl"): f"{nowhere}/audit.jsonl",
+                 ("--admin", f"unix:{nowhere}/admin.sock"): f"{nowhere}/admin.sock",
+                 ("--admin", f"unix:{self.folder}/file"): f"{self.folder}/file",
+                 ("--health", "127.0.0.1:19091", "--proxy-port", "19091"): "name the same place"}
+        try:
+            for flags, said in cases.items():
+                with self.subTest(flags=flags):
+                    command = self.sidecar_command(RULES, ())
+                    for flag, value in zip(flags[::2], flags[1::2]):
+                        if flag in command:
+                            command[command.index(flag) + 1] = value
+                        else:
+                            command += [flag, value]
+                    done = self.lab.run(command, cwd=self.work)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn(said, done.stderr)
+                    self.assertNotIn("nft delete", done.stderr)
+                    self.assertEqual(self.lab.run(["nft", "list", "tables"]).stdout, "")
+                    self.assertEqual(self.echo("151.101.1.50", 5432).out, "hello\n")
+        finally:
+            taken.kill()
+            taken.communicate()
+        new = {path.name for path in self.folder.iterdir()} - set(before)
+        self.assertLessEqual(new, {self.policy.name, self.audit.name}, "it left something behind")
 
 
 class Drain(LifeTest):

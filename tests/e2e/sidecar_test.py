@@ -313,9 +313,11 @@ class LifeCycle(SidecarTest):
 
     def test_a_second_sidecar_is_told_off(self):
         with self.sidecar(RULES):
+            authority = self.ca.read_text()
             done = self.lab.run(self.sidecar_command(None, []), cwd=self.work, timeout=60 * harness.SLOW)
-            self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stderr, "another|owned|held")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("a sidecar runs in this network namespace already", done.stderr)
+            self.assertEqual(self.ca.read_text(), authority)
             self.assertExit(self.curl("https://a.test/echo/x"), 0)
 
     def test_without_the_right_to_fence_it_says_so(self):
