@@ -41,7 +41,8 @@ class Writer : public policy::EventSink {
   static Result<std::unique_ptr<Writer>> Start(const Options& options, std::optional<AuditFile> file);
   /// Writes what is queued to the file, joins. Lines for standard error may still be on their way (stderr_lines.h).
   ~Writer() override = default;
-  /// Decisions so far; requests count once, and each refusal of a flood.
+  /// What was let out so far: each request, each connection that was relayed unseen and has ended, each UNIX socket. And each
+  /// refusal at whatever layer, of a flood too, but for upstreams that could not be reached.
   [[nodiscard]] virtual Totals totals() const = 0;
   /// False once a write failed (a full disk): every later Record is false too.
   [[nodiscard]] virtual bool healthy() const = 0;

@@ -28,6 +28,9 @@ class RecordFormat {
 };
 
 /// "dns", "connect", "tls", "request", "unix", "udp", "syscall".
+/// In the place of a method: a connection that came in by a published port, which nobody decided.
+inline constexpr std::string_view kPublishMethod = "publish";
+
 [[nodiscard]] std::string_view LayerText(policy::EventLayer layer);
 
 }  // namespace sluice::audit

@@ -102,7 +102,8 @@ class Running final : public Writer {
   }
 
   bool Record(ExchangeEvent event) noexcept override {
-    const bool relay = event.request == 0;  // its requests are unseen: the connection is what was allowed
+    // Its requests are unseen: the connection is what was allowed. One that came in was decided by nobody.
+    const bool relay = event.request == 0 && event.target.method != kPublishMethod;
     const Owner owner = OwnerOf(event.process);
     if (IsKept() && !Push(std::move(event), owner, RecordKind::kExchange)) {
       lost_exchanges_.fetch_add(1, std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "audit/audit.h"
+#include "audit/record.h"
 #include "base/stderr_lines.h"
 #include "base/unique_fd.h"
 #include "tests/audit/make.h"
@@ -58,12 +59,15 @@ TEST_F(WriterTest, RecordsArriveInOrderAndAreCounted) {
     }
     policy::ExchangeEvent relay;
     ASSERT_TRUE(writer->Record(std::move(relay)));
-    EXPECT_EQ(writer->totals().allowed, 51u);
+    policy::ExchangeEvent came_in;
+    came_in.target.method = kPublishMethod;
+    ASSERT_TRUE(writer->Record(std::move(came_in)));
+    EXPECT_EQ(writer->totals().allowed, 51u) << "what came in was decided by nobody";
     EXPECT_EQ(writer->totals().denied, 50u);
     EXPECT_TRUE(writer->healthy());
   }
   const auto records = Read(folder_ / "a.jsonl");
-  ASSERT_EQ(records.size(), 101u);
+  ASSERT_EQ(records.size(), 102u);
   for (size_t i = 0; i < 100; ++i) EXPECT_EQ(records[i].at("connection"), i);
 }
 
