@@ -112,7 +112,7 @@ std::string DenialText(const policy::DecisionEvent& event, Style style) {
     help = "allow it: --allow " + ShellQuote(VisibleSentence(suggest, 3 * kMaxSuggest));
     if (event.layer == EventLayer::kDns) help += ", or another rule for what it will do there";
   } else if (!event.detail.empty() || !event.advice.explanation.empty()) {
-    help = VisibleSentence(Redact(event.detail.empty() ? event.advice.explanation : event.detail), kMaxSentence);
+    help = VisibleSentence(RedactSentence(event.detail.empty() ? event.advice.explanation : event.detail), kMaxSentence);
   }
   if (!help.empty()) {
     text += fmt::format("        {:<{}}{}\n", help,

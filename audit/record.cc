@@ -173,8 +173,8 @@ void RecordFormat::AppendDecision(std::string* out, const policy::DecisionEvent&
   AddRule(&members, "rule", event.snapshot, event.decision.rule);
   AddRule(&members, "nearest_rule", event.snapshot, event.advice.nearest);
   members.Optional("suggest", RedactSuggestion(event.advice.suggest));
-  members.Optional("explanation", Redact(event.advice.explanation));
-  members.Optional("detail", Redact(event.detail));
+  members.Optional("explanation", RedactSentence(event.advice.explanation));
+  members.Optional("detail", RedactSentence(event.detail));
   members.Optional("denial", event.denial_id);
   if (repeated != nullptr) members.Optional("last_denial", repeated->last_id);
   if (event.snapshot != nullptr) members.String("policy", event.snapshot->digest());
@@ -197,7 +197,7 @@ void RecordFormat::Append(std::string* out, const policy::ExchangeEvent& event) 
   members.Number("bytes_down", event.bytes_down);
   if (event.close_code != 0) members.Number("close_code", event.close_code);
   members.Number("duration_us", static_cast<uint64_t>(std::max<int64_t>(0, event.duration.count())));
-  members.Optional("error", Redact(event.error));
+  members.Optional("error", RedactSentence(event.error));
   if (event.snapshot != nullptr) members.String("policy", event.snapshot->digest());
   *out += "}\n";
 }

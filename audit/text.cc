@@ -15,7 +15,9 @@ namespace {
 constexpr uint32_t kReplacement = 0xfffd;
 constexpr size_t kMinHexToken = 32;
 constexpr size_t kMinMixedToken = 24;
-constexpr size_t kMinPrefixedToken = 16;  ///< prefix included
+constexpr size_t kMinPrefixedToken = 16;                        ///< prefix included
+constexpr std::string_view kPinSaid = "; its own is sha256//";  ///< as proxy/io/tls_client.cc says it
+constexpr size_t kPinDigestSize = 44;
 
 // Issued tokens say what they are.
 constexpr std::array<std::string_view, 19> kTokenPrefixes = {"ghp_",  "gho_",  "ghu_",  "ghs_", "ghr_", "github_pat_", "glpat-",
@@ -66,6 +68,14 @@ bool LooksLikeToken(std::string_view word) {
          std::ranges::any_of(word, IsLower);
 }
 
+// The SHA-256 of a key in base64, and no more of the word.
+bool IsPinDigest(std::string_view text) {
+  if (text.size() < kPinDigestSize || text[kPinDigestSize - 1] != '=') return false;
+  if (text.size() > kPinDigestSize && (IsTokenChar(text[kPinDigestSize]) || text[kPinDigestSize] == '/')) return false;
+  return std::ranges::all_of(text.substr(0, kPinDigestSize - 1),
+                             [](char c) { return IsDigit(c) || IsUpper(c) || IsLower(c) || c == '+' || c == '/'; });
+}
+
 }  // namespace
 
 void AppendJsonString(std::string* out, std::string_view text) {
@@ -114,6 +124,20 @@ std::string Redact(std::string_view text, std::string_view replacement) {
     text.remove_prefix(1);
   }
   return out;
+}
+
+std::string RedactSentence(std::string_view sentence) {
+  std::string out;
+  for (;;) {
+    const size_t at = sentence.find(kPinSaid);
+    if (at == std::string_view::npos) return out + Redact(sentence);
+    const size_t digest = at + kPinSaid.size();
+    const bool is_pin = IsPinDigest(sentence.substr(digest));
+    const size_t end = is_pin ? digest + kPinDigestSize : digest;
+    out += Redact(sentence.substr(0, at));
+    out += sentence.substr(at, end - at);
+    sentence.remove_prefix(end);
+  }
 }
 
 std::string RedactSuggestion(std::string_view suggest) {

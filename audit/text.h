@@ -21,6 +21,8 @@ void AppendJsonString(std::string* out, std::string_view text);
 /// `text` with whatever looks like a credential replaced: known prefixes (ghp_, AKIA, eyJ and the like), 32 and more hexadecimal
 /// digits, 24 and more characters that mix lower case, upper case and digits. Works on paths, names and sentences.
 [[nodiscard]] std::string Redact(std::string_view text, std::string_view replacement = "...redacted");
+/// The same of one of Sluice's own sentences: a pin that it says a server's key to have is public, and stays.
+[[nodiscard]] std::string RedactSentence(std::string_view sentence);
 /// A suggested rule with what looks like a credential in its path replaced by a star. Empty where the verb or the host has one:
 /// a star there would be another rule.
 [[nodiscard]] std::string RedactSuggestion(std::string_view suggest);

@@ -1,5 +1,6 @@
 #include "audit/text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 
 namespace sluice::audit {
 namespace {
+
+using ::testing::HasSubstr;
 
 std::string Json(std::string_view text) {
   std::string out;
@@ -82,6 +85,18 @@ TEST(RedactTest, TokensAreReplacedAndWordsAreNot) {
   };
   for (const Case& c : cases) EXPECT_EQ(Redact(c.in), c.out);
   EXPECT_EQ(Redact("GET a.test/x/ghp_0123456789abcdefABCDEF", "*"), "GET a.test/x/*");
+}
+
+TEST(RedactTest, AServersPinIsPublicWhereSluiceSaysItAndNowhereElse) {
+  const std::string pin = "sha256//Aa0+Bb1/Cc2Dd3Ee4Ff5Gg6Hh7Ii8Jj9Kk0Ll1Mm2Nn=";
+  const std::string said = "no key of its chain is one that the rule pins; its own is ";
+  EXPECT_EQ(RedactSentence(said + pin), said + pin);
+  EXPECT_EQ(RedactSentence("a.test: " + said + pin + "; and more"), "a.test: " + said + pin + "; and more");
+  EXPECT_EQ(RedactSentence(said + "ghp_0123456789abcdefABCDEF"), said + "...redacted");
+  for (const std::string& other :
+       {"/x/" + pin, "its key is " + pin, said + pin + "0", said + pin + "/x", std::string("ghp_0123456789abcdefABCDEF; x")})
+    EXPECT_THAT(RedactSentence(other), HasSubstr("...redacted")) << other;
+  EXPECT_THAT(Redact(said + pin), HasSubstr("...redacted")) << "what a workload may have chosen is no sentence";
 }
 
 TEST(QueryKeysTest, ValuesAreDropped) {
