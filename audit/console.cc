@@ -35,7 +35,10 @@ std::string Url(const policy::EventTarget& target) {
   const bool usual = (target.scheme == "https" && target.port == 443) || (target.scheme == "http" && target.port == 80);
   policy::EventTarget shown = target;
   if (usual) shown.port = 0;
-  std::string url = fmt::format("{}://{}{}", target.scheme, HostPort(shown), Redact(target.path));
+  const std::string place = HostPort(shown);
+  // A request that names no place has a path at most.
+  std::string url = place.empty() ? "" : fmt::format("{}://{}", target.scheme, place);
+  url += Redact(target.path);
   if (!target.query.empty()) url += "?" + Redact(QueryKeys(target.query));
   return url;
 }
@@ -49,6 +52,10 @@ std::string GitText(const policy::DecisionEvent& event) {
   std::string_view verb = event.advice.suggest;
   verb = verb.starts_with("git ") ? verb.substr(0, verb.find(' ', 4)) : "git";
   return fmt::format("{} {}", VisibleSentence(verb, kMaxWord), Visible(Url(repository), kMaxSubject));
+}
+
+std::string WithPlace(std::string_view what, std::string_view place) {
+  return place.empty() ? fmt::format("{} (no place named)", what) : fmt::format("{} {}", what, Visible(place, kMaxSubject));
 }
 
 std::string_view Basename(std::string_view path) { return path.substr(path.rfind('/') + 1); }
@@ -68,12 +75,12 @@ std::string SubjectText(const policy::DecisionEvent& event) {
     case EventLayer::kDns:
       return "lookup of " + Visible(Redact(target.host), kMaxSubject);
     case EventLayer::kConnect:
-      return "connect " + Visible(HostPort(target), kMaxSubject);
+      return WithPlace("connect", HostPort(target));
     case EventLayer::kTls:
       return "TLS to " + Visible(HostPort(target), kMaxSubject);
     case EventLayer::kRequest:
       if (target.query == "service=" && target.path.ends_with(kInfoRefs)) return GitText(event);
-      return method + " " + Visible(Url(target), kMaxSubject);
+      return WithPlace(method.empty() ? "request" : method, Url(target));
     case EventLayer::kUnix:
       return "unix " + Visible(Redact(target.path), kMaxSubject);
     case EventLayer::kUdp:

@@ -14,6 +14,8 @@
 namespace sluice::proxy {
 namespace {
 
+constexpr size_t kMaxUnreadPath = 2048;  // of a path that was not understood, in a record
+
 std::string_view SchemeText(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? "https" : "http"; }
 
 uint16_t DefaultPort(policy::Scheme scheme) { return scheme == policy::Scheme::kHttps ? 443 : 80; }
@@ -445,7 +447,16 @@ policy::EventTarget ExchangeJudge::EventTargetNow() const {
   target.scheme = SchemeText(scheme_);
   target.method = request.method;
   if (dial_.via != nullptr) target.via = dial_.via->name;
-  if (!understood_) return target;
+  if (!understood_) {
+    // Asked of the proxy as if it were a server: the path is all there is. What is no path may hold a password.
+    const std::string_view asked = request.target;
+    if (target.port == 0 && asked.starts_with('/')) {
+      const size_t mark = std::min(asked.find('?'), asked.size());
+      target.path = asked.substr(0, std::min(mark, kMaxUnreadPath));
+      target.query = QueryKeys(asked.substr(std::min(mark + 1, asked.size())));
+    }
+    return target;
+  }
   target.path = target_.path;
   target.query = QueryKeys(target_.query);
   target.asked = asked_;

@@ -17,7 +17,8 @@ policy::EventTarget TargetOf(const FlowTarget& flow, std::optional<IpAddress> ad
   policy::EventTarget target;
   target.host = flow.host;
   target.address = address;
-  if (!address && flow.host.empty()) target.address = flow.destination.address;
+  // A request that names no place went to none.
+  if (!address && flow.host.empty() && flow.destination.port != 0) target.address = flow.destination.address;
   target.port = flow.destination.port;
   return target;
 }

@@ -39,6 +39,18 @@ TEST(ConsoleTest, EachLayerSaysWhatItWas) {
   EXPECT_EQ(SubjectText(event), "connect [2001:db8::1]:5432");
 }
 
+TEST(ConsoleTest, ARequestThatNamesNoPlaceIsGivenNone) {
+  policy::DecisionEvent event = Denial();
+  event.target = {.host = "", .scheme = "http", .method = "GET", .path = "/x", .query = "a="};
+  EXPECT_EQ(SubjectText(event), "GET /x?a=");
+  event.target = {.host = "", .scheme = "http", .method = "GET", .path = "", .query = ""};
+  EXPECT_EQ(SubjectText(event), "GET (no place named)");
+  event.target.method.clear();
+  EXPECT_EQ(SubjectText(event), "request (no place named)");
+  event.layer = policy::EventLayer::kConnect;
+  EXPECT_EQ(SubjectText(event), "connect (no place named)");
+}
+
 TEST(ConsoleTest, AnUnusualPortIsShown) {
   policy::DecisionEvent event = Denial();
   event.target.port = 8443;
