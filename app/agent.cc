@@ -54,10 +54,17 @@ Result<AgentOptions> Resolve(AgentOptions options) {
   return options;
 }
 
+Result<void> LoadAndTell(const AgentOptions& options) {
+  const auto loaded = LoadPolicy(options, kCommand, ServedIn::kContainer);
+  if (!loaded) return std::unexpected(loaded.error());
+  TellPolicy(**loaded, options);
+  return {};
+}
+
 // A mistake is better told now than when a container is to start.
 Result<void> CheckPolicies(const AgentOptions& options) {
   if (!options.policy.empty() || options.policy_dir.empty())
-    if (auto loaded = LoadPolicy(options, kCommand, ServedIn::kContainer); !loaded) return std::unexpected(loaded.error());
+    if (auto told = LoadAndTell(options); !told) return told;
   if (options.policy_dir.empty()) return {};
   // Reads every line of `select`.
   if (auto chosen = ChoosePolicy(options.policy_dir, "-", {}); !chosen) return std::unexpected(chosen.error());
@@ -68,7 +75,7 @@ Result<void> CheckPolicies(const AgentOptions& options) {
     const std::string extension = entry.path().extension();
     if (!entry.is_regular_file() || (extension != ".yaml" && extension != ".yml")) continue;
     one.policy = entry.path();
-    if (auto loaded = LoadPolicy(one, kCommand, ServedIn::kContainer); !loaded) return std::unexpected(loaded.error());
+    if (auto told = LoadAndTell(one); !told) return told;
   }
   return {};
 }
@@ -85,6 +92,7 @@ void Announce(const AgentOptions& options) {
 int RunAgent(const AgentOptions& given) {
   auto options = Resolve(given);
   if (!options) return Report(options.error());
+  ChooseLogLevel(*options);
   BlockServiceSignals();
   sigset_t children;
   sigemptyset(&children);

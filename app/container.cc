@@ -135,6 +135,7 @@ Result<void> Container::Prepare() {
   trees_ = *std::move(trees);
   auto snapshot = Load();
   if (!snapshot) return std::unexpected(snapshot.error());
+  TellPolicy(**snapshot, job_.options);
   if (auto checked = CheckMountedSockets(job_.process, trees_, **snapshot); !checked) return checked;
   policy_ = std::make_unique<policy::CurrentPolicy>(*std::move(snapshot));
   auto engine = MakeEngineOptions(job_.options);
@@ -185,6 +186,7 @@ Result<void> Container::StartParts() {
   auto watcher = PolicyWatcher::Start(
       policy_->Get(), [this] { return Load(); },
       [this](policy::SnapshotPtr next) -> Result<uint64_t> {
+        TellPolicy(*next, job_.options);
         policy_->Set(std::move(next));
         engine_->PolicyChanged();
         return policy_->generation();

@@ -173,7 +173,7 @@ void AddServed(CLI::App* sub, ServedOptions* served, const char* default_name) {
   sub->add_option("-l,--label", served->labels, "Label in every record; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  sub->add_flag("-q,--quiet", served->quiet, "Print denials and errors only");
+  sub->add_flag("-q,--quiet", served->quiet, "Print denials, warnings and errors only");
 }
 
 void AddEnvironment(CLI::App* sub, RunOptions* run) {

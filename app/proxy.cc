@@ -132,6 +132,7 @@ Result<Plan> MakePlan(const ProxyOptions& options) {
   auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return std::unexpected(snapshot.error());
   plan.snapshot = *std::move(snapshot);
+  TellPolicy(*plan.snapshot, options);
   auto engine = MakeEngineOptions(options);
   if (!engine) return std::unexpected(engine.error());
   plan.engine = *std::move(engine);
@@ -227,7 +228,6 @@ Result<policy::SnapshotPtr> LoadAgain(const ProxyOptions& options, const Plan& p
     if (!tokens) return std::unexpected(tokens.error());
     plan.tokens->Set(*std::move(tokens));
   }
-  TellUnjudgeable(**snapshot, plan);
   return snapshot;
 }
 
@@ -245,6 +245,8 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
   auto watcher = PolicyWatcher::Start(
       plan.snapshot, [&] { return LoadAgain(options, plan); },
       [&](policy::SnapshotPtr next) -> Result<uint64_t> {
+        TellPolicy(*next, options);
+        TellUnjudgeable(*next, plan);
         policy.Set(std::move(next));
         (*engine)->PolicyChanged();
         return policy.generation();
@@ -269,6 +271,7 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
 }  // namespace
 
 int RunProxy(const ProxyOptions& options) {
+  ChooseLogLevel(options);
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
   BlockServiceSignals();
   const auto room = RaiseDescriptorLimit();

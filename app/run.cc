@@ -40,10 +40,12 @@
 #include "app/tap_list.h"
 #include "app/trust.h"
 #include "audit/io/audit_file.h"
+#include "audit/record.h"
 #include "base/log.h"
 #include "base/stderr_lines.h"
 #include "policy/compiled.h"
 #include "policy/credential.h"
+#include "policy/io/executables.h"
 #include "policy/io/load.h"
 #include "proxy/io/secret_store.h"
 #include "proxy/io/tls.h"
@@ -311,7 +313,7 @@ std::string TrustedBy(const supervisor::LaunchSpec& spec) {
 
 // Nobody who prepares a folder means to give a login away with it.
 void RemarkOnCredentials(const RunOptions& options, const supervisor::LaunchSpec& spec) {
-  if (options.quiet || options.nested) return;
+  if (options.nested) return;
   std::vector<std::string> found;
   for (const std::string& tree : SeenTrees(spec))
     for (std::string& path : FindSeenCredentials(tree)) found.push_back(std::move(path));
@@ -389,6 +391,14 @@ Result<CommonNames> PlanNames(const RunOptions& options, const NestedRuns* neste
   return common;
 }
 
+// With what this machine has at the paths of `by`: the run sees the same.
+void TellHere(const policy::Snapshot& snapshot, const RunOptions& options) {
+  TellPolicy(snapshot, options);
+  if (!options.check_executables) return;
+  for (const policy::Finding& finding : policy::MissingExecutables(snapshot))
+    LogWarn("{}: {}", policy::PlaceText(finding.span, finding.origin), finding.message);
+}
+
 Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>& result_file) {
   Plan plan;
   auto labels = ParseLabels(options.labels);
@@ -397,6 +407,7 @@ Result<Plan> MakePlan(const RunOptions& options, const std::optional<ResultFile>
   auto snapshot = LoadPolicy(options, kCommand);
   if (!snapshot) return std::unexpected(snapshot.error());
   plan.snapshot = *std::move(snapshot);
+  TellHere(*plan.snapshot, options);
   HostSockets host_sockets;
   auto spec = MakeSpec(options, *plan.snapshot, &host_sockets);
   if (!spec) return std::unexpected(spec.error());
@@ -501,7 +512,7 @@ policy::ExchangeEvent RecordOf(const supervisor::PublishedConnection& connection
   policy::ExchangeEvent event;
   event.time = SystemClock().Wall();
   event.target.scheme = "tcp";
-  event.target.method = "publish";
+  event.target.method = audit::kPublishMethod;
   event.target.address = connection.from.address;
   event.target.port = connection.from.port;
   event.target.path = fmt::format("{}:{}", connection.port.outside.ToString(), connection.port.inside);
@@ -535,7 +546,8 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
   secrets.Watch();
   auto watcher = PolicyWatcher::Start(
       plan.snapshot, load,
-      [&sandbox, &policy, &onlookers](policy::SnapshotPtr next) -> Result<uint64_t> {
+      [&options, &sandbox, &policy, &onlookers](policy::SnapshotPtr next) -> Result<uint64_t> {
+        TellHere(*next, options);
         if (onlookers.control != nullptr) return onlookers.control->SetOwnPolicy(std::move(next));
         policy.Set(std::move(next));
         sandbox.PolicyChanged();
@@ -739,6 +751,7 @@ int Run(const RunOptions& given) {
   RunOptions options = given;
   if (auto read = ReadLaunchFile(&options); !read) return Report(read.error());
   if (options.verbose) SetLogLevel(LogLevel::kDebug);
+  ChooseLogLevel(options);
   if (auto taken = TakePolicy(&options); !taken) return Report(taken.error());
   options.check_executables = !options.nested;
   if (options.command.empty())

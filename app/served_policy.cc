@@ -24,7 +24,7 @@ constexpr const char* kWhereToLook = "; `sluice doctor` finds out what this mach
 // load, the rest by `sluice lint`.
 void TellImport(const policy::Snapshot& snapshot, const ServedOptions& options) {
   const auto& compiled = snapshot.compiled();
-  if (compiled.origin.empty() || options.quiet) return;
+  if (compiled.origin.empty()) return;
   size_t rest = 0;
   for (const policy::Finding& remark : compiled.remarks) {
     if (remark.severity == policy::Finding::Severity::kNote) {
@@ -72,6 +72,10 @@ Result<void> CheckProxyRoots(const policy::Snapshot& snapshot) {
 
 }  // namespace
 
+void ChooseLogLevel(const ServedOptions& options) {
+  if (options.quiet && GetLogLevel() == LogLevel::kInfo) SetLogLevel(LogLevel::kWarn);
+}
+
 int Report(const Error& error) {
   if (error.span) {
     QueueStderr(LineKind::kLog, policy::RenderError(error, StderrHasColor()) + "\n");
@@ -105,10 +109,13 @@ Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string
   if (!snapshot) return snapshot;
   if (auto servable = CheckServable(**snapshot, command, where); !servable) return std::unexpected(servable.error());
   if (auto rooted = CheckProxyRoots(**snapshot); !rooted) return std::unexpected(rooted.error());
-  for (const policy::Finding& finding : policy::UnknownMethods(**snapshot))
-    LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
-  TellImport(**snapshot, options);
   return snapshot;
+}
+
+void TellPolicy(const policy::Snapshot& snapshot, const ServedOptions& options) {
+  for (const policy::Finding& finding : policy::UnknownMethods(snapshot))
+    LogWarn("{}:{}: {}", finding.span.file, finding.span.line, finding.message);
+  TellImport(snapshot, options);
 }
 
 Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels) {

@@ -38,6 +38,9 @@ struct ServedOptions {
   bool operator==(const ServedOptions&) const = default;
 };
 
+/// --quiet leaves warnings and errors, unless --verbose has asked for more.
+void ChooseLogLevel(const ServedOptions& options);
+
 /// Tells the error on standard error; gives the exit code.
 [[nodiscard]] int Report(const Error& error);
 /// The same of what the kernel refused: points to `sluice doctor`. A right that is missing counts as a feature that is.
@@ -59,10 +62,13 @@ enum class ServedIn : uint8_t {
 /// kInvalid, with its place: a rule or a setting that could never take effect where `command` ("sluice run") serves the policy.
 [[nodiscard]] Result<void> CheckServable(const policy::Snapshot& snapshot, std::string_view command, ServedIn where);
 
-/// Loads it, and says what in it will not do what its author thinks. What could never take effect where `command` ("sluice run")
-/// serves it is an error.
+/// What could never take effect where `command` ("sluice run") serves it is an error. Says nothing: a policy is loaded more often
+/// than it comes into force.
 [[nodiscard]] Result<policy::SnapshotPtr> LoadPolicy(const ServedOptions& options, std::string_view command,
                                                      ServedIn where = ServedIn::kCapture);
+
+/// Says what in it will not do what its author thinks. Once for each policy that comes into force.
+void TellPolicy(const policy::Snapshot& snapshot, const ServedOptions& options);
 
 /// "k=v" each.
 [[nodiscard]] Result<std::map<std::string, std::string>> ParseLabels(const std::vector<std::string>& labels);

@@ -116,6 +116,11 @@ Result<policy::SnapshotPtr> Load(const SidecarOptions& options, Start& start) {
   return snapshot;
 }
 
+void Tell(const SidecarOptions& options, const policy::Snapshot& snapshot) {
+  TellPolicy(snapshot, options);
+  TellSidecarPolicy(snapshot);
+}
+
 // A policy as text, under the same options. Secrets of its own are read where its publisher is trusted with them.
 Result<policy::SnapshotPtr> Compile(const SidecarOptions& options, proxy::SecretStore& secrets, const PolicyText& text) {
   policy::LoadOptions load;
@@ -158,6 +163,7 @@ Result<void> ChooseFirst(const SidecarOptions& options, Start& start) {
     auto own = Load(options, start);
     if (!own) return std::unexpected(own.error());
     start.own = start.snapshot = *std::move(own);
+    Tell(options, *start.own);
   }
   auto first = FirstPolicy(start.admin, start.own ? start.own->digest() : "");
   if (!first) return std::unexpected(first.error());
@@ -166,6 +172,7 @@ Result<void> ChooseFirst(const SidecarOptions& options, Start& start) {
   if (compiled) {
     start.snapshot = *std::move(compiled);
     start.first = *std::move(first);
+    TellSidecarPolicy(*start.snapshot);
     return {};
   }
   // What was kept can no longer be carried out. Nothing is let out until the publisher is heard; an operator's own policy stands.
@@ -262,6 +269,7 @@ Result<void> Serve(const SidecarOptions& options, Start& start, std::unique_ptr<
     watcher = PolicyWatcher::Start(
         start.own, [&] { return Load(options, start); },
         [&](policy::SnapshotPtr next) -> Result<uint64_t> {
+          Tell(options, *next);
           const auto revision = (*server)->SetOwnPolicy(next, own);
           if (revision) (*admin)->api().OwnPolicyLoaded(std::move(next), *revision);
           return revision;
@@ -352,6 +360,7 @@ int RunFenced(const SidecarOptions& options, Start& start, CanaryProbe canary) {
 
 int RunSidecar(const SidecarOptions& given) {
   SidecarOptions options = WithUsualSource(given);
+  ChooseLogLevel(options);
   if (options.admin.compat == "opensandbox") TakeOpenSandboxSettings(Environment, &options.resolvers, &options.labels);
   if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
   if (auto meant = CheckNetworkMeant(options); !meant) return Report(meant.error());

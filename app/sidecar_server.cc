@@ -82,9 +82,12 @@ Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight p
   if (auto fits = supervisor::CheckedFenceRuleset(plan); !fits) return std::unexpected(fits.error());
   for (const policy::RuleRef ref : snapshot.UdpRules())
     if (const std::string why = dns::WhyUnleasable(snapshot, ref); !why.empty()) return RefuseRule(snapshot, ref, why);
+  return {};
+}
+
+void TellSidecarPolicy(const policy::Snapshot& snapshot) {
   for (const std::string& path : snapshot.UnixPaths())
     LogWarn("`unix {}`: UNIX sockets are not judged by a sidecar; mount none into the workload", path);
-  return {};
 }
 
 SidecarServer::SidecarServer(SidecarPlan plan, std::unique_ptr<supervisor::Fence> fence, CanaryProbe canary,
@@ -299,6 +302,7 @@ void SidecarServer::Shut() {
 PolicyOutcome SidecarServer::SetPolicy(policy::SnapshotPtr next, std::string source, std::optional<uint64_t> if_revision) {
   if (auto checked = CheckSidecarPolicy(*next, plan_.processes); !checked)
     return {PolicyOutcome::Kind::kRefused, policy_.generation(), checked.error()};
+  TellSidecarPolicy(*next);
   PolicyOutcome outcome = Put(std::move(next), std::move(source), if_revision);
   if (outcome.kind == PolicyOutcome::Kind::kFailed) LogError("fence: {}", outcome.error.message);
   return outcome;

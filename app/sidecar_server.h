@@ -50,8 +50,10 @@ struct SidecarPlan {
 };
 
 /// Rules that could not be judged here are errors that name them: of processes where none can be seen, of UDP that the kernel
-/// cannot tell apart. The others' remarks are logged.
+/// cannot tell apart.
 [[nodiscard]] Result<void> CheckSidecarPolicy(const policy::Snapshot& snapshot, ProcessSight processes);
+/// Logs what of one that comes into force is without effect here.
+void TellSidecarPolicy(const policy::Snapshot& snapshot);
 
 class SidecarServer final : public ServedControl {
  public:

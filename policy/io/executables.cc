@@ -5,15 +5,18 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "base/hex.h"
 #include "base/sha256.h"
 #include "base/unique_fd.h"
+#include "policy/compiled.h"
 #include "policy/rule_text.h"
 
 namespace sluice::policy {
@@ -98,6 +101,33 @@ void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks)
       }
     }
   }
+}
+
+std::vector<Finding> MissingExecutables(const Snapshot& snapshot) {
+  std::vector<Finding> findings;
+  std::map<std::string, bool> there;
+  const auto is_missing = [&there](const ExecutablePattern& pattern) {
+    if (pattern.sha256 || !pattern.path.is_literal()) return false;
+    const auto [place, fresh] = there.try_emplace(pattern.text, false);
+    // What may not be looked at may be there.
+    if (fresh) place->second = ::access(pattern.text.c_str(), F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+    return !place->second;
+  };
+  for (const Rule& rule : snapshot.compiled().rules) {
+    for (const auto& [key, list] : {std::pair("by", &rule.by), std::pair("under", &rule.under)}) {
+      if (list->empty() || !std::ranges::all_of(*list, is_missing)) continue;
+      std::string paths;
+      for (const ExecutablePattern& pattern : *list) paths += fmt::format("{}`{}`", paths.empty() ? "" : ", ", pattern.text);
+      findings.push_back(
+          {Finding::Severity::kWarning,
+           "",
+           fmt::format("`{}`: there is no {} on this machine, so that nothing matches this rule until it comes", key, paths),
+           rule.span,
+           {},
+           rule.origin});
+    }
+  }
+  return findings;
 }
 
 Result<std::string> TextDigest(std::string_view text) { return HexText(Sha256(text)); }

@@ -11,6 +11,7 @@
 
 #include "policy/finding.h"
 #include "policy/rule.h"
+#include "policy/snapshot.h"
 
 namespace sluice::policy {
 
@@ -20,6 +21,10 @@ namespace sluice::policy {
 /// For policies of other tools, whose authors write links: replaces each by the file it leads to and says so. What is a script
 /// is told too; no process is one.
 void ResolveExecutables(std::vector<Rule>* rules, std::vector<Finding>* remarks);
+
+/// Rules of which no program can be had now: every one that `by` or `under` names is a path that is not on this machine.
+/// It may come later. Without a code: `lint` looks at no machine.
+[[nodiscard]] std::vector<Finding> MissingExecutables(const Snapshot& snapshot);
 
 /// SHA-256 of a text, as 64 digits: what names a policy or a finding.
 [[nodiscard]] Result<std::string> TextDigest(std::string_view text);

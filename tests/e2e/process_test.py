@@ -267,6 +267,31 @@ class Words(harness.SluiceTest):
         result = self.sluice(READ, "curl", "-sS", "https://a.test/pub/x", flags=["--quiet"])
         self.assertEqual(result.err, "")
 
+    def test_quiet_leaves_warnings_and_nothing_else(self):
+        told = self.sluice(READ, "true", env={"SOME_TOKEN": "x"}).err
+        self.assertIn("not passed on, since they look like credentials", told)
+        self.assertEqual(self.sluice(READ, "true", flags=["--quiet"], env={"SOME_TOKEN": "x"}).err, "")
+        (self.work / ".netrc").write_text("machine a.test login x password y\n")
+        self.assertRegex(self.sluice(READ, "true", flags=["-q"]).err, r"\Asluice: warning: the command sees files that hold credentials: [^\n]*\n\Z")
+
+    def test_what_a_policy_does_not_do_is_said_once(self):
+        # Written just before, so that the watcher looks whether it has changed meanwhile.
+        osb = self.folder / "osb.json"
+        for text, said in (('{"defaultAction":"deny","egress":[{"action":"allow","target":"a.test"}]}', "osb.json is "),
+                           ("version: 1\nrules:\n  - allow: FOO a.test/pub\n", "osb.json:3: "),
+                           ("version: 1\nrules:\n  - allow: GET a.test/pub/**\n    by: /usr/bin/nope\n", "there is no `/usr/bin/nope` on this machine")):
+            osb.write_text(text)
+            result = self.plain_sluice("run", "--policy", osb, "--", "sleep", "0.5")
+            self.assertExit(result, 0)
+            self.assertEqual(result.err.count(said), 1, result.err)
+            self.assertEqual(result.err.count("reloaded"), 0, result.err)
+
+    def test_a_program_that_is_missing_is_no_error_and_one_of_several_is_enough(self):
+        def ran(*by):
+            return self.sluice(harness.policy_text(["allow GET a.test/pub/**"]) + f"    by: [{', '.join(by)}]\n", "true").err
+        self.assertIn("`by`: there is no `/usr/bin/nope`, `/usr/bin/nor` on this machine", ran("/usr/bin/nope", "/usr/bin/nor"))
+        self.assertNotIn("there is no", ran("/usr/bin/nope", "/usr/bin/curl*"))
+
     def test_verbose_says_what_the_command_gets(self):
         result = self.sluice(READ, "true", flags=["--verbose"])
         self.assertIn(f"debug: writable: {self.work}", result.err)

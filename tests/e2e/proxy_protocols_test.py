@@ -60,6 +60,27 @@ class Protocols(proxy_harness.ProxyTest):
             self.assertTrue(denied.endswith("\n403"), denied)
             self.assertIn("graphql mutation", denied)
 
+    def test_what_no_process_can_be_seen_for_is_said_once(self):
+        rules = harness.policy_text(["allow GET a.test/pub/**"]) + "    by: /usr/bin/curl\n"
+        with self.proxy(rules, "--proxy-protocol", "required", "--proxy-protocol-from", "127.0.0.1") as proxy:
+            proxy.stop()
+            self.assertEqual(proxy.errors().count("no client's process can be seen here"), 1, proxy.errors())
+
+    def test_a_request_that_names_no_place_is_recorded_without_one(self):
+        with self.proxy(["allow GET a.test/pub/**"]) as proxy:
+            answer = self.raw(proxy, "GET /status?token=secret HTTP/1.1\r\nHost: a.test\r\n\r\n")
+            self.assertRegex(answer, r"^HTTP/1\.1 403 ")
+            body = json.loads(answer.split("\r\n\r\n", 1)[1])
+            self.assertEqual((body["host"], body["path"]), ("", "/status"))
+            self.assertRegex(self.raw(proxy, "GET http://me:secret@[::x/ HTTP/1.1\r\nHost: a.test\r\n\r\n"), r"^HTTP/1\.1 400 ")
+            self.assertEventually(lambda: len(proxy.denials()) == 2, "both records")
+            path, malformed = (denial["target"] for denial in proxy.denials())
+            self.assertEqual(path, {"scheme": "http", "method": "GET", "path": "/status", "query": "token="})
+            self.assertEqual(malformed, {"scheme": "http", "method": "GET"})
+            self.assertEventually(lambda: "denied  GET /status?token= " in proxy.errors(), "its line")
+            self.assertEventually(lambda: "denied  GET (no place named) " in proxy.errors(), "the other's line")
+            self.assertNotIn("secret", proxy.errors() + self.audit.read_text())
+
     def test_pushes_are_judged_by_ref(self):
         rules = ["allow git fetch-pack github.com/octo/*", ("allow git receive-pack github.com/octo/*", {"refs": "[refs/heads/agent/*]"})]
         with self.proxy(rules) as proxy:

@@ -192,7 +192,7 @@ enum {
   SLUICE_KILL_ON_DENY = 32,          /* --kill-on-deny: the first denial ends the run */
   SLUICE_ALLOW_NESTED = 33,          /* --allow-nested: serve `sluice run` in the sandbox */
   SLUICE_ALLOW_USER_NAMESPACES = 34, /* --allow-user-namespaces */
-  SLUICE_QUIET = 35,                 /* --quiet: the log callback gets denials and errors alone */
+  SLUICE_QUIET = 35,                 /* --quiet: the log callback gets denials, warnings and errors */
   SLUICE_ALLOW_CONTAINERS = 36       /* --allow-containers */
 };
 /* SLUICE_INVALID: no such option, or no value. What is wrong with a value is told by sluice_start. */
