@@ -54,6 +54,12 @@ std::vector<Remark> RemarksOn(const policy::Snapshot& snapshot, const std::strin
     for (policy::Finding& finding : findings) remarks.push_back(ToRemark(std::move(finding), snapshot));
   prover::Options options;
   options.at = now;
+  const bool allows = std::ranges::any_of(snapshot.rules(), &policy::RuleInfo::allow);
+  if (!allows && snapshot.mode() == policy::Mode::kEnforce)
+    remarks.push_back({.severity = Severity::kNote,
+                       .code = "no-allow",
+                       .message = "no rule allows anything, so the policy refuses everything",
+                       .span = {file, 0, 0, 0}});
   for (const policy::Assertion& assertion : snapshot.assertions())
     std::ranges::move(CheckAssertion(snapshot, assertion, file, options).remarks, std::back_inserter(remarks));
   CommentRemarks comments = ReadComments(snapshot, LintCodes());

@@ -63,6 +63,8 @@ constexpr auto kCodes = std::to_array<CodeInfo>({
      "A `tcp` or `tls` rule passes the same connections through unseen, so nothing that this rule says about requests is ever "
      "judged."},
     kNeverBroken,
+    {"no-allow", "A policy that refuses everything",
+     "The policy has no rule that allows anything. That may be meant; else its rules are missing."},
     {"not-compared", "The policy is too large to compare",
      "Some rules were not compared with each other, so remarks may be missing."},
     {"older-preset", "An older version of a preset",

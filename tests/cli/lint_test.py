@@ -51,6 +51,7 @@ CASES = {
     "missing-by": (rules(GET + "\nby: [/usr/bin/node]", "allow: POST a.test"), rules(GET + "\nby: [/usr/bin/node]", "allow: POST b.test")),
     "moot": (rules("allow: tls a.test", GET), rules("allow: tls a.test:8443", GET)),
     "never-broken": (rules(GET, more="assert:\n  - never: GET a.test\n"), rules(GET, more="assert:\n  - never: POST a.test\n")),
+    "no-allow": (rules("deny: GET a.test"), "version: 1\nmode: audit\n"),
     "not-compared": (None, rules(GET)),
     "older-preset": (preset("git-write@1: { host: github.com, owner: octo, repo: x }"), preset("git-read@1: { host: github.com, owner: octo }")),
     "opaque-allow-meets-deny": (rules("allow: tls a.test", "deny: POST a.test"), rules("allow: tls a.test", "deny: POST http://a.test")),
@@ -162,6 +163,14 @@ class Runs(cli.Case):
         self.expect(self.sluice("lint", "error.yaml"), 1)
         self.expect(self.sluice("lint", "warning.yaml"), 0)
         self.expect(self.sluice("lint", "--fail-on", "loud", "clean.yaml"), 2)
+
+    def test_a_policy_that_allows_nothing_is_remarked_on(self):
+        for name, text, remarked in (("none", "version: 1\n", True), ("denies", rules("deny: GET a.test"), True),
+                                     ("allows", rules("allow: GET a.test/x"), False), ("audit", "version: 1\nmode: audit\n", False)):
+            self.write(f"{name}.yaml", text)
+            outcome = self.expect(self.sluice("lint", f"{name}.yaml"), 0)
+            self.assertEqual("no rule allows anything, so the policy refuses everything [no-allow]" in outcome.out, remarked, outcome.out)
+            self.assertIn(f"{name}.yaml: ok, ", outcome.out)
 
     def test_folders_and_the_worst_exit_code(self):
         self.write("net/a.yaml", rules("allow: GET http://a.test"))
