@@ -241,6 +241,22 @@ Result<Answer> AskUrl(const Asker& asker, std::string_view method, std::string_v
   return answer;
 }
 
+// What is said of a body that the question has none of would be left out of account.
+Result<void> CheckAskedOf(const AskedBody& body, std::string_view verb, std::string_view second) {
+  static constexpr std::string_view kWithoutJson[] = {"connect", "dns", "git", "grpc", "tcp", "tls", "udp", "unix", "ws"};
+  const bool is_push = verb == "git" && second == "receive-pack";
+  if (!is_push && (!body.refs.empty() || !body.ref_change.empty()))
+    return Fail(Code::kInvalid, "a ref is that of `git receive-pack HOST/REPO`, and this question is not about one");
+  if (!body.ref_change.empty() && body.refs.empty()) return Fail(Code::kInvalid, "which ref changes so? Name it");
+  if (verb != "graphql" && (!body.fields.empty() || !body.operation.empty()))
+    return Fail(Code::kInvalid, "a root field and an operation's name are those of `graphql KIND HOST/PATH`");
+  if (verb != "mcp" && verb != "jsonrpc" && !body.tool.empty()) return Fail(Code::kInvalid, "a tool is that of `mcp tools/call`");
+  if (!body.json.empty() && std::ranges::find(kWithoutJson, verb) != std::end(kWithoutJson))
+    return Fail(Code::kInvalid,
+                fmt::format("`{}` has no JSON body: values go with `METHOD URL`, `graphql`, `jsonrpc` or `mcp`", verb));
+  return {};
+}
+
 // The request that an operation makes, in the operation's own words.
 Result<Answer> AskOperation(const Asker& asker, std::string_view verb, std::string_view rest) {
   if (asker.sent_body)
@@ -328,6 +344,7 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   static constexpr std::string_view kVerbs[] = {"connect", "dns", "git", "http", "tcp", "tls", "udp", "unix"};
   if (rest.empty() && std::ranges::find(kVerbs, first) != std::end(kVerbs))
     return Fail(Code::kInvalid, fmt::format("`{0}` of what? A host of that name is asked about by `GET {0}`", first));
+  if (auto fits = CheckAskedOf(asker.body, first, rest.substr(0, rest.find(' '))); !fits) return std::unexpected(fits.error());
   if (rest.empty() && !IsOperationVerb(first)) return AskUrl(asker, "GET", first, {});
   if (IsOperationVerb(first)) return AskOperation(asker, first, rest);
   if (first == "connect" || first == "tcp") return AskConnect(asker, rest, policy::Transport::kTcp);

@@ -26,6 +26,23 @@ class Explain(cli.Case):
         rule = self.ask("GET https://registry.corp.example/a", 0)["rule"]
         self.assertEqual((rule["file"], rule["origin"]["file"]), ("p.yaml", "preset:npm@1"))
 
+    def test_what_the_question_has_none_of_is_an_error(self):
+        self.policy("p.yaml", "allow: GET a.test", "allow: git receive-pack a.test/o/r")
+        body = "values go with `METHOD URL`"
+        for question, flags, why in (("GET https://a.test/", ("--ref", "refs/heads/main"), "a ref is that of `git receive-pack"),
+                                     ("git fetch-pack a.test/o/r", ("--ref", "refs/heads/main"), "a ref is that of `git receive-pack"),
+                                     ("git receive-pack a.test/o/r", ("--ref-change", "delete"), "which ref changes so"),
+                                     ("connect a.test:443", ("--ref-change", "delete"), "a ref is that of `git receive-pack"),
+                                     ("POST https://a.test/graphql", ("--field", "x"), "those of `graphql"),
+                                     ("mcp tools/list a.test/mcp", ("--operation", "x"), "those of `graphql"),
+                                     ("graphql query a.test/graphql", ("--tool", "x"), "a tool is that of `mcp tools/call`"),
+                                     ("tls a.test", ("--json", "/a=1"), body), ("dns a.test", ("--json", "/a=1"), body),
+                                     ("git receive-pack a.test/o/r", ("--json", "/a=1"), body)):
+            with self.subTest(question=question, flags=flags):
+                outcome = self.expect(self.sluice("explain", "p.yaml", question, *flags), 2)
+                self.assertIn(why, outcome.err)
+                self.assertEqual(outcome.out, "")
+
     WAYS = """credentials:
   hub: { from: env HUB, send: bearer, to: [api.github.com] }
 proxies:
