@@ -69,6 +69,14 @@ class Embedded(harness.SluiceTest):
                             command=["/bin/sh", "-c", "curl -sS -o /dev/null https://a.test/pub; sleep 1"])
         self.assertIn("not narrowed: ", result.out, str(result))
 
+    def test_without_a_command_an_example_says_how_it_is_used(self):
+        self.policy.write_text(harness.policy_text(["allow GET a.test/pub"]))
+        for program in ([self.root / "run_under_c"], [self.root / "run_under_cpp"], [harness.PYTHON, self.root / "run_under.py"]):
+            for arguments in ([self.policy, "true"], [self.policy], [], [self.policy, "--"], [self.policy, "--frob", "x", "--", "true"]):
+                done = self.lab.run([*program, *arguments], cwd=self.work, env={"LD_LIBRARY_PATH": str(self.library.parent)})
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("usage: ", done.stderr)
+
     def test_a_policy_that_is_none_is_told_with_its_place(self):
         for program in ([self.root / "run_under_c"], [harness.PYTHON, self.root / "run_under.py", "--library", self.library]):
             result = self.embed(program, "version: 1\nrules:\n  - allow: gti a.test\n")

@@ -1,4 +1,5 @@
-/* Runs a command under a policy with libsluice, and prints each decision as it is made. The library dispatches on a thread of its own.
+/* Runs a command under a policy with libsluice, and prints each decision as it is made. The library dispatches on a thread of its
+ * own.
  *
  *   cc run_under.c -o run_under $(pkg-config --cflags --libs sluice)
  *   ./run_under policy.yaml [--ask QUESTION] [--upstream-ca FILE] -- curl https://api.example.com/
@@ -37,7 +38,8 @@ static int run(const sluice_policy* policy, sluice_options* options, char** comm
   if (sluice_options_set_policy(options, policy, &error) != SLUICE_OK ||
       sluice_options_set_command(options, (const char* const*)command, &error) != SLUICE_OK ||
       sluice_options_set_callbacks(options, &callbacks, &error) != SLUICE_OK ||
-      sluice_options_set_loop(options, SLUICE_LOOP_OWN, &error) != SLUICE_OK || sluice_start(options, &started, &error) != SLUICE_OK)
+      sluice_options_set_loop(options, SLUICE_LOOP_OWN, &error) != SLUICE_OK ||
+      sluice_start(options, &started, &error) != SLUICE_OK)
     return fail(error);
   sluice_result result = {.size = sizeof result};
   const sluice_code waited = sluice_run_wait(started, -1, &result, &error);
@@ -48,25 +50,37 @@ static int run(const sluice_policy* policy, sluice_options* options, char** comm
   return result.exit_code;
 }
 
+static int usage(void) {
+  fprintf(stderr,
+          "usage: run_under POLICY [--ask QUESTION] [--upstream-ca FILE] -- COMMAND...\n"
+          "       run_under POLICY --ask QUESTION\n");
+  return 2;
+}
+
 int main(int argc, char** argv) {
   sluice_error* error = NULL;
   sluice_policy* policy = NULL;
   sluice_options* options = sluice_options_new();
   int code = 0;
+  int asked = 0;
   int i = 2;
-  if (argc < 2 || options == NULL) {
-    fprintf(stderr, "usage: run_under POLICY [--ask QUESTION] [--upstream-ca FILE] -- COMMAND...\n");
-    return 2;
-  }
+  if (argc < 2 || options == NULL) return usage();
   if (sluice_policy_from_file(argv[1], &policy, &error) != SLUICE_OK) code = fail(error);
   for (; code == 0 && i + 1 < argc && strcmp(argv[i], "--") != 0; i += 2) {
-    if (strcmp(argv[i], "--ask") == 0)
+    if (strcmp(argv[i], "--ask") == 0) {
       code = ask(policy, argv[i + 1]);
-    else if (sluice_options_set(options, SLUICE_UPSTREAM_CA, argv[i + 1], &error) != SLUICE_OK)
+      asked = 1;
+    } else if (strcmp(argv[i], "--upstream-ca") != 0) {
+      code = usage();
+    } else if (sluice_options_set(options, SLUICE_UPSTREAM_CA, argv[i + 1], &error) != SLUICE_OK) {
       code = fail(error);
+    }
   }
   fflush(stdout);
-  if (code == 0 && i + 1 < argc) code = run(policy, options, argv + i + 1);
+  if (code == 0 && i + 1 < argc)
+    code = run(policy, options, argv + i + 1);
+  else if (code == 0 && (i < argc || !asked))
+    code = usage();
   sluice_options_free(options);
   sluice_policy_free(policy);
   return code;

@@ -4,7 +4,6 @@
 //   ./run_under policy.yaml [--then narrower.yaml] [--upstream-ca FILE] -- curl https://api.example.com/
 #include <poll.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <fstream>
 #include <iostream>
@@ -49,28 +48,33 @@ int Supervise(sluice::Run& run, const size_t& exchanges, std::optional<std::stri
   return result->exit_code;
 }
 
+int Usage() {
+  std::cerr << "usage: run_under POLICY [--then POLICY] [--upstream-ca FILE] -- COMMAND...\n";
+  return 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.empty()) {
-    std::cerr << "usage: run_under POLICY [--then POLICY] [--upstream-ca FILE] -- COMMAND...\n";
-    return 2;
-  }
+  size_t command = 1;
+  while (command + 1 < words.size() && words[command] != "--") command += 2;
+  if (command + 1 >= words.size()) return Usage();
   const auto policy = sluice::Policy::FromFile(words[0]);
   if (!policy) return Fail(policy.error());
   sluice::Options options;
   std::optional<std::string> then;
-  size_t i = 1;
-  for (; i + 1 < words.size() && words[i] != "--"; i += 2) {
+  for (size_t i = 1; i < command; i += 2) {
     if (words[i] == "--then") {
       then = ReadFile(words[i + 1]);
-    } else {
+    } else if (words[i] == "--upstream-ca") {
       options.Set(SLUICE_UPSTREAM_CA, words[i + 1]);
+    } else {
+      return Usage();
     }
   }
   size_t exchanges = 0;
-  options.UsePolicy(*policy).Command({words.begin() + static_cast<std::ptrdiff_t>(std::min(i + 1, words.size())), words.end()});
+  options.UsePolicy(*policy).Command({words.begin() + static_cast<std::ptrdiff_t>(command + 1), words.end()});
   options.WithExchanges().OnRecord([&](std::string_view json) {
     if (json.find(R"("type":"exchange")") != json.npos) ++exchanges;
     std::cerr << "record " << json << '\n';

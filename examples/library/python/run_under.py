@@ -91,6 +91,8 @@ def main():
     parser.add_argument("--upstream-ca")
     parser.add_argument("--explain", help="asked of the policy in force while the command runs")
     options, command = parser.parse_args(arguments[:cut]), arguments[cut + 1:]
+    if not command:
+        parser.error("no command: it stands after --")
     sluice = Sluice(options.library)
     library, policy, run = sluice.library, c_void_p(), c_void_p()
     try:
