@@ -162,9 +162,15 @@ Result<void> RunSession::StartFailure() {
   return Fail(CodeOfExit(exit_code), fmt::format("the supervisor ended before the command ran (exit {})", exit_code));
 }
 
+// One that has ended takes no connection either, and what it said is why.
+Result<void> RunSession::NotOpened(const Error& error) {
+  if (error.sys_errno == EPIPE || error.sys_errno == ECONNRESET) return StartFailure();
+  return std::unexpected(error);
+}
+
 Result<void> RunSession::AwaitRecords(steady_clock::time_point deadline) {
   auto records = LineStream::Open(process_.channel.get(), callbacks_.exchanges ? "/v1/decisions?exchanges=1" : "/v1/decisions");
-  if (!records) return std::unexpected(records.error());
+  if (!records) return NotOpened(records.error());
   records_.emplace(*std::move(records));
   Watch(records_->fd());
   while (!records_->begun()) {
@@ -181,7 +187,7 @@ Result<void> RunSession::AwaitRecords(steady_clock::time_point deadline) {
 
 Result<void> RunSession::AwaitCommand(steady_clock::time_point deadline) {
   auto hold = LineStream::Open(process_.channel.get(), "/v1/hold");
-  if (!hold) return std::unexpected(hold.error());
+  if (!hold) return NotOpened(hold.error());
   hold_.emplace(*std::move(hold));
   Watch(hold_->fd());
   // Records that come meanwhile wait in their socket.

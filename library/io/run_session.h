@@ -88,6 +88,7 @@ class RunSession {
   Result<void> AwaitCommand(std::chrono::steady_clock::time_point deadline);
   Result<void> WaitEvents(std::chrono::steady_clock::time_point deadline);
   Result<void> StartFailure();
+  [[nodiscard]] Result<void> NotOpened(const Error& error);
   [[nodiscard]] std::string WhyNotStarted() const;
   void Watch(int fd);
   template <class Call>
