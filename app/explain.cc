@@ -183,7 +183,6 @@ int RunExplain(const ExplainOptions& options) {
   } else {
     fmt::print("{}", AnswerText(*asker, *answer));
   }
-  std::fflush(stdout);
   return answer->decision.allowed ? 0 : 1;
 }
 

@@ -67,7 +67,6 @@ int RunImport(const ImportOptions& options) {
       const policy::Finding& f = remark.finding;
       fmt::print(stderr, "{}:{}:{}: {} [{}]\n", f.span.file, f.span.line, f.span.column, f.message, f.code);
     }
-  std::fflush(stdout);
   return 0;
 }
 

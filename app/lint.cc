@@ -187,7 +187,6 @@ int RunLint(const LintOptions& options) {
     }
   }
   Print(options.format, reports);
-  std::fflush(stdout);
   return code;
 }
 

@@ -1,16 +1,20 @@
 // The `sluice` program: flags into option structs, nothing more.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +29,7 @@
 #include "app/proxy.h"
 #include "app/run.h"
 #include "app/sidecar.h"
+#include "app/standard_output.h"
 #include "app/usage_error.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -434,7 +439,9 @@ class OtherCommands {
   std::string shell_;
 };
 
-int Main(std::vector<std::string> arguments) {
+enum class Output : uint8_t { kOpen, kClosed };
+
+int Main(std::vector<std::string> arguments, Output output) {
   CLI::App app(kAbout, "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.set_help_flag("-h,--help", "Print this help and exit");
@@ -455,16 +462,29 @@ int Main(std::vector<std::string> arguments) {
   try {
     app.parse(arguments);
   } catch (const CLI::Success& request) {
+    if (output == Output::kClosed) sluice::app::LetClosedOutputFail();
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
     return UsageError(sluice::app::DescribeUsageError(app, error, command), sluice::app::IsCommand(app, command) ? command : "");
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
-  return run_command->parsed() ? sluice::app::Run(run) : others->Act();
+  if (run_command->parsed()) return sluice::app::Run(run);
+  // A run's is its command's, which gets the stand-in that it always got.
+  if (output == Output::kClosed) sluice::app::LetClosedOutputFail();
+  return others->Act();
+}
+
+// What could not be printed was asked for: nothing exits 0 that did not say it.
+int Printed(int code) {
+  const auto printed = sluice::app::FlushStandardOutput();
+  if (printed) return code;
+  sluice::LogError("{}", printed.error().message);
+  return code == sluice::app::kExitFault ? code : sluice::app::ExitCodeFor(printed.error());
 }
 
 // What was to be written is written; the kernel takes back the rest faster than libraries do. Sanitizers want to look at it.
 int Leave(int code) {
+  code = Printed(code);
   // Longer is not waited: whoever should read the last lines may never do so.
   (void)sluice::FlushStderr(sluice::kLastLines);
   std::fflush(nullptr);
@@ -483,11 +503,19 @@ extern "C" const char* __lsan_default_options() { return "print_suppressions=0";
 #endif
 
 int main(int argc, char** argv) {
+  const Output output = ::fcntl(STDOUT_FILENO, F_GETFD) < 0 ? Output::kClosed : Output::kOpen;
   // First of all: a file opened into 0 to 2 would pass for the workload's own.
   sluice::supervisor::ReserveStandardDescriptors();
   int code = sluice::app::kExitFault;
   try {
-    code = Main(std::vector<std::string>(argv + 1, argv + argc));
+    code = Main(std::vector<std::string>(argv + 1, argv + argc), output);
+  } catch (const std::system_error& error) {
+    // As fmt has it of standard output; Leave() tells what was lost.
+    if (std::ferror(stdout) != 0 && error.code().value() != EPIPE) {
+      code = sluice::app::kExitBadInput;
+    } else {
+      sluice::LogError("unexpected fault: {}", error.what());
+    }
   } catch (const std::exception& error) {
     sluice::LogError("unexpected fault: {}", error.what());
   }

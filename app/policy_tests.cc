@@ -340,7 +340,6 @@ int RunTest(const TestOptions& options) {
   }
   if (options.format == OutputFormat::kJson)
     fmt::print("{}\n", nlohmann::json{{"files", std::move(all)}}.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
-  std::fflush(stdout);
   return code;
 }
 

@@ -145,7 +145,6 @@ int RunPresetList(OutputFormat format) {
     list.push_back(std::move(entry));
   }
   if (format == OutputFormat::kJson) PrintJson({{"presets", std::move(list)}});
-  std::fflush(stdout);
   return 0;
 }
 
@@ -157,7 +156,6 @@ int RunPresetShow(const PresetShowOptions& options) {
   } else {
     PrintShown(*shown, !options.sets.empty());
   }
-  std::fflush(stdout);
   return 0;
 }
 

@@ -170,7 +170,6 @@ int RunProve(const ProveOptions& options) {
   report.others = std::move(inputs->remarks);
   std::ranges::move(unused, std::back_inserter(report.others));
   fmt::print("{}", RenderReport(options.format, report, StdoutHasColor()));
-  std::fflush(stdout);
   return ExitCodeOf(outcome);
 }
 

@@ -17,6 +17,7 @@
 #include "app/reload.h"
 #include "app/sd_notify.h"
 #include "app/service.h"
+#include "app/standard_output.h"
 #include "app/trust.h"
 #include "base/log.h"
 #include "policy/compiled.h"
@@ -257,7 +258,7 @@ Result<void> Serve(const ProxyOptions& options, Plan& plan, ProxyListener& liste
   if (auto started = listener.Start(**engine, policy, attribute, host_addresses); !started) return started;
   if (options.print_env) {
     std::fputs(EnvironmentText(options, listener, *plan.secrets).c_str(), stdout);
-    std::fflush(stdout);
+    if (auto printed = FlushStandardOutput(); !printed) return printed;
   }
   Announce(options, listener, *plan.snapshot);
   NotifyService("READY=1");
