@@ -14,6 +14,8 @@ constexpr CodeInfo kUnknown = {
     "unknown", "The question was too large",
     "The prover reached a bound before it had an answer, so the change counts as not proved. Raise --limit, or split the "
     "policy."};
+constexpr CodeInfo kDoesNotLoad = {"does-not-load", "The policy does not load",
+                                   "The file is no valid policy. Nothing of it is enforced until it is mended."};
 constexpr CodeInfo kProverFault = {
     "prover-fault", "A witness did not replay",
     "The prover and the enforcer disagree about a witness, so nothing is proved. This is a defect of Sluice: please report it "
@@ -37,7 +39,7 @@ constexpr auto kCodes = std::to_array<CodeInfo>({
      "code by it, and use the credential. Hold the methods and paths to what any of them may do."},
     {"deny-by-body", "A deny that refuses what it cannot read",
      "A deny that looks at bodies holds for every body that cannot be read that way. Without a path that is nearly every POST."},
-    {"does-not-load", "The policy does not load", "The file is no valid policy. Nothing of it is enforced until it is mended."},
+    kDoesNotLoad,
     {"duplicate", "The same rule twice", "Another rule says exactly the same. Remove one."},
     {"everything", "Every host", "The rule's host is `**`: it holds for every name and every address."},
     {"expired", "An expired rule", "The rule's `until` has passed, so it grants nothing. Remove it or renew it."},
@@ -94,9 +96,12 @@ constexpr auto kProveCodes = std::to_array<CodeInfo>({
     {"acceptance-unused", "An accepted region is not needed",
      "Nothing that the head gains lies in this accepted region. Remove the entry."},
     kAlwaysBroken,
+    kDoesNotLoad,
     {"narrowed", "The policy lets out less",
      "The base policy allows something that the head refuses. The witness is one such thing."},
     kNeverBroken,
+    {"not-proved", "Nothing was proved",
+     "What was asked could not be read, so no change was looked at. The message has the reason."},
     kProverFault,
     kUnknown,
     {"widened", "The policy lets out more",

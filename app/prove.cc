@@ -144,8 +144,10 @@ int ExitCodeOf(const Outcome& outcome) {
   return outcome.gains != 0 || outcome.broken != 0 ? kExitWidened : kExitOk;
 }
 
-int Report(const Error& error) {
+// People get it on standard error whatever the format; a report that tools read is never empty.
+int Report(const Error& error, const ProveOptions& options) {
   fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
+  fmt::print("{}", RenderFailure(options.format, error, options.paths.empty() ? "" : options.paths.back()));
   return kExitBadInput;
 }
 
@@ -153,9 +155,9 @@ int Report(const Error& error) {
 
 int RunProve(const ProveOptions& options) {
   auto inputs = ReadInputs(options);
-  if (!inputs) return Report(inputs.error());
+  if (!inputs) return Report(inputs.error(), options);
   auto pairs = ReadPairs(options);
-  if (!pairs) return Report(pairs.error());
+  if (!pairs) return Report(pairs.error(), options);
   ProveReport report;
   if (AsksForAssertionsAlone(options)) report.question = Question::kAssertionsAlone;
   for (PolicyPair& pair : *pairs) report.pairs.push_back(ProvePair(std::move(pair), *inputs));
@@ -164,7 +166,8 @@ int RunProve(const ProveOptions& options) {
   if (report.question == Question::kAssertionsAlone && outcome.assertions == 0)
     return Report({Code::kInvalid,
                    "nothing to prove: name a base (sluice prove BASE HEAD, or --base-git REV), or an assertion (--never, "
-                   "--always, or `assert:` in the policy)"});
+                   "--always, or `assert:` in the policy)"},
+                  options);
   std::vector<Remark> unused = UnusedAcceptances(*inputs, report.pairs);
   report.accepted = outcome.unknown ? 0 : inputs->acceptances.size() - unused.size();
   report.others = std::move(inputs->remarks);

@@ -67,9 +67,15 @@ nlohmann::json PolicyJson(const PairResult& result) {
   return out;
 }
 
-std::string JsonReport(const ProveReport& report, const Outcome& outcome) {
-  nlohmann::json out{{"verdict", prover::VerdictText(outcome.verdict)}};
+nlohmann::json EmptyReport() {
+  nlohmann::json out{{"verdict", nullptr}};
   for (const char* list : {"gains", "losses", "assertions", "policies", "remarks"}) out[list] = nlohmann::json::array();
+  return out;
+}
+
+std::string JsonReport(const ProveReport& report, const Outcome& outcome) {
+  nlohmann::json out = EmptyReport();
+  out["verdict"] = prover::VerdictText(outcome.verdict);
   for (const PairResult& result : report.pairs) {
     const auto& [name, base, head] = result.pair;
     for (const auto& gain : result.proof.gains) out["gains"].push_back(DifferenceJson(gain, *head, *base, name));
@@ -83,6 +89,13 @@ std::string JsonReport(const ProveReport& report, const Outcome& outcome) {
                               {"message", remark.message},
                               {"file", remark.span.file},
                               {"line", remark.span.line}});
+  return out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string FailureJson(const Remark& remark) {
+  nlohmann::json out = EmptyReport();
+  out["error"] = {
+      {"message", remark.message}, {"file", remark.span.file}, {"line", remark.span.line}, {"column", remark.span.column}};
   return out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -149,6 +162,29 @@ std::string RenderReport(ReportFormat format, const ProveReport& report, bool co
       return Markdown("Policy reach: " + std::string(prover::VerdictText(outcome.verdict)), summary, all);
   }
   return TextReport(all, summary, outcome, color);
+}
+
+std::string RenderFailure(ReportFormat format, const Error& error, const std::string& file) {
+  Remark remark;
+  remark.severity = Severity::kError;
+  remark.code = error.span ? "does-not-load" : "not-proved";
+  remark.message = error.message;
+  remark.span = error.span.value_or(SourceSpan{file, 0, 0, 0});
+  remark.identity = error.message;
+  const std::vector<Remark> whole{remark};
+  switch (format) {
+    case ReportFormat::kText:
+      break;  // standard error has it
+    case ReportFormat::kJson:
+      return FailureJson(remark);
+    case ReportFormat::kSarif:
+      return SarifLog(WithCharacterColumns(whole), ProveCodes());
+    case ReportFormat::kGithub:
+      return GithubCommands(WithCharacterColumns(whole), ProveCodes());
+    case ReportFormat::kMarkdown:
+      return Markdown("Policy reach: nothing proved", "bad input", whole);
+  }
+  return "";
 }
 
 }  // namespace sluice::app

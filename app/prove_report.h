@@ -8,6 +8,7 @@
 #include "app/assertions.h"
 #include "app/policy_pairs.h"
 #include "app/report.h"
+#include "base/result.h"
 #include "prover/prove.h"
 
 namespace sluice::app {
@@ -43,5 +44,8 @@ struct Outcome {
 
 /// The whole text for standard output. Reads the files named again where columns count characters (columns.h).
 [[nodiscard]] std::string RenderReport(ReportFormat format, const ProveReport& report, bool color);
+
+/// The same where nothing was proved. About `file` unless the error says where.
+[[nodiscard]] std::string RenderFailure(ReportFormat format, const Error& error, const std::string& file);
 
 }  // namespace sluice::app

@@ -1,7 +1,7 @@
 #pragma once
 
-// Standard output, as the commands that print use it: what could not be printed is an error, told once, and not an exit code 0. They
-// print through stdio and need not look; main() flushes for all of them.
+// Standard output, as the commands that print use it: what could not be printed is an error, told once, and not an exit code 0.
+// They print through stdio and need not look; main() flushes for all of them.
 
 #include "base/result.h"
 

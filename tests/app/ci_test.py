@@ -118,6 +118,8 @@ class Action(Repository):
         self.append("  - allow: gti fetch-pack a.test/x\n")
         done = self.check(SLUICE_TESTS="")
         self.assertEqual(done.returncode, 2, done)
+        (result,) = self.logs()["prove"]["runs"][0]["results"]
+        self.assertEqual(result["ruleId"], "sluice/does-not-load")
 
     def test_takes_no_input_for_an_option_or_a_command(self):
         self.assertEqual(self.check(SLUICE_BASE="--help").returncode, 2)

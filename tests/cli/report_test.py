@@ -86,6 +86,24 @@ class Sarif(cli.Case):
         run = self.sarif("lint", "new\nline ü %.yaml", code=2)
         self.assertEqual(run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"], "new%0Aline%20%C3%BC%20%25.yaml")
 
+    def test_prove_reports_what_does_not_load_in_every_format(self):
+        self.policy("base.yaml", GET)
+        self.write("net/bad.yaml", "version: 1\nrules:\n  - allow: gti a\n")
+        for pair, code, place in ((("base.yaml", "net/bad.yaml"), "does-not-load", ("net/bad.yaml", 3)), (("base.yaml", "none.yaml"), "not-proved", ("none.yaml", 0)),
+                                  (("--base-git", "none", "base.yaml"), "not-proved", ("base.yaml", 0)), (("base.yaml",), "not-proved", ("base.yaml", 0))):
+            with self.subTest(pair):
+                (result,) = self.sarif("prove", *pair, code=2)["results"]
+                self.assertEqual((result["ruleId"], result["level"]), ("sluice/" + code, "error"))
+                where = result["locations"][0]["physicalLocation"]
+                self.assertEqual((where["artifactLocation"]["uri"], where.get("region", {}).get("startLine", 0)), place)
+                outcome = self.expect(self.sluice("prove", "--format", "json", *pair), 2)
+                report = outcome.json()
+                self.assertEqual((report["verdict"], report["gains"], report["error"]["file"], report["error"]["line"]), (None, [], *place))
+                self.assertIn(report["error"]["message"], outcome.err)
+                self.assertRegex(self.expect(self.sluice("prove", "--format", "github", *pair), 2).out, rf"(?m)^::error file={place[0]},")
+                self.assertIn(f"**{code}** `{place[0]}", self.expect(self.sluice("prove", "--format", "markdown", *pair), 2).out)
+                self.assertEqual(self.expect(self.sluice("prove", *pair), 2).out, "")
+
     def test_fingerprints_stay_when_lines_move_and_differ_between_findings(self):
         head = ["allow: GET,POST a.test/v1/**", "allow: GET b.test", "allow: GET http://c.test"]
 
