@@ -202,7 +202,8 @@ CLI::App* AddProve(CLI::App& app, ProveOptions* prove) {
   CLI::App* sub = app.add_subcommand("prove", "Say what a policy change lets out, with witnesses");
   sub->footer(kProveExamples);
   sub->add_option("paths", prove->paths, "BASE and HEAD, files or folders; or the heads alone")->required()->type_name("FILE");
-  sub->add_option("--base-git", prove->base_git, "Read each FILE's base from this revision")->type_name("REV");
+  sub->add_option("--base-git", prove->base_git, "Read each FILE's base from this revision, and prove what includes it as well")
+      ->type_name("REV");
   sub->add_option("--never", prove->never, "Nothing of this may be reached; repeatable")
       ->type_name("RULE")
       ->allow_extra_args(false);

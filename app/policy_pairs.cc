@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "app/git.h"
+#include "app/includers.h"
 #include "app/policy_files.h"
 #include "policy/io/load.h"
 
@@ -89,7 +91,19 @@ class GitPairs {
   std::vector<PolicyPair> Take() { return std::move(pairs_); }
 
  private:
+  // A change of a file is one of each policy that includes it, which may have no line of its own changed.
   Result<void> AddFile(const std::string& path, bool existed) {
+    if (auto added = AddPair(path, existed); !added) return added;
+    for (const std::string& includer : includers_.Of(path)) {
+      const auto old = GitList(commit_, includer);
+      if (!old) return std::unexpected(old.error());
+      if (auto added = AddPair(includer, !old->empty()); !added) return added;
+    }
+    return {};
+  }
+
+  Result<void> AddPair(const std::string& path, bool existed) {
+    if (!added_.insert(fs::path(path).lexically_normal().string()).second) return {};
     PolicyPair pair;
     pair.name = path;
     if (existed) {
@@ -111,6 +125,8 @@ class GitPairs {
 
   std::string revision_;
   std::string commit_;
+  Includers includers_;
+  std::set<std::string> added_;
   std::vector<PolicyPair> pairs_;
 };
 

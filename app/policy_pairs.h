@@ -18,7 +18,8 @@ struct PolicyPair {
 
 /// Base and head, both files or both folders.
 [[nodiscard]] Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head);
-/// Each path, file or folder, against what it was in `revision` of the repository around the work directory. Runs `git`.
+/// Each path, file or folder, and each policy that includes one of these (includers.h), against what it was in `revision` of the
+/// repository around the work directory. Runs `git`.
 [[nodiscard]] Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const std::vector<std::string>& heads);
 /// Heads alone, for assertions: each pair has base and head the same.
 [[nodiscard]] Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads);

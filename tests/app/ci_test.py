@@ -149,6 +149,16 @@ class Hooks(Repository):
         done = self.run_there(*hooks["sluice-prove"]["entry"].split(), *self.matching(hooks["sluice-prove"]))
         self.assertEqual(done.returncode, 1, done)
 
+    def test_a_change_of_an_included_file_is_proved_with_its_includers(self):
+        (hook,) = [hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()) if hook["id"] == "sluice-prove"]
+        common = self.repository / "policies/common.yaml"
+        text = common.read_text()
+        common.write_text(text[:text.index("rules:")] + text[text.index("assert:"):])
+        # As pre-commit calls it: with the files that changed.
+        done = self.run_there(*hook["entry"].split(), "policies/common.yaml")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("policies/agent.yaml", done.stdout)
+
     def matching(self, hook):
         import re
         names = [str(path.relative_to(self.repository)) for path in sorted(self.repository.rglob("*.yaml"))]

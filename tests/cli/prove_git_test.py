@@ -52,6 +52,40 @@ class Git(cli.Case):
         outcome = self.expect(self.sluice("prove", "--base-git", "HEAD", "p.yaml"), 0)
         self.assertIn("HEAD:p.yaml:3:12: note: narrowed: `POST api.github.com/repos/**`", outcome.out)
 
+    def names(self, report):
+        return sorted(policy["file"] for policy in report["policies"])
+
+    def test_a_change_of_an_included_file_is_one_of_its_includers(self):
+        deny = "deny: GET api.github.com/repos/*/secret/**"
+        self.policy("net/parts/common.yaml", deny)
+        self.policy("net/parts/between.yaml", more="include: [common.yaml]\n")
+        self.policy("net/agent.yaml", GET, more="include: [parts/common.yaml]\n")
+        self.policy("top.yaml", POST, more="include: [net/parts/between.yaml]\n")
+        self.policy("net/other.yaml", GET)
+        self.commit()
+        every = ["net/agent.yaml", "net/parts/between.yaml", "net/parts/common.yaml", "top.yaml"]
+        self.assertEqual(self.names(self.expect(self.prove("HEAD", "net/parts/common.yaml"), 0).json()), every)
+        self.policy("net/parts/common.yaml")
+        report = self.expect(self.prove("HEAD", "net/parts/common.yaml"), 1).json()
+        self.assertEqual(self.names(report), every)
+        self.assertEqual({gain["file"] for gain in report["gains"]}, {"net/agent.yaml", "top.yaml"})
+        # By its folder too, from a folder below the repository's, and each once.
+        self.assertEqual(self.names(self.expect(self.prove("HEAD", "net/parts", "top.yaml"), 1).json()), every)
+        report = self.expect(self.prove("HEAD", "parts/common.yaml", cwd=self.folder / "net"), 1).json()
+        self.assertEqual(self.names(report), ["../top.yaml", "agent.yaml", "parts/between.yaml", "parts/common.yaml"])
+        # Gone: its includers do not load.
+        (self.folder / "net/parts/common.yaml").unlink()
+        self.assertIn("parts/common.yaml", self.expect(self.prove("HEAD", "net/parts/common.yaml"), 2).err)
+
+    def test_a_link_to_an_included_file(self):
+        self.policy("net/real.yaml", "deny: GET api.github.com/repos/*/secret/**")
+        (self.folder / "net/link.yaml").symlink_to("real.yaml")
+        self.policy("net/agent.yaml", GET, more="include: [link.yaml]\n")
+        self.commit()
+        self.policy("net/real.yaml")
+        # The commit has the link's text alone: no answer, and so no pass.
+        self.assertIn("net/link.yaml", self.expect(self.prove("HEAD", "net/real.yaml"), 2).err)
+
     def test_a_revision_that_is_not_there(self):
         self.policy("p.yaml", GET)
         self.commit()
