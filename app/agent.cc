@@ -22,6 +22,7 @@
 #include "app/service.h"
 #include "audit/io/audit_file.h"
 #include "base/log.h"
+#include "base/path_error.h"
 #include "base/unix_listener.h"
 #include "supervisor/io/container_record.h"
 
@@ -71,7 +72,10 @@ Result<void> CheckPolicies(const AgentOptions& options) {
   AgentOptions one = options;
   one.allows.clear();
   one.presets.clear();
-  for (const auto& entry : std::filesystem::directory_iterator(options.policy_dir)) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(options.policy_dir, error);
+  if (error) return FailPath(fmt::format("cannot read the folder {}", options.policy_dir), error.value());
+  for (const auto& entry : entries) {
     const std::string extension = entry.path().extension();
     if (!entry.is_regular_file() || (extension != ".yaml" && extension != ".yml")) continue;
     one.policy = entry.path();

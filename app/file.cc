@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/path_error.h"
+
 namespace sluice::app {
 namespace {
 
@@ -20,7 +22,7 @@ Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
   ::unlink(how.aside.c_str());
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
   UniqueFd file(::open(how.aside.c_str(), flags, how.mode));
-  if (!file) return FailErrno(fmt::format("cannot write beside {}", path), errno);
+  if (!file) return FailPath(fmt::format("cannot write beside {}", path), errno);
   return file;
 }
 
@@ -28,7 +30,7 @@ Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
 
 Result<std::string> ReadFile(const std::string& path, size_t limit) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
+  if (!fd) return FailPath(fmt::format("cannot open {}", path), errno);
   std::string content;
   struct stat about{};
   // One more than it says, so that its end is found without more memory.
@@ -66,8 +68,7 @@ Result<void> SyncFolder(const std::string& folder) {
 
 Result<void> CheckReplace(const std::string& path, const Replacement& how) {
   struct stat about{};
-  if (::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
-    return FailErrno(fmt::format("cannot write {}", path), EISDIR);
+  if (::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return FailPath(fmt::format("cannot write {}", path), EISDIR);
   const auto file = OpenAside(path, how);
   if (!file) return std::unexpected(file.error());
   ::unlink(how.aside.c_str());
@@ -82,7 +83,7 @@ Result<UniqueFd> ReplaceFile(const std::string& path, std::string_view text, con
   auto replaced = WriteAll(file.get(), text, path);
   (void)::fchmod(file.get(), how.mode);  // whatever the process's mask is
   if (replaced && ((durable && ::fsync(file.get()) != 0) || ::rename(how.aside.c_str(), path.c_str()) != 0))
-    replaced = FailErrno(fmt::format("cannot write {}", path), errno);
+    replaced = FailPath(fmt::format("cannot write {}", path), errno);
   if (!replaced) {
     ::unlink(how.aside.c_str());
     return std::unexpected(replaced.error());

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
+#include "base/path_error.h"
 #include "policy/io/executables.h"
 
 namespace sluice::app {
@@ -65,14 +66,14 @@ Result<StoredPolicy> ParseStored(std::string_view text) {
 }
 
 Result<void> PrepareStateFolder(const std::string& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return FailErrno(fmt::format("cannot make {}", folder), errno);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return FailPath(fmt::format("cannot make {}", folder), errno);
   struct stat about{};
   if (::stat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode))
     return Fail(Code::kInvalid, fmt::format("--state {}: not a folder", folder));
   if (about.st_uid != ::geteuid() && about.st_uid != 0)
-    return Fail(Code::kPermission, fmt::format("--state {}: it is another user's", folder));
+    return Fail(Code::kInvalid, fmt::format("--state {}: it is another user's", folder));
   if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return Fail(Code::kPermission, fmt::format("--state {}: others may write it (chmod go-w)", folder));
+    return Fail(Code::kInvalid, fmt::format("--state {}: others may write it (chmod go-w)", folder));
   return {};
 }
 

@@ -21,7 +21,7 @@ struct StoredPolicy {
   bool operator==(const StoredPolicy&) const = default;
 };
 
-/// The folder of --state: made where it is missing (0700). kPermission: others may write it, or it is another's.
+/// The folder of --state: made where it is missing (0700). kInvalid: others may write it, or it is another's.
 [[nodiscard]] Result<void> PrepareStateFolder(const std::string& folder);
 
 class PolicyState {

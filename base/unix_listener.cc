@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/fault.h"
+#include "base/path_error.h"
 #include "base/random.h"
 
 namespace sluice {
@@ -66,7 +67,7 @@ Result<Found> Look(const std::string& path, const sockaddr_un& address, int type
   struct stat about{};
   if (::lstat(path.c_str(), &about) != 0) {
     if (errno == ENOENT) return Found::kNothing;
-    return FailErrno(fmt::format("cannot listen on {}", path), errno);
+    return FailPath(fmt::format("cannot listen on {}", path), errno);
   }
   if (!S_ISSOCK(about.st_mode)) return CannotListen(path, "there is a file of that name which is no socket");
   const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -77,7 +78,7 @@ Result<Found> Look(const std::string& path, const sockaddr_un& address, int type
   if (errno == ENOENT) return Found::kChanged;
   // Its queue is full, or it is of another type: somebody has it.
   if (errno == EAGAIN || errno == EPROTOTYPE) return CannotListen(path, "another process listens there");
-  return FailErrno(fmt::format("cannot tell whether another process listens on {}", path), errno);
+  return FailPath(fmt::format("cannot tell whether another process listens on {}", path), errno);
 }
 
 // Of several that start at once under one name one is first, and the others find it. Held as long as this lives, but where the
@@ -98,7 +99,7 @@ Result<bool> Name(Draft& draft, const std::string& path, Found found) {
   // Not every file system knows the flag.
   if (!named && errno == EINVAL && std::exchange(flags, 0) != 0) named = rename();
   if (!named && errno == EEXIST) return false;
-  if (!named) return FailErrno(fmt::format("cannot listen on {}", path), errno);
+  if (!named) return FailPath(fmt::format("cannot listen on {}", path), errno);
   draft.IsNamed();
   return true;
 }
@@ -121,7 +122,8 @@ Result<Bound> BindDraft(const std::string& path, const UnixListenOptions& option
   const std::string draft_path = Draft::PathFor(path);
   const auto draft_address = AddressOf(draft_path);
   if (!draft_address) return std::unexpected(draft_address.error());
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*draft_address), sizeof *draft_address) != 0) return failed();
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*draft_address), sizeof *draft_address) != 0)
+    return FailPath(fmt::format("cannot listen on {}", path), errno);
   Draft draft(draft_path);
   struct stat about{};
   if (::lstat(draft_path.c_str(), &about) != 0) return failed();

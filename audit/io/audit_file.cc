@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/path_error.h"
 
 namespace sluice::audit {
 namespace {
@@ -49,7 +50,7 @@ std::unexpected<Error> OpenFailed(const std::string& path, int error) {
   }
   if (there && S_ISFIFO(status.st_mode)) return Refused(path, "a pipe, whose reader could stop all traffic; name a file");
   if (there && S_ISDIR(status.st_mode)) return Refused(path, "a folder; name a file in it");
-  return FailErrno("cannot open the audit file " + path, error);
+  return FailPath("cannot open the audit file " + path, error);
 }
 
 // A record that a crash or a full disk has cut short must not become one line with the next.

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <unordered_map>
 
+#include "base/path_error.h"
 #include "base/unique_fd.h"
 #include "policy/compiled.h"
 #include "policy/document.h"
@@ -34,7 +35,7 @@ constexpr size_t kMaxAssertions = 1'000;
 // At most 1 MiB; a pipe or a device is not a policy.
 Result<std::string> ReadWhole(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  if (!fd) return FailErrno(fmt::format("cannot open {}", path), errno);
+  if (!fd) return FailPath(fmt::format("cannot open {}", path), errno);
   struct stat info{};
   if (::fstat(fd.get(), &info) != 0) return FailErrno(fmt::format("cannot read {}", path), errno);
   if (!S_ISREG(info.st_mode)) return Fail(Code::kInvalid, fmt::format("{} is not a regular file", path));
@@ -72,7 +73,7 @@ class Loader {
   Result<void> Add(const std::string& path, FileRole role, const IncludeName* from) {
     if (role == FileRole::kTop) source_.read_from = std::chrono::system_clock::now();
     const std::string real = options_.read ? std::filesystem::path(path).lexically_normal().string() : RealPath(path);
-    if (real.empty()) return Misplaced(from, SystemError(fmt::format("cannot open {}", path), errno));
+    if (real.empty()) return Misplaced(from, PathError(fmt::format("cannot open {}", path), errno));
     if (role == FileRole::kTop) {
       root_ = Folder(real);
     } else if (!real.starts_with(root_) || (root_.empty() && real.starts_with(".."))) {

@@ -19,6 +19,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/path_error.h"
 #include "supervisor/container_text.h"
 #include "supervisor/io/container_cgroup.h"
 #include "supervisor/io/small_file.h"
@@ -107,11 +108,11 @@ bool Freeze(const Whole& whole) {
 
 Result<ContainerRecords> ContainerRecords::Open(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return FailErrno(fmt::format("cannot make the state folder {}", folder), errno);
+    return FailPath(fmt::format("cannot make the state folder {}", folder), errno);
   UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   struct stat about{};
   if (!directory || ::fstat(directory.get(), &about) != 0)
-    return FailErrno(fmt::format("cannot open the state folder {}", folder), errno);
+    return FailPath(fmt::format("cannot open the state folder {}", folder), errno);
   if (about.st_uid != ::geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return Fail(
         Code::kInvalid,

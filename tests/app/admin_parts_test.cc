@@ -272,7 +272,7 @@ TEST(PolicyState, KeepsAPolicyWholeAndNoticesDamage) {
   EXPECT_FALSE(ParseStored(text));
   EXPECT_FALSE(ParseStored("{}"));
   chmod(folder.c_str(), 0777);
-  EXPECT_EQ(PolicyState::Open(folder).error().code, Code::kPermission);
+  EXPECT_EQ(PolicyState::Open(folder).error().code, Code::kInvalid);
   std::filesystem::remove_all(folder);
 }
 
