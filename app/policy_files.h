@@ -1,6 +1,7 @@
 #pragma once
 
-// Which files of a folder a command reads. Hidden files and folders are passed over, and symlinks to folders are not followed.
+// Which files of a folder a command reads. Hidden files and folders are passed over, and symlinks to folders are not followed: both
+// are told on standard error. A file for `prove --accept` is no policy, wherever it lies.
 
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ inline constexpr size_t kMaxFolderFiles = 1000;
 
 [[nodiscard]] bool IsFolder(const std::string& path);
 [[nodiscard]] bool IsNameOf(FileKind kind, const std::string& path);
+
+/// Whether it is what `prove --accept` reads: `accepted`, and nothing else but `version`. No policy has that key.
+[[nodiscard]] bool IsAcceptances(const std::string& text, const std::string& name);
 
 /// Relative to the folder, sorted; none is no error.
 [[nodiscard]] Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind kind);

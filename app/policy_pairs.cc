@@ -72,12 +72,14 @@ class GitPairs {
     if (!old) return std::unexpected(old.error());
     if (!IsFolder(path) && (fs::exists(path) || old->size() == 1)) return AddFile(path, !old->empty());
     std::map<std::string, bool> files;  // to whether the commit has it
-    for (const std::string& file : *old)
-      if (IsNameOf(FileKind::kPolicy, file) && !IsHidden(fs::path(file).lexically_relative(path))) files[file] = true;
     if (IsFolder(path)) {
       auto now = FilesBelow(path, FileKind::kPolicy);
       if (!now) return std::unexpected(now.error());
-      for (const std::string& file : *now) files.try_emplace((fs::path(path) / file).lexically_normal().string(), false);
+      for (const std::string& file : *now) files[(fs::path(path) / file).lexically_normal().string()] = false;
+    }
+    for (const std::string& file : *old) {
+      if (!IsNameOf(FileKind::kPolicy, file) || IsHidden(fs::path(file).lexically_relative(path))) continue;
+      if (files.contains(file) || !WasAcceptances(file)) files[file] = true;
     }
     if (files.empty()) return Fail(Code::kInvalid, fmt::format("no policy at {}, neither here nor in {}", path, revision_));
     if (files.size() > kMaxFolderFiles)
@@ -91,6 +93,11 @@ class GitPairs {
   std::vector<PolicyPair> Take() { return std::move(pairs_); }
 
  private:
+  [[nodiscard]] bool WasAcceptances(const std::string& file) const {
+    const auto text = GitFile(commit_, file);
+    return text && IsAcceptances(*text, file);
+  }
+
   // A change of a file is one of each policy that includes it, which may have no line of its own changed.
   Result<void> AddFile(const std::string& path, bool existed) {
     if (auto added = AddPair(path, existed); !added) return added;

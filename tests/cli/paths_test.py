@@ -25,7 +25,8 @@ class Paths(cli.Case):
 
     def test_files_to_read(self):
         for command in (["run", "-p", None, "--", "true"], ["proxy", "-p", None, "--listen", "127.0.0.1:0"], ["sidecar", "--dry-run", "-p", None],
-                        ["agent", "-p", None, "--listen", str(self.folder / "s"), "--state-dir", str(self.folder / "state")], ["oci-seccomp", "--base", None], ["lint", None], ["prove", None, "p.yaml"],
+                        ["agent", "-p", None, "--listen", str(self.folder / "s"), "--state-dir", str(self.folder / "state")],
+                        ["oci-seccomp", "--base", None], ["lint", None], ["prove", None, "p.yaml"],
                         ["explain", None, "GET https://a.test"], ["test", None], ["import", None], ["prove", "--accept", None, "p.yaml", "p.yaml"]):
             self.refused("secret", *command)
 
@@ -41,7 +42,8 @@ class Paths(cli.Case):
                         self.sluice("proxy", "-p", "p.yaml", "--listen", f"unix:{self.folder}/fixed/s"),
                         self.sluice("run", "-p", "p.yaml", "--control", "/root/none/of/this", "--", "true"),
                         self.sluice("agent", "-p", "p.yaml", "--listen", str(self.folder / "s"), "--state-dir", str(self.folder / "fixed/state")),
-                        self.sluice("agent", "--state-dir", str(self.folder / "state"), "--listen", str(self.folder / "s"), "--policy-dir", str(self.folder / "closed"))):
+                        self.sluice("agent", "--state-dir", str(self.folder / "state"), "--listen", str(self.folder / "s"),
+                                    "--policy-dir", str(self.folder / "closed"))):
             self.expect(outcome, 2)
             self.assertIn("Permission denied", outcome.err)
             self.assertNotIn("unexpected", outcome.err)
