@@ -27,7 +27,12 @@ Result<policy::Imported> Read(const ImportOptions& options) {
   const bool standard = options.file == "-";
   const auto text = ReadFile(standard ? "/dev/stdin" : options.file, policy::kMaxFileBytes);
   if (!text) return std::unexpected(text.error());
-  return policy::ReadForeign(*text, standard ? "stdin" : options.file, foreign);
+  auto imported = policy::ReadForeign(*text, standard ? "stdin" : options.file, foreign);
+  // A plain list of domains, say, is no document whose shape could tell.
+  if (!imported && !foreign.kind && imported.error().message.find("--from") == std::string::npos)
+    imported.error().message += fmt::format("; where the shape does not tell whose policy it is, `--from KIND` does ({})",
+                                            fmt::join(policy::ImportWords(), ", "));
+  return imported;
 }
 
 nlohmann::json RemarkJson(const policy::ImportRemark& remark) {

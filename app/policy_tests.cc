@@ -272,7 +272,12 @@ Result<FileResult> RunFile(const std::string& path) {
   policy::LoadOptions options;
   options.check_executables = false;
   auto snapshot = policy::LoadFile((std::filesystem::path(path).parent_path() / file->policy).string(), options);
-  if (!snapshot) return std::unexpected(snapshot.error());
+  if (!snapshot) {
+    // Where it is named, unless the policy itself has a place for what is wrong.
+    Error error = std::move(snapshot.error());
+    if (!error.span) error.span = file->policy_span;
+    return std::unexpected(std::move(error));
+  }
   result.snapshot = *std::move(snapshot);
   for (const Test& test : file->tests) {
     if (auto run = RunOne(test, &result); !run) return std::unexpected(run.error());

@@ -61,17 +61,22 @@ ShownRule ShowRule(const Preset& preset, size_t index, const std::vector<std::st
 Result<Shown> Find(const PresetShowOptions& options) {
   std::string text = options.name;
   for (const std::string& set : options.sets) text += (&set == &options.sets.front() ? ":" : ",") + set;
+  // Places in a text that nobody wrote: the message names what is wrong.
+  const auto unplaced = [](Error error) {
+    error.span.reset();
+    return std::unexpected(std::move(error));
+  };
   const auto use = policy::ParsePresetUse(text, SourceSpan{"preset", 1, 1, 0});
-  if (!use) return std::unexpected(use.error());
+  if (!use) return unplaced(use.error());
   const auto found = policy::FindPreset(*use, policy::VersionNeed::kNewestByDefault);
-  if (!found) return std::unexpected(found.error());
+  if (!found) return unplaced(found.error());
   auto preset = policy::LoadPreset(**found);
   if (!preset) return std::unexpected(preset.error());
   // Without a value, not even the defaults are put in: a reader sees where they would stand.
   policy::PresetValues values;
   if (!options.sets.empty()) {
     auto bound = policy::BindParameters(*preset, *use, policy::Missing::kLeftOpen);
-    if (!bound) return std::unexpected(bound.error());
+    if (!bound) return unplaced(bound.error());
     values = std::move(*bound);
   }
   Shown shown{std::move(*preset)};

@@ -55,6 +55,20 @@ std::string DescribeNumber(std::string_view told) {
                      told.substr(between + kBetween.size()));
 }
 
+// CLI11's "--policy: At Most 1 required but received 2" and "--policy: 1 required FILE missing".
+std::string DescribeCount(std::string_view told) {
+  constexpr std::string_view kOnce = ": At Most 1 required but received ";
+  constexpr std::string_view kMissing = ": 1 required ";
+  if (const size_t at = told.find(kOnce); at != std::string_view::npos)
+    return fmt::format("{} is given {} times, and is taken once", told.substr(0, at), told.substr(at + kOnce.size()));
+  if (const size_t at = told.find(kMissing); at != std::string_view::npos && told.ends_with(" missing")) {
+    const std::string_view type = told.substr(at + kMissing.size());
+    return fmt::format("{} needs a value: {}", told.substr(0, at),
+                       type.substr(0, type.size() - std::string_view(" missing").size()));
+  }
+  return std::string(told);
+}
+
 }  // namespace
 
 bool IsCommand(const CLI::App& app, const std::string& name) {
@@ -69,6 +83,7 @@ std::string DescribeUsageError(const CLI::App& app, const CLI::ParseError& error
   const std::string told = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return DescribeExtra(app);
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) return DescribeNumber(told);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) return DescribeCount(told);
   if (told != CLI::RequiredError::Subcommand(1).what()) return told;
   return app.remaining(true).empty() ? "no command is named" : DescribeExtra(app);
 }

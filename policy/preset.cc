@@ -70,6 +70,8 @@ const Node* FindValue(const PresetUse& use, std::string_view name) {
 
 // What looks like a number is a host, an address or a prefix all the same; other texts are quoted where they are ambiguous.
 Result<std::string> ReadValue(const PresetParameter& parameter, const Node& node) {
+  if (node.kind == Node::Kind::kSequence && node.items.size() > 1)
+    return NodeError(node, fmt::format("`{}` takes one value, and {} are given", parameter.name, node.items.size()));
   const bool numeric = parameter.type == ParameterType::kHost || parameter.type == ParameterType::kPrefixes;
   auto text = numeric && node.kind == Node::Kind::kScalar ? Result<std::string>(node.text) : ReadText(node, parameter.name);
   if (!text) return text;

@@ -18,6 +18,8 @@ constexpr std::array<std::string_view, 5> kPrivatePlaces = {"/tmp", "/run", "/de
 constexpr std::array<std::string_view, 3> kKernelPlaces = {"/proc", "/sys", "/dev"};
 constexpr std::array<std::string_view, 4> kSecretsOfProc = {"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list"};
 
+constexpr std::string_view kWorkDirectory = "work directory";
+
 struct Tree {
   Access access = Access::kReadOnly;
   std::string_view origin;  // which option asked for it
@@ -30,6 +32,11 @@ std::string Parent(std::string_view path) {
 }
 
 Result<void> CheckGrant(std::string_view path, std::string_view origin) {
+  if (path == "/")
+    return Fail(Code::kInvalid,
+                fmt::format("{0} /: it holds every file of this machine, and so is no folder that can be granted; name one "
+                            "below it{1}",
+                            origin, origin == kWorkDirectory ? ", with --cwd or --workspace, or start there" : ""));
   if (path.size() < 2 || path.front() != '/' || path.back() == '/')
     return Fail(Code::kInvalid, fmt::format("{} {}: not a folder that can be granted", origin, path));
   for (const auto place : kKernelPlaces)
@@ -43,8 +50,8 @@ Result<void> CheckGrant(std::string_view path, std::string_view origin) {
 
 Result<Trees> CollectGrants(const LaunchSpec& spec) {
   Trees trees;
-  if (auto ok = CheckGrant(spec.work_directory, "work directory"); !ok) return std::unexpected(ok.error());
-  trees[spec.work_directory] = {Access::kWritable, "work directory"};
+  if (auto ok = CheckGrant(spec.work_directory, kWorkDirectory); !ok) return std::unexpected(ok.error());
+  trees[spec.work_directory] = {Access::kWritable, kWorkDirectory};
   for (const std::string& path : spec.read_write) {
     if (auto ok = CheckGrant(path, "--rw"); !ok) return std::unexpected(ok.error());
     trees[path] = {Access::kWritable, "--rw"};

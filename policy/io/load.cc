@@ -57,6 +57,19 @@ std::string Folder(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
 
+// A shell's <(...) is a pipe under a name that leads nowhere.
+Error CannotOpen(const std::string& path, int error) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode))
+    return {
+        Code::kInvalid,
+        fmt::format("{} is a pipe, and a policy is a file, which can be read again: write it to one, or hand it to `sluice run "
+                    "--policy-fd N`",
+                    path),
+        0, std::nullopt};
+  return PathError(fmt::format("cannot open {}", path), error);
+}
+
 std::string RealPath(const std::string& path) {
   char* real = ::realpath(path.c_str(), nullptr);
   if (real == nullptr) return "";
@@ -73,7 +86,7 @@ class Loader {
   Result<void> Add(const std::string& path, FileRole role, const IncludeName* from) {
     if (role == FileRole::kTop) source_.read_from = std::chrono::system_clock::now();
     const std::string real = options_.read ? std::filesystem::path(path).lexically_normal().string() : RealPath(path);
-    if (real.empty()) return Misplaced(from, PathError(fmt::format("cannot open {}", path), errno));
+    if (real.empty()) return Misplaced(from, CannotOpen(path, errno));
     if (role == FileRole::kTop) {
       root_ = Folder(real);
     } else if (!real.starts_with(root_) || (root_.empty() && real.starts_with(".."))) {

@@ -436,7 +436,7 @@ TEST(Presets, OfTheCommandLine) {
   EXPECT_THAT(message("npm:host"), StartsWith("--preset:1:5: error: parameters are written `NAME=VALUE`"));
   EXPECT_THAT(message("npm:host=a,"), StartsWith("--preset:1:12: error: parameters are written `NAME=VALUE`"));
   EXPECT_THAT(message("npm:host=a,hsot=b"), StartsWith("--preset:1:12: error: `npm@1` has no parameter `hsot`"));
-  EXPECT_THAT(message("npm:host=a,host=b"), StartsWith("--preset:1:10: error: a text is expected for `host`, not a list"));
+  EXPECT_THAT(message("npm:host=a,host=b"), StartsWith("--preset:1:10: error: `host` takes one value, and 2 are given"));
   EXPECT_THAT(message("npm:host=*.a"), StartsWith("--preset:1:10: error: `host`: a preset's parameter takes no wildcard"));
   EXPECT_THAT(message("npm:host=a b"), StartsWith("--preset:1:11: error: `host`: ` ` cannot stand in a host"));
 }

@@ -204,6 +204,12 @@ TEST(MountPlan, AProtectedFileIsLockedAndItsFoldersPinned) {
   EXPECT_THAT(plan.must_be_read_only, testing::ElementsAre("/work/a/b/p.yaml"));
 }
 
+TEST(MountPlan, TheRootFolderIsRefusedWithARemedy) {
+  const auto plan = PlanMounts(Spec("/"), Facts());
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_THAT(plan.error().message, testing::HasSubstr("name one below it, with --cwd or --workspace"));
+}
+
 TEST(MountPlan, AProtectedFileThatCannotBeHeldIsRefused) {
   HostFacts absent = Facts();
   absent.protect = {{"/work/audit.jsonl", EntryKind::kAbsent, ""}};
