@@ -53,7 +53,7 @@ Examples:
   sluice import --from gh-aw-firewall domains.txt
   sluice import --only payments smokescreen.yaml
 
-Every other command reads these files as they are. Exit code: 0 printed, 2 something in the file cannot be kept.)";
+Every other command but fmt, which writes native ones alone, reads these files as they are. Exit code: 0 printed, 2 something in the file cannot be kept.)";
 
 constexpr const char* kProveExamples = R"(
 Examples:
@@ -134,10 +134,10 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions* explain) {
   CLI::App* sub = app.add_subcommand("explain", "Say what a policy answers to one request, and why");
   sub->footer(kExplainExamples);
   sub->add_option("file", explain->file, "Policy file")->required()->type_name("FILE");
-  sub->add_option(
-         "request", explain->question,
-         "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'graphql KIND HOST/PATH', 'mcp METHOD HOST/PATH', 'ws URL', "
-         "'grpc HOST CALL', 'connect HOST:PORT', 'dns NAME'")
+  sub->add_option("request", explain->question,
+                  "What is asked: 'METHOD URL', 'git fetch-pack HOST/REPO', 'graphql KIND HOST/PATH', 'mcp METHOD HOST/PATH', "
+                  "'jsonrpc METHOD HOST/PATH', 'ws URL', 'grpc HOST CALL', 'connect HOST:PORT', the same with tcp, tls or udp, "
+                  "'dns NAME', 'unix PATH'")
       ->required()
       ->type_name("REQUEST");
   sub->add_option("--by", explain->by, "Executable that asks")->type_name("EXE");

@@ -336,7 +336,8 @@ Result<Answer> Ask(const Asker& asker, std::string_view question) {
   if (question.empty())
     return Fail(
         Code::kInvalid,
-        "an empty question; ask `METHOD URL`, `git fetch-pack HOST/REPO`, `connect HOST:PORT`, `dns NAME` or `unix PATH`");
+        "an empty question; ask `METHOD URL`, `git fetch-pack HOST/REPO`, `connect HOST:PORT`, `dns NAME` or `unix PATH`; "
+        "`sluice explain --help` has the others");
   std::string_view rest = question;
   const std::string_view first = NextWord(&rest);
   if (rest.empty() && !first.empty() && first.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string_view::npos)

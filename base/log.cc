@@ -31,6 +31,8 @@ std::string_view Tag(LogLevel level, bool color) {
 
 bool WantsColor(int descriptor) {
   const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  if (terminal != nullptr && std::string_view(terminal) == "dumb") return false;
   return (no_color == nullptr || *no_color == '\0') && isatty(descriptor) == 1;
 }
 

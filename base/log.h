@@ -16,7 +16,7 @@ enum class LogLevel : uint8_t { kError, kWarn, kInfo, kDebug };
 void SetLogLevel(LogLevel level);
 [[nodiscard]] LogLevel GetLogLevel();
 
-/// Whether standard error is a terminal and NO_COLOR is unset or empty.
+/// Whether standard error is a terminal that is not TERM=dumb, and NO_COLOR is unset or empty.
 [[nodiscard]] bool StderrHasColor();
 /// The same of standard output.
 [[nodiscard]] bool StdoutHasColor();

@@ -60,6 +60,13 @@ class Formats(cli.Case):
                 self.check(text, path)
         self.assertGreater(count, 2)
 
+    def test_what_is_shipped_is_canonical(self):
+        shipped = [path for room in ("examples", "packaging") for path in sorted((cli.ROOT / room).rglob("*.yaml"))
+                   if re.search(r"(?m)^version: 1$", path.read_text()) and not path.name.endswith(".test.yaml")]
+        self.assertGreaterEqual(len(shipped), 5)
+        for path in shipped:
+            self.expect(self.sluice("fmt", "--check", path), 0)
+
     def test_random_policies(self):
         for seed in range(60):
             text = Writer(seed).policy()

@@ -1,4 +1,6 @@
 """Messages to who made a mistake: each names what is wrong, where, and what to do."""
+import os
+import pty
 import subprocess
 
 import cli
@@ -11,6 +13,27 @@ class Words(cli.Case):
 
     def says(self, words, *command, **more):
         self.assertIn(words, self.expect(self.sluice(*command, **more), 2).err)
+
+    def on_a_terminal(self, **environment):
+        reads, writes = pty.openpty()
+        self.addCleanup(os.close, reads)
+        env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+        subprocess.run([cli.SLUICE, "lint", "bad.yaml", "p.yaml"], cwd=self.folder, env={**env, **environment}, stdout=writes, stderr=writes, timeout=60)
+        os.close(writes)
+        return os.read(reads, 65536).decode()
+
+    def test_colours_are_for_terminals_that_have_them(self):
+        self.write("bad.yaml", "version: 9\n")
+        for environment in ({"TERM": "xterm"}, {}, {"TERM": "xterm", "NO_COLOR": ""}):
+            self.assertIn("\x1b[", self.on_a_terminal(**environment), environment)
+        for environment in ({"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}):
+            self.assertNotIn("\x1b", self.on_a_terminal(**environment), environment)
+
+    def test_explain_lists_every_kind_of_question(self):
+        text = self.expect(self.sluice("explain", "--help"), 0).out
+        for word in ("tcp", "tls", "udp", "unix", "jsonrpc", "ws", "grpc", "graphql", "mcp", "git", "dns", "connect"):
+            self.assertRegex(text, rf"\b{word}\b")
+        self.assertIn("but fmt", self.expect(self.sluice("import", "--help"), 0).out)
 
     def test_a_pipe_for_a_policy(self):
         for command in ('"$0" lint <(cat p.yaml)', '"$0" explain <(cat p.yaml) "GET https://a.test"', '"$0" run -p <(cat p.yaml) -- true'):
