@@ -72,11 +72,6 @@ class Walk {
     return {};
   }
 
-  static bool HoldsAcceptances(const std::string& path) {
-    const auto text = ReadFile(path, policy::kMaxFileBytes);
-    return text && IsAcceptances(*text, path);
-  }
-
   std::string top_;
   FileKind kind_;
   std::vector<std::string> files_;    ///< relative to the top
@@ -106,6 +101,15 @@ bool IsAcceptances(const std::string& text, const std::string& name) {
          std::ranges::all_of(root->members, [&](const auto& member) { return is("accepted")(member) || is("version")(member); });
 }
 
+bool HoldsAcceptances(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  const auto text = ReadFile(path, policy::kMaxFileBytes);
+  return text && IsAcceptances(*text, path);
+}
+
+void TellAcceptances(const std::string& path) { LogInfo("{}: passed over: it is for `prove --accept`, and no policy", path); }
+
 Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind kind) {
   Walk walk(folder, kind);
   if (auto walked = walk.Into(folder); !walked) return std::unexpected(walked.error());
@@ -114,6 +118,10 @@ Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind 
 }
 
 Result<std::vector<std::string>> FilesAt(const std::string& path, FileKind kind) {
+  if (kind == FileKind::kPolicy && HoldsAcceptances(path)) {
+    TellAcceptances(path);
+    return std::vector<std::string>{};
+  }
   if (!IsFolder(path)) return std::vector<std::string>{path};
   auto below = FilesBelow(path, kind);
   if (!below) return below;

@@ -24,9 +24,14 @@ inline constexpr size_t kMaxFolderFiles = 1000;
 /// Whether it is what `prove --accept` reads: `accepted`, and nothing else but `version`. No policy has that key.
 [[nodiscard]] bool IsAcceptances(const std::string& text, const std::string& name);
 
+/// The same of a regular file; false where it cannot be read.
+[[nodiscard]] bool HoldsAcceptances(const std::string& path);
+/// Says so on standard error, where such a file was named itself, as by a hook that hands over what changed.
+void TellAcceptances(const std::string& path);
+
 /// Relative to the folder, sorted; none is no error.
 [[nodiscard]] Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind kind);
-/// The path itself where it is no folder; else the files below it, of which there must be one.
+/// The path itself where it is no folder, or nothing where it holds acceptances; else the files below it, of which there must be one.
 [[nodiscard]] Result<std::vector<std::string>> FilesAt(const std::string& path, FileKind kind);
 
 }  // namespace sluice::app

@@ -100,6 +100,11 @@ class GitPairs {
 
   // A change of a file is one of each policy that includes it, which may have no line of its own changed.
   Result<void> AddFile(const std::string& path, bool existed) {
+    // What was a policy before is one still: it does not load.
+    if (HoldsAcceptances(path) && (!existed || WasAcceptances(path))) {
+      TellAcceptances(path);
+      return {};
+    }
     if (auto added = AddPair(path, existed); !added) return added;
     for (const std::string& includer : includers_.Of(path)) {
       const auto old = GitList(commit_, includer);

@@ -18,8 +18,11 @@ class Folders(cli.Case):
         self.expect(self.sluice("fmt", "--check", "net"), 0)
         self.expect(self.sluice("prove", "net", "net"), 0)
         self.expect(self.sluice("prove", "--never", "POST a.test", "net"), 0)
-        # Named itself it is none either, and one that has more is a policy with a fault.
-        self.expect(self.sluice("lint", "net/deep/accepted.yaml"), 2)
+        # Named itself, as by a hook, it is none either; where nothing is left there is no proof.
+        for command, code in ((["lint"], 0), (["fmt", "--check"], 0), (["prove", "--never", "GET b.test"], 2)):
+            self.assertIn("net/deep/accepted.yaml: passed over: it is for `prove --accept`, and no policy",
+                          self.expect(self.sluice(*command, "net/deep/accepted.yaml"), code).err)
+        # One that has more is a policy with a fault.
         self.write("net/deep/accepted.yaml", ACCEPTED + "rules: []\n")
         self.assertIn("unknown key `accepted`", self.expect(self.sluice("lint", "net"), 2).err)
 
@@ -33,8 +36,14 @@ class Folders(cli.Case):
         self.policy("net/p.yaml", "allow: GET,POST a.test/**")
         self.expect(self.sluice("prove", "--base-git", "HEAD", "net"), 1)
         self.expect(self.sluice("prove", "--base-git", "HEAD", "--accept", "net/accepted.yaml", "net"), 0)
+        self.write("net/accepted.yaml", ACCEPTED + "# changed\n")
+        self.assertIn("passed over", self.expect(self.sluice("prove", "--base-git", "HEAD", "net/accepted.yaml"), 0).err)
         (self.folder / "net/accepted.yaml").unlink()
         self.expect(self.sluice("prove", "--base-git", "HEAD", "net"), 1)
+        # What was a policy does not become none unseen.
+        self.write("net/p.yaml", ACCEPTED)
+        self.assertIn("unknown key `accepted`", self.expect(self.sluice("prove", "--base-git", "HEAD", "net/p.yaml"), 2).err)
+        self.assertIn("unknown key `accepted`", self.expect(self.sluice("prove", "--base-git", "HEAD", "net"), 2).err)
 
     def test_what_is_passed_over_is_told(self):
         for name in (".hidden.yaml", ".folder/a.yaml", ".git/config.yaml", ".notes"):
