@@ -1,7 +1,7 @@
 #pragma once
 
-// Which policies a file is a part of, so that `prove` looks at those as well whose text did not change. An include lies beside who
-// includes it, or below: so they stand in the file's own folder, or in one above it, up to that of the repository.
+// Which policies a file is a part of, so that `prove` looks at those as well whose text did not change. An include lies beside
+// who includes it, or below: so they stand in the file's own folder, or in one above it, up to that of the repository.
 
 #include <map>
 #include <set>
@@ -12,7 +12,8 @@ namespace sluice::app {
 
 class Includers {
  public:
-  /// Paths relative to the work folder where `path` is, sorted; by any number of files between. What cannot be read includes nothing.
+  /// Paths relative to the work folder where `path` is, sorted; by any number of files between. What cannot be read includes
+  /// nothing.
   [[nodiscard]] std::vector<std::string> Of(const std::string& path);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which files of a folder a command reads. Hidden files and folders are passed over, and symlinks to folders are not followed: both
-// are told on standard error. A file for `prove --accept` is no policy, wherever it lies.
+// Which files of a folder a command reads. Hidden files and folders are passed over, and symlinks to folders are not followed:
+// both are told on standard error. A file for `prove --accept` is no policy, wherever it lies.
 
 #include <string>
 #include <vector>
@@ -31,7 +31,8 @@ void TellAcceptances(const std::string& path);
 
 /// Relative to the folder, sorted; none is no error.
 [[nodiscard]] Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind kind);
-/// The path itself where it is no folder, or nothing where it holds acceptances; else the files below it, of which there must be one.
+/// The path itself where it is no folder, or nothing where it holds acceptances; else the files below it, of which there must be
+/// one.
 [[nodiscard]] Result<std::vector<std::string>> FilesAt(const std::string& path, FileKind kind);
 
 }  // namespace sluice::app
