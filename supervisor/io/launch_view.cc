@@ -116,7 +116,10 @@ class ViewBuilder {
   }
 
   static Result<void> EnterEmptyRoot() {
-    auto root = NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", kRootSize}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    // Without access times: the command's process follows links in it while it is sealed, and a mount that anybody writes to, be
+    // it only such a time, cannot be made read-only (EBUSY).
+    auto root = NewFileSystem("tmpfs", {{"mode", "0755"}, {"size", kRootSize}},
+                              MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME);
     if (!root) return std::unexpected(root.error());
     // Any folder will do: the old root goes away with it.
     if (auto attached = Attach(root->get(), "/usr"); !attached) return attached;

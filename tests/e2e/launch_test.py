@@ -215,6 +215,14 @@ class BareMachine(Launch):
                 self.assertIn("hello from the lab", done.stdout, done.stderr)
 
 
+class Sealed(Launch):
+    def test_no_access_time_is_written_to_the_root(self):
+        """Who follows a link in it while it is made read-only would write one, and the start would fail now and then."""
+        done = self.launch(self.spec("awk", '$5 == "/" {print $6}', "/proc/self/mountinfo"))
+        self.assertExit(done, 0)
+        self.assertLessEqual({"ro", "noatime"}, set(done.out.split()[-1].split(",")), str(done))
+
+
 class Limits(Launch):
     def test_a_timeout_ends_everything_that_was_started(self):
         mark = f"left-{os.getpid()}-{id(self)}"
