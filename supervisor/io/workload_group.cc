@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,18 +93,23 @@ bool WorkloadGroup::MakeUnified(const Limits& wanted, LimitsInForce* limits) {
   if (wanted.processes && !limits->processes) controllers.emplace_back("pids");
   std::vector<std::string> parents = {place->folder};
   if (place->folder != place->mount) parents.push_back(place->folder.substr(0, place->folder.rfind('/')));
+  std::vector<std::string> reasons;  // of each, with all controllers
   for (const bool complete : {true, false}) {
+    if (!complete) reason_ = fmt::format("{}", fmt::join(reasons, "; "));
     for (const std::string& parent : parents) {
-      if (complete && !TurnOn(parent, controllers, parent == place->folder)) continue;
+      if (complete && !TurnOn(parent, controllers, parent == place->folder)) {
+        reasons.push_back(reason_);
+        continue;
+      }
       auto folder = MakeFolder(parent);
       if (!folder) {
-        reason_ = folder.error().message;
+        if (complete) reasons.push_back(folder.error().message);
         continue;
       }
       UniqueFd entrance(::open((*folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
       const auto type = ReadSmallFile(*folder + "/cgroup.type");
       if (!entrance || !type || *type != "domain\n") {
-        reason_ = fmt::format("no process can enter a group below {}", parent);
+        if (complete) reasons.push_back(fmt::format("no process can enter a group below {}", parent));
         RemoveFolder(*folder);
         continue;
       }
