@@ -11,11 +11,10 @@
 #include <filesystem>
 
 #include "base/path_error.h"
+#include "base/read_to_end.h"
 
 namespace sluice::app {
 namespace {
-
-constexpr size_t kUnknownSize = 4096;  ///< room for what does not say how long it is, as files in /proc
 
 Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
   // Left by a process that ended in the midst of it, or put there for this one to write through.
@@ -31,23 +30,7 @@ Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
 Result<std::string> ReadFile(const std::string& path, size_t limit) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!fd) return FailPath(fmt::format("cannot open {}", path), errno);
-  std::string content;
-  struct stat about{};
-  // One more than it says, so that its end is found without more memory.
-  const bool says = ::fstat(fd.get(), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
-  content.reserve(says ? std::min(static_cast<size_t>(about.st_size), limit) + 1 : kUnknownSize);
-  for (;;) {
-    ssize_t n = 0;
-    const size_t held = content.size();
-    const size_t room = held < content.capacity() ? content.capacity() - held : held;
-    content.resize_and_overwrite(held + room, [&](char* bytes, size_t) {
-      n = ::read(fd.get(), bytes + held, room);
-      return held + static_cast<size_t>(std::max<ssize_t>(n, 0));
-    });
-    if (n == 0) return content;
-    if (n < 0 && errno != EINTR) return FailErrno(fmt::format("cannot read {}", path), errno);
-    if (content.size() > limit) return Fail(Code::kExhausted, fmt::format("{} is larger than {} bytes", path, limit));
-  }
+  return ReadToEnd(fd.get(), limit, path);
 }
 
 Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path) {

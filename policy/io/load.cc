@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/path_error.h"
+#include "base/read_to_end.h"
 #include "base/unique_fd.h"
 #include "policy/compiled.h"
 #include "policy/document.h"
@@ -39,16 +40,9 @@ Result<std::string> ReadWhole(const std::string& path) {
   struct stat info{};
   if (::fstat(fd.get(), &info) != 0) return FailErrno(fmt::format("cannot read {}", path), errno);
   if (!S_ISREG(info.st_mode)) return Fail(Code::kInvalid, fmt::format("{} is not a regular file", path));
-  std::string text(kMaxFileBytes + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t n = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FailErrno(fmt::format("cannot read {}", path), errno);
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  text.resize(size);
+  auto text = ReadToEnd(fd.get(), kMaxFileBytes, path);
+  // What is larger the parser refuses, with its place.
+  if (!text && text.error().code == Code::kExhausted) return std::string(kMaxFileBytes + 1, '\0');
   return text;
 }
 
