@@ -40,6 +40,7 @@ Result<std::unique_ptr<Sandbox>> Sandbox::Create(SandboxOptions options, supervi
   std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(options), policy, sink));
   sandbox->capture_ = std::move(capture);
   sandbox->workload_ = std::move(workload);
+  sandbox->options_.engine.ready_later = true;  // by Prepare
   auto engine = proxy::Engine::Start(sandbox->options_.engine, policy, sink);
   if (!engine) return std::unexpected(engine.error());
   sandbox->engine_ = *std::move(engine);
@@ -72,6 +73,7 @@ Result<void> Sandbox::Prepare() {
                                          std::move(options_.names));
   if (!resolver) return std::unexpected(resolver.error());
   resolver_ = *std::move(resolver);
+  if (auto ready = engine_->Ready(); !ready) return ready;
   // It holds the authority's key and, when an ordinary user runs it, is that user's as the workload is.
   return supervisor::ForbidDumps();
 }

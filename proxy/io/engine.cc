@@ -40,8 +40,10 @@ class WorkerEngine final : public Engine {
       if (!worker) return std::unexpected(worker.error());
       workers_.push_back(std::move(*worker));
     }
-    return {};
+    return shared_.options().ready_later ? Result<void>() : Ready();
   }
+
+  Result<void> Ready() override { return shared_.client().Ready(); }
 
   const std::string& AuthorityPem() const override { return shared_.authority().pem(); }
 

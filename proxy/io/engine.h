@@ -56,6 +56,7 @@ struct EngineOptions {
   std::shared_ptr<SecretStore> secrets;     ///< what credentials are made of; null: none is known, and rules with one answer 502
   dns::UpstreamOptions lookups;             ///< which resolvers are asked, and how; its seal is on what is dialled, too
   std::vector<std::string> upstream_ca_files;  ///< PEM roots beside the system's
+  bool ready_later = false;                    ///< Start does not wait until they are read: Ready does, before anything is let in
   std::vector<IpAddress> host_addresses;       ///< addresses of the supervisor's own host, special to the address guard
   size_t max_flows = 16384;                    ///< over it, a flow is reset and the event says kLimit
   DescriptorLimits descriptors{};              ///< the same
@@ -83,6 +84,9 @@ class Engine {
                                                policy::EventSink& sink);
   /// Closes every flow and joins the workers.
   virtual ~Engine() = default;
+
+  /// Where Start was told not to, waits for what a thread does meanwhile. kInvalid: roots that cannot be read.
+  [[nodiscard]] virtual Result<void> Ready() = 0;
 
   /// The sandbox's certificate authority in PEM (certificate only), to be trusted by the workload.
   [[nodiscard]] virtual const std::string& AuthorityPem() const = 0;

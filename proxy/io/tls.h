@@ -63,9 +63,11 @@ struct TlsOffer {
 /// One per engine. Any thread.
 class TlsClient {
  public:
-  /// System roots, read at the first use, and `ca_files`, read now: one that cannot be read is an error.
-  static Result<std::unique_ptr<TlsClient>> Create(const std::vector<std::string>& ca_files);
+  /// Trusts the system's roots, read at the first use, and those of `ca_files`, read from now on by a thread of its own.
+  static std::unique_ptr<TlsClient> Begin(std::vector<std::string> ca_files);
   virtual ~TlsClient() = default;
+  /// Waits until `ca_files` are read. kInvalid: one cannot be.
+  [[nodiscard]] virtual Result<void> Ready() = 0;
   /// Null when it cannot be set up.
   [[nodiscard]] virtual ssl_ctx_st* context() = 0;
   /// Before the handshake of a session of context(). The message of an error repeats nothing of a certificate or key.

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <future>
 #include <mutex>
 
 #include "base/keyed_hash.h"
@@ -95,22 +96,24 @@ Result<void> UseCertificate(SSL* ssl, const std::string& pem) {
 
 class Client final : public TlsClient {
  public:
+  explicit Client(std::vector<std::string> ca_files) : ca_files_(std::move(ca_files)) {
+    // What has nothing to read has nothing to complain about: it is set up by the first handshake, which many a run never makes.
+    // Without a thread to be had it is done by whoever needs it first.
+    if (!ca_files_.empty()) beside_ = std::async(std::launch::async | std::launch::deferred, [this] { SetUpOnce(); });
+  }
   ~Client() override {
+    if (beside_.valid()) beside_.wait();
     for (auto& [key, session] : sessions_) SSL_SESSION_free(session);
   }
 
-  Result<void> Init(const std::vector<std::string>& ca_files) {
-    // What has nothing to read has nothing to complain about: it is set up by the first handshake, which many a run never makes.
-    if (ca_files.empty()) return {};
-    Result<void> ready;
-    std::call_once(setup_once_, [&] { ready = SetUp(ca_files); });
-    return ready;
+  Result<void> Ready() override {
+    if (ca_files_.empty()) return {};
+    SetUpOnce();
+    return set_up_;
   }
 
   SSL_CTX* context() override {
-    std::call_once(setup_once_, [this] {
-      if (const auto ready = SetUp({}); !ready) context_.reset();
-    });
+    SetUpOnce();
     return context_.get();
   }
 
@@ -136,7 +139,14 @@ class Client final : public TlsClient {
   }
 
  private:
-  Result<void> SetUp(const std::vector<std::string>& ca_files) {
+  void SetUpOnce() {
+    std::call_once(setup_once_, [this] {
+      set_up_ = SetUp();
+      if (!set_up_) context_.reset();
+    });
+  }
+
+  Result<void> SetUp() {
     ERR_clear_error();
     context_.reset(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
     if (!context_) return TlsFail("cannot set up TLS");
@@ -150,7 +160,7 @@ class Client final : public TlsClient {
     if (SSL_CTX_set_ciphersuites(c, kSuites13) != 1 || SSL_CTX_set_cipher_list(c, kSuites12) != 1 ||
         SSL_CTX_set1_groups_list(c, kGroups) != 1 || SSL_CTX_set1_sigalgs_list(c, kSignatures) != 1)
       return TlsFail("cannot set up TLS");
-    for (const auto& file : ca_files) {
+    for (const auto& file : ca_files_) {
       if (SSL_CTX_load_verify_file(c, file.c_str()) != 1)
         return Fail(Code::kInvalid, fmt::format("cannot read certificates from {}: {}", file, TakeSslError()));
     }
@@ -211,21 +221,22 @@ class Client final : public TlsClient {
     timespec changed{};
   };
 
+  const std::vector<std::string> ca_files_;
   std::once_flag setup_once_;
+  Result<void> set_up_;
   ContextPtr context_;
   std::once_flag roots_once_;
   bool roots_read_ = false;
   std::mutex mutex_;
   KeyedMap<std::string, Roots> roots_;
   KeyedMap<std::string, SSL_SESSION*> sessions_;
+  std::future<void> beside_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<TlsClient>> TlsClient::Create(const std::vector<std::string>& ca_files) {
-  auto client = std::make_unique<Client>();
-  if (auto ok = client->Init(ca_files); !ok) return std::unexpected(ok.error());
-  return client;
+std::unique_ptr<TlsClient> TlsClient::Begin(std::vector<std::string> ca_files) {
+  return std::make_unique<Client>(std::move(ca_files));
 }
 
 bool CertificateWasRefused(SSL* ssl) { return SSL_get_verify_result(ssl) != X509_V_OK; }

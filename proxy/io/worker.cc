@@ -101,9 +101,7 @@ Result<void> Shared::Init() {
     if (!made) return std::unexpected(made.error());
     authority_ = *std::move(made);
   }
-  auto client = TlsClient::Create(options_.upstream_ca_files);
-  if (!client) return std::unexpected(client.error());
-  client_ = std::move(*client);
+  client_ = TlsClient::Begin(options_.upstream_ca_files);
   return {};
 }
 

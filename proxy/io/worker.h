@@ -44,7 +44,7 @@ class Shared {
  public:
   Shared(EngineOptions options, const policy::CurrentPolicy& policy, policy::EventSink& sink)
       : options_(std::move(options)), policy_(policy), sink_(sink) {}
-  /// Makes the authority and reads the roots beside the system's.
+  /// Makes the authority, and begins to read the roots beside the system's.
   [[nodiscard]] Result<void> Init();
   [[nodiscard]] const EngineOptions& options() const { return options_; }
   [[nodiscard]] const policy::CurrentPolicy& policy() const { return policy_; }

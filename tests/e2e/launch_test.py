@@ -175,6 +175,15 @@ class Specification(Launch):
             self.assertEqual(json.load(result)["exit_code"], 0)
         self.assertEqual(sorted(done.out.split()), ["0", "1", "2", "3"], str(done))
 
+    def test_roots_that_are_none_start_nothing(self):
+        """They are read while the sandbox is being built, and told of before its command begins."""
+        roots = self.outside / "roots.pem"
+        roots.write_text("hello")
+        done = self.launch(self.spec("touch", "ran", upstream={"ca": [str(roots)]}))
+        self.assertExit(done, 2)
+        self.assertIn(f"cannot read certificates from {roots}: no certificate", done.err)
+        self.assertFalse((self.work / "ran").exists())
+
     def test_a_start_that_fails_has_a_result_too(self):
         self.assertExit(self.launch(self.spec("no-such-command")), 127)
         self.assertIn("command not found", self.result["error"])
