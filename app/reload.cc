@@ -19,6 +19,7 @@
 #include "app/whole_file.h"
 #include "base/log.h"
 #include "base/patient_poll.h"
+#include "base/poll_timeout.h"
 
 namespace sluice::app {
 namespace {
@@ -46,21 +47,18 @@ uint32_t EventsOf(NameKind kind) {
 
 }  // namespace
 
-Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice) {
+Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice,
+                                                            std::chrono::milliseconds unwatched) {
   std::unique_ptr<PolicyWatcher> watcher(new PolicyWatcher(std::move(own), std::move(load), std::move(put), notice));
-  // A user has 128 of these by default (fs.inotify.max_user_instances), and a machine may hold a thousand runs.
-  if (!watcher->own_->files().empty()) {
-    watcher->inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    if (!watcher->inotify_)
-      LogWarn("cannot watch the policy file: {} (see fs.inotify.max_user_instances); send SIGHUP after a change",
-              std::strerror(errno));
-  }
   sigset_t hangup;
   sigemptyset(&hangup);
   sigaddset(&hangup, SIGHUP);
   watcher->signal_ = UniqueFd(signalfd(-1, &hangup, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!watcher->signal_ || watcher->stop_.Open() != 0) return FailErrno("cannot wait for SIGHUP", errno);
-  watcher->WatchFolders();
+  if (unwatched.count() > 0)
+    watcher->watch_from_ = SystemClock().Steady() + unwatched;
+  else
+    watcher->BeginWatching();
   watcher->thread_ = std::thread([w = watcher.get()] { w->Loop(); });
   return watcher;
 }
@@ -68,6 +66,16 @@ Result<std::unique_ptr<PolicyWatcher>> PolicyWatcher::Start(policy::SnapshotPtr 
 PolicyWatcher::~PolicyWatcher() {
   stop_.Call();
   if (thread_.joinable()) thread_.join();
+}
+
+void PolicyWatcher::BeginWatching() {
+  // A user has 128 of these by default (fs.inotify.max_user_instances), and a machine may hold a thousand runs.
+  if (own_->files().empty()) return;
+  inotify_ = UniqueFd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!inotify_)
+    LogWarn("cannot watch the policy file: {} (see fs.inotify.max_user_instances); send SIGHUP after a change",
+            std::strerror(errno));
+  WatchFolders();
 }
 
 // Folders, not files: an editor replaces a file by renaming over it, and a watch on the old inode would then say nothing. A
@@ -129,11 +137,7 @@ bool PolicyWatcher::IsWhole(const WatchedName& watched, uint32_t event) {
   return false;
 }
 
-int PolicyWatcher::UntilLook() const {
-  if (begun_.empty()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(look_at_ - SystemClock().Steady());
-  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
-}
+int PolicyWatcher::UntilLook() const { return begun_.empty() ? -1 : PollTimeout(look_at_); }
 
 // Whether one of them is whole now, where it is time to look.
 bool PolicyWatcher::LookAtBegun() {
@@ -203,13 +207,18 @@ bool PolicyWatcher::MissedAChange() {
 void PolicyWatcher::Loop() {
   bool changed = inotify_ && MissedAChange();
   for (;;) {
+    if (watch_from_ && PollTimeout(*watch_from_) == 0) {
+      watch_from_.reset();
+      BeginWatching();
+      changed = changed || (inotify_ && MissedAChange());
+    }
     if (changed && !BeingWritten()) {
       changed = false;
       Reload("file changed");
     }
     pollfd fds[] = {{stop_.fd(), POLLIN, 0}, {signal_.get(), POLLIN, 0}, {inotify_.get(), POLLIN, 0}};
     // Where it cannot wait, it looks all the same, after each rest: a policy that takes something back must not wait for it.
-    if (PatientPoll(fds, UntilLook()) < 0 && errno != EINTR)
+    if (PatientPoll(fds, watch_from_ ? PollTimeout(*watch_from_) : UntilLook()) < 0 && errno != EINTR)
       complaint_.Tell("wait for changes of the policy", errno, "they are looked for now and then");
     if (stop_.called()) return;
     if (DrainHangups()) Reload("SIGHUP");

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -31,8 +32,10 @@ class PolicyWatcher {
   /// Gives the revision that the policy became, or says why the one before stays.
   using Put = std::function<Result<uint64_t>(policy::SnapshotPtr)>;
   /// `own`: as it was loaded first. `load` reads it anew, `put` puts that in force; both on the watcher's thread. SIGHUP must be
-  /// blocked in every thread.
-  static Result<std::unique_ptr<PolicyWatcher>> Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice);
+  /// blocked in every thread. Files are watched once `unwatched` is over, and what changed by then is found: the end of a watch
+  /// takes the kernel some 15 ms (inotify(7); its marks are freed after a grace period), which what is short can do without.
+  static Result<std::unique_ptr<PolicyWatcher>> Start(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice,
+                                                      std::chrono::milliseconds unwatched = {});
   ~PolicyWatcher();
   PolicyWatcher(const PolicyWatcher&) = delete;
   PolicyWatcher& operator=(const PolicyWatcher&) = delete;
@@ -41,6 +44,7 @@ class PolicyWatcher {
   PolicyWatcher(policy::SnapshotPtr own, Load load, Put put, ReloadNotice notice)
       : own_(std::move(own)), load_(std::move(load)), put_(std::move(put)), notice_(notice) {}
   void Loop();
+  void BeginWatching();
   bool WatchFolders();  // whether some name is watched that was not before
   void Watch(const WatchedName& watched);
   [[nodiscard]] bool MissedAChange();
@@ -59,6 +63,7 @@ class PolicyWatcher {
   Put put_;
   const ReloadNotice notice_;
   UniqueFd inotify_;
+  std::optional<SteadyTime> watch_from_;  // set: not watched before; the watcher's thread, once started
   UniqueFd signal_;
   StopEvent stop_;
   Complaint complaint_;  // the watcher's thread

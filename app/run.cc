@@ -61,6 +61,7 @@ namespace sluice::app {
 namespace {
 
 constexpr std::string_view kCommand = "sluice run";
+constexpr std::chrono::milliseconds kUnwatched{100};  // the policy file, and shorter runs not at all
 
 // The first address of the synthetic range is given to no name, and every address reaches the resolver.
 constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 timeout:2 attempts:2\n";
@@ -554,7 +555,7 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
         if (onlookers.nested != nullptr) onlookers.nested->PolicyChanged();
         return policy.generation();
       },
-      ReloadNotice::kNone);
+      ReloadNotice::kNone, kUnwatched);
   if (!watcher) {
     result->error = watcher.error().message;
     return std::unexpected(Report(watcher.error()));

@@ -27,6 +27,7 @@ namespace sluice::app {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -57,12 +58,12 @@ class PolicyWatching : public InFolder {
     fs::rename(folder_ + "/" + link + "_tmp", folder_ + "/" + link);
   }
 
-  void Start(const std::string& path) {
+  void Start(const std::string& path, milliseconds unwatched = {}) {
     auto own = policy::LoadFile(path);
     ASSERT_TRUE(own) << own.error().message;
-    Watch(*std::move(own), path);
+    Watch(*std::move(own), path, {}, unwatched);
   }
-  void Watch(policy::SnapshotPtr own, const std::string& path, PolicyWatcher::Load load = {}) {
+  void Watch(policy::SnapshotPtr own, const std::string& path, PolicyWatcher::Load load = {}, milliseconds unwatched = {}) {
     if (!load) load = [path] { return policy::LoadFile(path); };
     auto watcher = PolicyWatcher::Start(
         std::move(own), std::move(load),
@@ -73,7 +74,7 @@ class PolicyWatching : public InFolder {
           changed_.notify_all();
           return ++revision_;
         },
-        ReloadNotice::kNone);
+        ReloadNotice::kNone, unwatched);
     ASSERT_TRUE(watcher) << watcher.error().message;
     watcher_ = *std::move(watcher);
   }
@@ -108,6 +109,33 @@ TEST_F(PolicyWatching, AConfigMapThatIsSwappedIsReadAnewEachTime) {
     fs::remove_all(folder_ + "/" + gone);
     EXPECT_TRUE(Comes(host)) << version;
   }
+}
+
+// How many inotify instances this process has.
+size_t Instances() {
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    count += fs::read_symlink(entry.path(), gone) == "anon_inode:inotify" ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(PolicyWatching, WhatIsShortHasNoWatchToEnd) {
+  Write("policy.yaml", Policy("one.test"));
+  const size_t before = Instances();
+  Start(folder_ + "/policy.yaml", std::chrono::hours(1));
+  EXPECT_EQ(Instances(), before);
+  StopWatching();
+}
+
+TEST_F(PolicyWatching, WhatChangedBeforeTheWatchIsFound) {
+  Write("policy.yaml", Policy("one.test"));
+  Start(folder_ + "/policy.yaml", milliseconds(200));
+  Write("policy.yaml", Policy("two.test"));
+  EXPECT_TRUE(Comes("two.test"));
+  Write("policy.yaml", Policy("three.test"));
+  EXPECT_TRUE(Comes("three.test"));
 }
 
 TEST_F(PolicyWatching, ALinkAnywhereOnTheWayMayBeSwapped) {
