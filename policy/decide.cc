@@ -105,13 +105,16 @@ Decision Granted(const Snapshot::Compiled& compiled, const RequestQuery& request
   return decision;
 }
 
-// The upstream proxy of an opaque connection: what the allows say that let it pass. False where they say two things.
-bool RouteOpaque(const Snapshot::Compiled& compiled, const ConnectionView& connection, Decision* decision) {
+// The upstream proxy of an opaque connection: what the allows say that let it pass, and none of those that a deny voids here.
+// False where they say two things.
+bool RouteOpaque(const Snapshot::Compiled& compiled, const ConnectionView& connection, const Layers& layers, Decision* decision) {
+  const bool by_tcp = layers.OpaqueTcp() != kNoIndex;
+  const bool by_tls = layers.OpaqueTls() != kNoIndex;
   Grant grant;
   ForEachCandidate(compiled, connection.query, [&](uint32_t i) {
     const Rule& rule = compiled.rules[i];
-    if (rule.allow && (rule.verb == Verb::kTcp || rule.verb == Verb::kTls) && AllowCoversConnection(rule, connection))
-      grant.Add(compiled, i);
+    const bool holds = (by_tcp && rule.verb == Verb::kTcp) || (by_tls && rule.verb == Verb::kTls);
+    if (rule.allow && holds && AllowCoversConnection(rule, connection)) grant.Add(compiled, i);
   });
   decision->via = grant.Via(compiled);
   return !grant.conflict;
@@ -173,7 +176,8 @@ ConnectDecision Snapshot::DecideConnect(const ConnectQuery& query) const noexcep
   });
   ConnectDecision decision = Judge(layers);
   const bool opaque = decision.verdict == ConnectVerdict::kOpaqueTcp || decision.verdict == ConnectVerdict::kOpaqueTls;
-  if (opaque && compiled_->any_via && !RouteOpaque(*compiled_, connection, &decision.decision)) return Deny(Reason::kInternal);
+  if (opaque && compiled_->any_via && !RouteOpaque(*compiled_, connection, layers, &decision.decision))
+    return Deny(Reason::kInternal);
   if (decision.decision.reason == Reason::kNoRule) decision.decision.reason = WhyNoAllow(*compiled_, connection);
   if (decision.allowed() || compiled_->mode == Mode::kEnforce) return decision;
   if (GuardRefuses(layers, connection)) {
@@ -239,7 +243,7 @@ Decision Snapshot::DecideRequest(const RequestQuery& request) const noexcept {
   Decision decision;
   if (layers.outer_deny == kNoIndex && opaque != kNoIndex) {
     decision = {true, Reason::kAllowed, RuleRef{opaque}, false};
-    if (compiled_->any_via && !RouteOpaque(*compiled_, connection, &decision)) return {};
+    if (compiled_->any_via && !RouteOpaque(*compiled_, connection, layers, &decision)) return {};
   } else if (deny != kNoIndex) {
     decision = {false, Reason::kDenyRule, RuleRef{deny}, false};
   } else {

@@ -69,6 +69,43 @@ TEST(Ways, AnOpaqueAllowSaysTheWayOfRequestsToo) {
   EXPECT_EQ(policy->DecideRequest(Request("GET", To("a.test", 80), "/", Scheme::kHttp).Get()).via, 0);
 }
 
+TEST(Ways, AnOpaqueAllowThatADenyVoidsSaysNone) {
+  struct Case {
+    const char* rules;
+    uint16_t port;
+    uint16_t via;
+  };
+  constexpr const char* kCleartextDenied = "  - deny: GET http://a.test:443/x\n";
+  const std::vector<std::pair<std::string, Case>> cases = {
+      {"", {"  - allow: tcp a.test:443\n    via: p\n  - allow: tls a.test:443\n", 443, 0}},
+      {kCleartextDenied, {"  - allow: tcp a.test:443\n    via: p\n  - allow: tls a.test:443\n", 443, kNoIndex16}},
+      {kCleartextDenied, {"  - allow: tcp a.test:443\n  - allow: tls a.test:443\n    via: p\n", 443, 0}},
+      {"", {"  - allow: tcp a.test:8443\n  - allow: tls a.test:8443\n    via: p\n", 8443, 0}},
+      {"  - deny: tls a.test\n", {"  - allow: tcp a.test:8443\n  - allow: tls a.test:8443\n    via: p\n", 8443, kNoIndex16}},
+  };
+  for (const auto& [deny, c] : cases) {
+    const auto policy = Loaded(kProxies + "rules:\n" + c.rules + deny);
+    const ConnectDecision connect = policy->DecideConnect(To("a.test", c.port));
+    EXPECT_TRUE(connect.allowed()) << c.rules << deny;
+    EXPECT_EQ(connect.decision.via, c.via) << c.rules << deny;
+    const Decision request = policy->DecideRequest(Request("GET", To("a.test", c.port), "/").Get());
+    EXPECT_TRUE(request.allowed) << c.rules << deny;
+    EXPECT_EQ(request.via, c.via) << c.rules << deny;
+  }
+}
+
+// The policy's own proxy is for an allow that does not say where it leads, where that one holds.
+TEST(Ways, NorIsTheDefaultTakenForOne) {
+  const std::string rules =
+      "settings: { via: q }\nrules:\n  - allow: tcp a.test:443\n  - allow: tls a.test:443\n    ip: [93.184.216.0/24]\n";
+  ConnectQuery query = To("a.test", 443);
+  query.address = IpAddress::Parse("93.184.216.34");
+  EXPECT_EQ(Loaded(kProxies + rules)->DecideConnect(query).decision.via, 1);
+  const ConnectDecision voided = Loaded(kProxies + rules + "  - deny: GET http://a.test:443/x\n")->DecideConnect(query);
+  EXPECT_EQ(voided.verdict, ConnectVerdict::kOpaqueTls);
+  EXPECT_EQ(voided.decision.via, kNoIndex16);
+}
+
 TEST(Ways, NamesAreLookedUpByTheProxyThatTheyGoThrough) {
   const auto by_default = Loaded(
       kProxies + "settings: { via: q }\nrules:\n  - allow: GET *.test\n  - allow: GET only.example\n    ip: [10.0.0.0/8]\n");

@@ -43,11 +43,14 @@ TEST(Cases, OfAddressesBehindBytes) {
   const std::string bytes = Allow("tls api.ex.com");
   const std::string inside = Allow("GET api.ex.com/v");
   const std::string here = inside + Key("ip: [10.0.0.0/8]");
-  const std::string voided = Allow("tcp api.ex.com:443") + Key("via: corp") + Deny("GET http://api.ex.com/x");
+  const std::string another = Allow("tls api.ex.com:443") + Key("via: corp");
+  const std::string voided = Allow("tcp api.ex.com:443") + Key("via: corp");
+  const std::string inner = Deny("GET http://api.ex.com/x") + Deny("udp 10.0.0.0/8");
   Check({"requests inside", Travelling(bytes + inside + Key("via: corp")), Travelling(bytes + here), kWidened,
          "GET https://api.ex.com/v at 10.0.0.0"});
-  Check({"bytes of another rule", Travelling(bytes + Deny("GET http://api.ex.com/x") + Deny("udp 10.0.0.0/8")),
-         Travelling(bytes + voided + Deny("udp 10.0.0.0/8")), kIncomparable, "TLS bytes to api.ex.com:443 at 0.0.0.0"});
+  Check({"bytes of another rule", Travelling(bytes + inner), Travelling(bytes + another + inner), kIncomparable,
+         "TLS bytes to api.ex.com:443 at 0.0.0.0"});
+  Check({"a rule that is voided says no way", Travelling(bytes + inner), Travelling(bytes + voided + inner), kEqual});
 }
 
 // What audit lets through goes a way of its own.
