@@ -19,6 +19,7 @@
 
 #include "app/file.h"
 #include "base/log.h"
+#include "base/path_error.h"
 
 namespace sluice::app {
 namespace {
@@ -68,12 +69,12 @@ std::optional<std::string_view> ContentOf(std::string_view line) {
 
 Result<UniqueFd> OpenOwn(const std::string& path, int flags) {
   UniqueFd file(::open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600));
-  if (!file) return FailErrno(fmt::format("cannot open {}", path), errno);
+  if (!file) return FailPath(fmt::format("cannot open {}", path), errno);
   struct stat about{};
   if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode))
     return Fail(Code::kInvalid, fmt::format("{} is not a regular file", path));
   if ((about.st_uid != ::geteuid() && about.st_uid != 0) || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return Fail(Code::kPermission, fmt::format("{}: it is another user's, or others may write it (chmod 0600)", path));
+    return Fail(Code::kInvalid, fmt::format("{}: it is another user's, or others may write it (chmod 0600)", path));
   return file;
 }
 

@@ -57,7 +57,7 @@ struct KeptNames {
 class NameStore {
  public:
   /// In a folder that PrepareStateFolder found fit. Reads what is there; what is damaged is told in the log and begun anew.
-  /// kPermission: the files are another's, or others may write them. kExhausted: another sidecar has them.
+  /// kInvalid: the files are another's, or others may write them. kExhausted: another sidecar has them.
   static Result<std::unique_ptr<NameStore>> Open(const std::string& folder);
   /// Writes what is left.
   ~NameStore();

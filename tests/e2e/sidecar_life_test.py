@@ -2,6 +2,7 @@
 """The ends of a sidecar, and the next one beside the same workload: what it holds then, what may end by itself, what is not ready."""
 import contextlib
 import json
+import os
 import select
 import signal
 import subprocess
@@ -69,6 +70,17 @@ class Restart(LifeTest):
                 if state:
                     self.assertEqual(self.echo(held, 5432).out, "hello\n")
                     self.assertEqual(self.workload("getent", "ahostsv4", "a.test").out.split()[0], held)
+
+
+    def test_files_of_another_user_are_a_mistake_of_who_names_them(self):
+        for name in ("names", "synthetic"):
+            state = self.folder / f"state-{name}"
+            state.mkdir(mode=0o700)
+            (state / name).touch(0o600)
+            os.chown(state / name, 1, 1)
+            done = self.lab.run(self.sidecar_command(RULES, ("--state", state)), cwd=self.work)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"{state / name}: it is another user's", done.stderr)
 
 
 class FailedStart(LifeTest):
