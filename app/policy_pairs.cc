@@ -23,31 +23,39 @@ policy::LoadOptions OfThisFolder() {
   return options;
 }
 
-Result<policy::SnapshotPtr> LoadHead(const std::string& path) { return policy::LoadFile(path, OfThisFolder()); }
+// Null: it does not load, and is among those. A file that several include is at fault once.
+policy::SnapshotPtr Load(const std::string& path, const policy::LoadOptions& options, PolicyPairs* out) {
+  auto loaded = policy::LoadFile(path, options);
+  if (loaded) return *std::move(loaded);
+  const bool told = std::ranges::any_of(out->unloaded, [&](const UnloadedPolicy& other) {
+    return other.error.span == loaded.error().span && other.error.message == loaded.error().message;
+  });
+  if (!told) out->unloaded.push_back({path, std::move(loaded.error())});
+  return nullptr;
+}
 
-Result<std::vector<PolicyPair>> PairFolders(const std::string& base, const std::string& head) {
+policy::SnapshotPtr LoadHead(const std::string& path, PolicyPairs* out) { return Load(path, OfThisFolder(), out); }
+
+Result<PolicyPairs> PairFolders(const std::string& base, const std::string& head) {
   auto bases = FilesBelow(base, FileKind::kPolicy);
   if (!bases) return std::unexpected(bases.error());
   auto heads = FilesBelow(head, FileKind::kPolicy);
   if (!heads) return std::unexpected(heads.error());
   if (bases->empty() && heads->empty())
     return Fail(Code::kInvalid, fmt::format("neither {} nor {} holds a policy (*.yaml, *.yml)", base, head));
+  PolicyPairs out;
   std::map<std::string, PolicyPair> pairs;
   for (const std::string& file : *bases) {
-    auto loaded = LoadHead((fs::path(base) / file).string());
-    if (!loaded) return std::unexpected(loaded.error());
-    pairs[file] = {(fs::path(base) / file).string(), *loaded, nullptr};
+    const std::string path = (fs::path(base) / file).string();
+    pairs[file] = {path, LoadHead(path, &out), nullptr};
   }
   for (const std::string& file : *heads) {
-    auto loaded = LoadHead((fs::path(head) / file).string());
-    if (!loaded) return std::unexpected(loaded.error());
     PolicyPair& pair = pairs[file];
     pair.name = (fs::path(head) / file).string();
-    pair.head = *loaded;
+    pair.head = LoadHead(pair.name, &out);
   }
-  std::vector<PolicyPair> list;
-  for (auto& [file, pair] : pairs) list.push_back(std::move(pair));
-  return list;
+  for (auto& [file, pair] : pairs) out.pairs.push_back(std::move(pair));
+  return out;
 }
 
 // As FilesBelow passes them over.
@@ -90,7 +98,7 @@ class GitPairs {
     return {};
   }
 
-  std::vector<PolicyPair> Take() { return std::move(pairs_); }
+  PolicyPairs Take() { return std::move(out_); }
 
  private:
   [[nodiscard]] bool WasAcceptances(const std::string& file) const {
@@ -105,61 +113,51 @@ class GitPairs {
       TellAcceptances(path);
       return {};
     }
-    if (auto added = AddPair(path, existed); !added) return added;
+    AddPair(path, existed);
     for (const std::string& includer : includers_.Of(path)) {
       const auto old = GitList(commit_, includer);
       if (!old) return std::unexpected(old.error());
-      if (auto added = AddPair(includer, !old->empty()); !added) return added;
+      AddPair(includer, !old->empty());
     }
     return {};
   }
 
-  Result<void> AddPair(const std::string& path, bool existed) {
-    if (!added_.insert(fs::path(path).lexically_normal().string()).second) return {};
+  void AddPair(const std::string& path, bool existed) {
+    if (!added_.insert(fs::path(path).lexically_normal().string()).second) return;
     PolicyPair pair;
     pair.name = path;
     if (existed) {
       policy::LoadOptions options = OfThisFolder();
       options.name_prefix = revision_ + ":";
       options.read = [this](const std::string& file) { return GitFile(commit_, file); };
-      auto base = policy::LoadFile(fs::path(path).lexically_normal().string(), options);
-      if (!base) return std::unexpected(base.error());
-      pair.base = *base;
+      pair.base = Load(fs::path(path).lexically_normal().string(), options, &out_);
     }
-    if (fs::exists(path)) {
-      auto head = LoadHead(path);
-      if (!head) return std::unexpected(head.error());
-      pair.head = *head;
-    }
-    pairs_.push_back(std::move(pair));
-    return {};
+    if (fs::exists(path)) pair.head = LoadHead(path, &out_);
+    out_.pairs.push_back(std::move(pair));
   }
 
   std::string revision_;
   std::string commit_;
   Includers includers_;
   std::set<std::string> added_;
-  std::vector<PolicyPair> pairs_;
+  PolicyPairs out_;
 };
 
 }  // namespace
 
-Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head) {
+Result<PolicyPairs> PairPaths(const std::string& base, const std::string& head) {
   if (IsFolder(base) != IsFolder(head))
     return Fail(Code::kInvalid, fmt::format("compare two files or two folders: {} is a {}, {} is not",
                                             IsFolder(base) ? base : head, "folder", IsFolder(base) ? head : base));
   if (IsFolder(base)) return PairFolders(base, head);
-  PolicyPair pair{head, nullptr, nullptr};
-  auto old = LoadHead(base);
-  if (!old) return std::unexpected(old.error());
-  pair.base = *old;
-  auto now = LoadHead(head);
-  if (!now) return std::unexpected(now.error());
-  pair.head = *now;
-  return std::vector<PolicyPair>{std::move(pair)};
+  PolicyPairs out;
+  PolicyPair pair{head, LoadHead(base, &out), nullptr};
+  pair.head = LoadHead(head, &out);
+  out.pairs.push_back(std::move(pair));
+  return out;
 }
 
-Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const std::vector<std::string>& heads) {
+Result<PolicyPairs> PairWithGit(const std::string& revision, const std::vector<std::string>& heads) {
   auto commit = GitCommit(revision);
   if (!commit) return std::unexpected(commit.error());
   GitPairs pairs(revision, *std::move(commit));
@@ -169,18 +167,17 @@ Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const s
   return pairs.Take();
 }
 
-Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads) {
-  std::vector<PolicyPair> pairs;
+Result<PolicyPairs> HeadsAlone(const std::vector<std::string>& heads) {
+  PolicyPairs out;
   for (const std::string& path : heads) {
     const auto files = FilesAt(path, FileKind::kPolicy);
     if (!files) return std::unexpected(files.error());
     for (const std::string& file : *files) {
-      auto head = LoadHead(file);
-      if (!head) return std::unexpected(head.error());
-      pairs.push_back({file, *head, *head});
+      const policy::SnapshotPtr head = LoadHead(file, &out);
+      out.pairs.push_back({file, head, head});
     }
   }
-  return pairs;
+  return out;
 }
 
 }  // namespace sluice::app

@@ -16,12 +16,23 @@ struct PolicyPair {
   policy::SnapshotPtr head;  ///< null: the file is gone
 };
 
+struct UnloadedPolicy {
+  std::string file;
+  Error error;
+};
+
+/// With any that does not load there is nothing to compare: all of them are told at once.
+struct PolicyPairs {
+  std::vector<PolicyPair> pairs{};
+  std::vector<UnloadedPolicy> unloaded{};  ///< what is said of several is there once
+};
+
 /// Base and head, both files or both folders.
-[[nodiscard]] Result<std::vector<PolicyPair>> PairPaths(const std::string& base, const std::string& head);
+[[nodiscard]] Result<PolicyPairs> PairPaths(const std::string& base, const std::string& head);
 /// Each path, file or folder, and each policy that includes one of these (includers.h), against what it was in `revision` of the
 /// repository around the work directory. Runs `git`.
-[[nodiscard]] Result<std::vector<PolicyPair>> PairWithGit(const std::string& revision, const std::vector<std::string>& heads);
+[[nodiscard]] Result<PolicyPairs> PairWithGit(const std::string& revision, const std::vector<std::string>& heads);
 /// Heads alone, for assertions: each pair has base and head the same.
-[[nodiscard]] Result<std::vector<PolicyPair>> HeadsAlone(const std::vector<std::string>& heads);
+[[nodiscard]] Result<PolicyPairs> HeadsAlone(const std::vector<std::string>& heads);
 
 }  // namespace sluice::app

@@ -94,7 +94,7 @@ bool AsksForAssertionsAlone(const ProveOptions& options) {
   return options.base_git.empty() && (options.paths.size() == 1 || (asserts && options.paths.size() > 2));
 }
 
-Result<std::vector<PolicyPair>> ReadPairs(const ProveOptions& options) {
+Result<PolicyPairs> ReadPairs(const ProveOptions& options) {
   if (!options.base_git.empty()) return PairWithGit(options.base_git, options.paths);
   if (AsksForAssertionsAlone(options)) return HeadsAlone(options.paths);
   if (options.paths.size() != 2)
@@ -145,10 +145,13 @@ int ExitCodeOf(const Outcome& outcome) {
 }
 
 // People get it on standard error whatever the format; a report that tools read is never empty.
-int Report(const Error& error, const ProveOptions& options) {
-  fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
-  fmt::print("{}", RenderFailure(options.format, error, options.paths.empty() ? "" : options.paths.back()));
+int Report(const std::vector<UnloadedPolicy>& unloaded, const ProveOptions& options) {
+  for (const UnloadedPolicy& each : unloaded) fmt::print(stderr, "{}\n", policy::RenderError(each.error, StderrHasColor()));
+  fmt::print("{}", RenderFailure(options.format, unloaded));
   return kExitBadInput;
+}
+int Report(const Error& error, const ProveOptions& options) {
+  return Report(std::vector<UnloadedPolicy>{{options.paths.empty() ? "" : options.paths.back(), error}}, options);
 }
 
 }  // namespace
@@ -158,9 +161,10 @@ int RunProve(const ProveOptions& options) {
   if (!inputs) return Report(inputs.error(), options);
   auto pairs = ReadPairs(options);
   if (!pairs) return Report(pairs.error(), options);
+  if (!pairs->unloaded.empty()) return Report(pairs->unloaded, options);
   ProveReport report;
   if (AsksForAssertionsAlone(options)) report.question = Question::kAssertionsAlone;
-  for (PolicyPair& pair : *pairs) report.pairs.push_back(ProvePair(std::move(pair), *inputs));
+  for (PolicyPair& pair : pairs->pairs) report.pairs.push_back(ProvePair(std::move(pair), *inputs));
   const Outcome outcome = OutcomeOf(report.pairs);
   // A forgotten base must not look like a proof.
   if (report.question == Question::kAssertionsAlone && outcome.assertions == 0)

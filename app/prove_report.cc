@@ -92,10 +92,12 @@ std::string JsonReport(const ProveReport& report, const Outcome& outcome) {
   return out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string FailureJson(const Remark& remark) {
+std::string FailureJson(const std::vector<Remark>& remarks) {
   nlohmann::json out = EmptyReport();
-  out["error"] = {
-      {"message", remark.message}, {"file", remark.span.file}, {"line", remark.span.line}, {"column", remark.span.column}};
+  for (const Remark& remark : remarks)
+    out["errors"].push_back(
+        {{"message", remark.message}, {"file", remark.span.file}, {"line", remark.span.line}, {"column", remark.span.column}});
+  out["error"] = out["errors"].front();  // for those who ask for one
   return out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -164,19 +166,22 @@ std::string RenderReport(ReportFormat format, const ProveReport& report, bool co
   return TextReport(all, summary, outcome, color);
 }
 
-std::string RenderFailure(ReportFormat format, const Error& error, const std::string& file) {
-  Remark remark;
-  remark.severity = Severity::kError;
-  remark.code = error.span ? "does-not-load" : "not-proved";
-  remark.message = error.message;
-  remark.span = error.span.value_or(SourceSpan{file, 0, 0, 0});
-  remark.identity = error.message;
-  const std::vector<Remark> whole{remark};
+std::string RenderFailure(ReportFormat format, const std::vector<UnloadedPolicy>& reasons) {
+  std::vector<Remark> whole;
+  for (const auto& [file, error] : reasons) {
+    Remark remark;
+    remark.severity = Severity::kError;
+    remark.code = error.span ? "does-not-load" : "not-proved";
+    remark.message = error.message;
+    remark.span = error.span.value_or(SourceSpan{file, 0, 0, 0});
+    remark.identity = error.message;
+    whole.push_back(std::move(remark));
+  }
   switch (format) {
     case ReportFormat::kText:
       break;  // standard error has it
     case ReportFormat::kJson:
-      return FailureJson(remark);
+      return FailureJson(whole);
     case ReportFormat::kSarif:
       return SarifLog(WithCharacterColumns(whole), ProveCodes());
     case ReportFormat::kGithub:

@@ -45,7 +45,7 @@ struct Outcome {
 /// The whole text for standard output. Reads the files named again where columns count characters (columns.h).
 [[nodiscard]] std::string RenderReport(ReportFormat format, const ProveReport& report, bool color);
 
-/// The same where nothing was proved. About `file` unless the error says where.
-[[nodiscard]] std::string RenderFailure(ReportFormat format, const Error& error, const std::string& file);
+/// The same where nothing was proved, for at least one reason. Each is about its file unless the error says where.
+[[nodiscard]] std::string RenderFailure(ReportFormat format, const std::vector<UnloadedPolicy>& reasons);
 
 }  // namespace sluice::app

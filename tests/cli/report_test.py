@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import warnings
 
 import jsonschema
@@ -103,6 +104,33 @@ class Sarif(cli.Case):
                 self.assertRegex(self.expect(self.sluice("prove", "--format", "github", *pair), 2).out, rf"(?m)^::error file={place[0]},")
                 self.assertIn(f"**{code}** `{place[0]}", self.expect(self.sluice("prove", "--format", "markdown", *pair), 2).out)
                 self.assertEqual(self.expect(self.sluice("prove", *pair), 2).out, "")
+
+    def test_prove_reports_all_that_does_not_load(self):
+        for name in ("base/a", "base/m", "base/z", "net/a", "net/m", "net/z"):
+            self.policy(f"{name}.yaml", GET)
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+            subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@a.test", *words], cwd=self.folder, check=True, capture_output=True)
+        self.write("net/a.yaml", "version: 1\nrules:\n  - allow: gti a\n")
+        self.write("net/z.yaml", "version: 1\nrules:\n\n  - allow: gti a\n")
+        places = [("net/a.yaml", 3), ("net/z.yaml", 4)]
+        for pair in (("base", "net"), ("--never", "POST a.test", "net"), ("--base-git", "HEAD", "base", "net")):
+            with self.subTest(pair):
+                outcome = self.expect(self.sluice("prove", *pair), 2)
+                for file, line in places:
+                    self.assertIn(f"{file}:{line}:", outcome.err)
+                self.assertEqual(outcome.out, "")
+                results = self.sarif("prove", *pair, code=2)["results"]
+                self.assertEqual([(r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"], r["ruleId"]) for r in results],
+                                 [(file, "sluice/does-not-load") for file, _ in places])
+                report = self.expect(self.sluice("prove", "--format", "json", *pair), 2).json()
+                self.assertEqual([(e["file"], e["line"]) for e in report["errors"]], places)
+                self.assertEqual(report["error"], report["errors"][0])
+
+    def test_prove_says_once_what_several_include(self):
+        for name in ("a", "b"):
+            self.write(f"net/{name}.yaml", "version: 1\ninclude: [parts/rules.yaml]\n")
+        self.write("net/parts/rules.yaml", "version: 1\nrules:\n  - allow: gti a\n")
+        self.assertEqual(len(self.expect(self.sluice("prove", "--format", "json", "--never", "GET a.test", "net"), 2).json()["errors"]), 1)
 
     def test_fingerprints_stay_when_lines_move_and_differ_between_findings(self):
         head = ["allow: GET,POST a.test/v1/**", "allow: GET b.test", "allow: GET http://c.test"]
