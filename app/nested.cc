@@ -42,6 +42,7 @@
 #include "supervisor/environment.h"
 #include "supervisor/io/handshake.h"
 #include "supervisor/io/signal_pipe.h"
+#include "supervisor/io/workload_group.h"
 #include "supervisor/mount_plan.h"
 
 namespace sluice::app {
@@ -58,6 +59,7 @@ constexpr std::chrono::milliseconds kRest{20};       // where the kernel has no 
 constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
 constexpr size_t kMaxNestedCloses = 64;              // each may take kWakeInterval, and the run's end waits for them
 constexpr int kKilledMs = 50;                        // between looks at one that was killed
+constexpr int kSweptMs = 10;                         // … and at what one left
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 // What a file of memory holds, as it is now: its maker may write to it still.
@@ -152,10 +154,13 @@ struct NestedRuns::Session {
   uint64_t proved = 0;  // by the outer policy of that generation
   std::unique_ptr<RecordReceiver> records;
   bool over = false;
-  std::optional<SteadyTime> patience;  // once it is over: until when its child may take to end
+  bool told = false;                        // its asker has its exit code
+  std::optional<SteadyTime> patience;       // once it is over: until when its child may take to end
+  std::optional<SteadyTime> sweeping_till;  // once that was killed: until when what it left is looked for
 
   // For poll(2): when to look again, beside the child's end. -1: nothing is waited for.
   [[nodiscard]] int LookAgain() const {
+    if (sweeping_till) return kSweptMs;
     if (!patience) return -1;
     const int left = PollTimeout(*patience);
     return left > 0 ? left : kKilledMs;
@@ -262,14 +267,21 @@ void NestedRuns::Kill(const Session& session) {
   if (std::ranges::find(reins_, session.child, &Reins::child) != reins_.end()) ::kill(session.child, SIGKILL);
 }
 
-// Its status, once it has ended: from then on its number may be another's.
-std::optional<int> NestedRuns::Reap(Session& session) {
+// How it ended, once it has. Until Reap its number is its own.
+std::optional<NestedRuns::End> NestedRuns::EndOf(const Session& session) {
+  siginfo_t about{};
+  if (::waitid(P_PID, static_cast<id_t>(session.child), &about, WEXITED | WNOHANG | WNOWAIT) != 0 || about.si_pid == 0)
+    return std::nullopt;
+  const bool killed = about.si_code != CLD_EXITED;
+  return End{killed ? 128 + about.si_status : about.si_status, killed};
+}
+
+// One that has ended.
+void NestedRuns::Reap(Session& session) {
   const std::lock_guard lock(mutex_);
-  int status = 0;
-  if (::waitpid(session.child, &status, WNOHANG) != session.child) return std::nullopt;
+  ::waitpid(session.child, nullptr, WNOHANG);
   std::erase_if(reins_, [&](const Reins& reins) { return reins.child == session.child; });
   session.child = 0;
-  return status;
 }
 
 // A policy that was set, or a freeze that came, since it was judged did not find it among the others. It has not begun yet.
@@ -417,10 +429,9 @@ void NestedRuns::Accept() {
 
 void NestedRuns::Serve(Session& session) {
   if (session.child > 0) {
-    if (const auto status = Reap(session)) {
-      const int code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
-      (void)supervisor::Send(session.client.get(), Step::kGo, code);
-      session.over = true;
+    if (const auto end = EndOf(session)) {
+      (void)supervisor::Send(session.client.get(), Step::kGo, end->code);
+      session.told = session.over = true;
       return;
     }
   }
@@ -584,6 +595,16 @@ std::string NestedRuns::LaunchText(const Session& session, const LaunchFile& wan
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+// Whether one that was killed has left no control group any more. What was in it may take a moment to die, and is not waited for
+// for ever.
+bool NestedRuns::Swept(Session& session) {
+  if (supervisor::WorkloadGroup::RemoveOf(session.child)) return true;
+  const SteadyTime now = SystemClock().Steady();
+  session.pidfd.Reset();  // says for ever that it has ended
+  if (!session.sweeping_till) session.sweeping_till = now + kEndTime;
+  return now >= *session.sweeping_till;
+}
+
 // Whether nothing of it is left. A child's own end takes its control groups away; one that does not come to it is killed. Nobody
 // waits for that in here: the other runs have their own questions and ends.
 bool NestedRuns::Ended(Session& session) {
@@ -591,11 +612,14 @@ bool NestedRuns::Ended(Session& session) {
     Cut(session);
     const SteadyTime now = SystemClock().Steady();
     if (!session.patience) session.patience = now + kEndTime;
-    if (!Reap(session)) {
+    const auto end = EndOf(session);
+    if (!end) {
       if (now >= *session.patience) Kill(session);  // its sandbox dies too
       return false;
     }
-    (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
+    if (!std::exchange(session.told, true)) (void)supervisor::Send(session.client.get(), Step::kGo, 128 + SIGKILL);
+    if (end->killed && !Swept(session)) return false;
+    Reap(session);
   }
   session.records.reset();
   // With what lies in its queue.

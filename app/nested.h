@@ -84,7 +84,13 @@ class NestedRuns {
   static void Cut(Reins& reins);
   void Cut(const Session& session);
   void Kill(const Session& session);
-  [[nodiscard]] std::optional<int> Reap(Session& session);
+  struct End {
+    int code = 0;  // as a shell's
+    bool killed = false;
+  };
+  [[nodiscard]] static std::optional<End> EndOf(const Session& session);
+  [[nodiscard]] static bool Swept(Session& session);
+  void Reap(Session& session);
   void TakeReins(const Session& session, UniqueFd lifeline, const std::string& digest);
   [[nodiscard]] Result<void> Start(Session& session);
   [[nodiscard]] static Result<void> Narrower(const policy::Snapshot& in_force, const policy::Snapshot& inner);

@@ -23,29 +23,45 @@ constexpr const char* kOldEvents = "/memory.oom_control";
 constexpr const char* kLeaf = "/workload";
 constexpr const char* kMostBelow = "1000";  // groups that a workload may make in its own
 
+constexpr int kTries = 64;  // of a process's names for its groups
+
+std::string NameOf(const std::string& parent, pid_t pid, int nth) { return fmt::format("{}/sluice-{}-{}", parent, pid, nth); }
+
 // Every run of a process has a folder of its own.
 Result<std::string> MakeFolder(const std::string& parent) {
-  constexpr int kTries = 64;
   for (int i = 0; i < kTries; ++i) {
-    std::string folder = fmt::format("{}/sluice-{}-{}", parent, ::getpid(), i);
+    std::string folder = NameOf(parent, ::getpid(), i);
     if (::mkdir(folder.c_str(), 0755) == 0) return folder;
     if (errno != EEXIST) return FailErrno(fmt::format("{}", parent), errno);
   }
   return Fail(Code::kExhausted, fmt::format("{} holds {} groups of this process already", parent, kTries));
 }
 
-void RemoveFolder(const std::string& folder) {
-  // What was killed a moment ago may still count as there.
-  for (int i = 0; i < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++i)
+// Where groups of a run are made: this process's own group, and the one above it.
+std::vector<std::string> ParentsOf(const CgroupPlace& place) {
+  std::vector<std::string> parents = {place.folder};
+  if (place.folder != place.mount) parents.push_back(place.folder.substr(0, place.folder.rfind('/')));
+  return parents;
+}
+
+enum class Busy : uint8_t { kWait, kLeave };
+
+// What was killed a moment ago may still count as there.
+bool RemoveFolder(const std::string& folder, Busy busy = Busy::kWait) {
+  for (int i = 0; ::rmdir(folder.c_str()) != 0; ++i) {
+    if (errno != EBUSY) return true;
+    if (busy == Busy::kLeave || i == 50) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
 }
 
 // With what the workload made there.
-void RemoveTree(const std::string& folder) {
+bool RemoveTree(const std::string& folder, Busy busy = Busy::kWait) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    if (std::error_code ignored; at->is_directory(ignored)) RemoveTree(at->path().string());
-  RemoveFolder(folder);
+    if (std::error_code ignored; at->is_directory(ignored)) (void)RemoveTree(at->path().string(), busy);
+  return RemoveFolder(folder, busy);
 }
 
 // Whoever owns a file may write it, whatever its mode: it may change that.
@@ -91,8 +107,7 @@ bool WorkloadGroup::MakeUnified(const Limits& wanted, LimitsInForce* limits) {
   std::vector<std::string> controllers;
   if (wanted.memory && !limits->memory) controllers.emplace_back("memory");
   if (wanted.processes && !limits->processes) controllers.emplace_back("pids");
-  std::vector<std::string> parents = {place->folder};
-  if (place->folder != place->mount) parents.push_back(place->folder.substr(0, place->folder.rfind('/')));
+  const std::vector<std::string> parents = ParentsOf(*place);
   std::vector<std::string> reasons;  // of each, with all controllers
   for (const bool complete : {true, false}) {
     if (!complete) reason_ = fmt::format("{}", fmt::join(reasons, "; "));
@@ -110,7 +125,7 @@ bool WorkloadGroup::MakeUnified(const Limits& wanted, LimitsInForce* limits) {
       const auto type = ReadSmallFile(*folder + "/cgroup.type");
       if (!entrance || !type || *type != "domain\n") {
         if (complete) reasons.push_back(fmt::format("no process can enter a group below {}", parent));
-        RemoveFolder(*folder);
+        (void)RemoveFolder(*folder);
         continue;
       }
       unified_ = *folder;
@@ -176,7 +191,7 @@ bool WorkloadGroup::MakeRoom(const std::string& parent, bool own) {
   }
   if (const auto stepped = WriteSmallFile(*leaf + "/cgroup.procs", self); !stepped) {
     reason_ = stepped.error().message;
-    RemoveFolder(*leaf);
+    (void)RemoveFolder(*leaf);
     return false;
   }
   moved_ = Moved{parent, *std::move(leaf), {}};
@@ -188,7 +203,7 @@ void WorkloadGroup::StepBack() {
   if (!moved_->controllers.empty())
     (void)WriteSmallFile(moved_->from + "/cgroup.subtree_control", WithSign('-', moved_->controllers));
   (void)WriteSmallFile(moved_->from + "/cgroup.procs", fmt::format("{}", ::getpid()));
-  RemoveFolder(moved_->to);
+  (void)RemoveFolder(moved_->to);
   moved_.reset();
 }
 
@@ -201,7 +216,7 @@ void WorkloadGroup::MakeOld(const char* controller, const char* file, uint64_t v
   if (!folder) return;
   UniqueFd entrance(::open((*folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
   if (!entrance || !WriteSmallFile(fmt::format("{}/{}", *folder, file), fmt::format("{}", value))) {
-    RemoveFolder(*folder);
+    (void)RemoveFolder(*folder);
     return;
   }
   *in_force = LimitInForce{value, LimitBy::kCgroup1};
@@ -249,10 +264,24 @@ Result<void> WorkloadGroup::MakeLeaves() {
   return {};
 }
 
+bool WorkloadGroup::RemoveOf(pid_t pid) {
+  const auto own = ReadSmallFile("/proc/self/cgroup");
+  const auto mounts = ReadSmallFile("/proc/self/mountinfo");
+  if (!own || !mounts) return true;
+  std::vector<std::string> parents;
+  if (const auto place = FindCgroup2(*own, *mounts)) parents = ParentsOf(*place);
+  for (const char* controller : {"memory", "pids"})
+    if (const auto place = FindCgroup1(controller, *own, *mounts)) parents.push_back(place->folder);
+  bool removed = true;
+  for (const std::string& parent : parents)
+    for (int i = 0; i < kTries; ++i) removed &= RemoveTree(NameOf(parent, pid, i), Busy::kLeave);
+  return removed;
+}
+
 WorkloadGroup::~WorkloadGroup() {
   entrances_.clear();
-  for (const std::string& leaf : leaves_) RemoveTree(leaf);
-  for (const std::string& folder : folders_) RemoveFolder(folder);
+  for (const std::string& leaf : leaves_) (void)RemoveTree(leaf);
+  for (const std::string& folder : folders_) (void)RemoveFolder(folder);
   StepBack();
 }
 

@@ -4,6 +4,8 @@
 // it; and the version 1 hierarchies that memory or pids are attached to on a hybrid machine. cgroups(7),
 // Documentation/admin-guide/cgroup-v2.rst.
 
+#include <sys/types.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +26,9 @@ class WorkloadGroup {
   /// write, and so moves no bound. Null: there is no group, and then it must have no right to the one it is in. Before
   /// entrances().
   [[nodiscard]] static Result<void> Enclose(WorkloadGroup* group);
+  /// Takes away what a run of process `pid` made where this process could make the same, and could not take away itself: it was
+  /// killed. As long as its number is no other's. False: something lives there still. Blocks on nothing but the file system.
+  [[nodiscard]] static bool RemoveOf(pid_t pid);
   WorkloadGroup(const WorkloadGroup&) = delete;
   WorkloadGroup& operator=(const WorkloadGroup&) = delete;
   /// Once nothing of the run lives any more. Gives back what was changed above the group.

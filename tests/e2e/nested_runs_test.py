@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Runs in the sandbox of another, whose policy, whose standing still and whose rations hold for them too, however many there are."""
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -126,6 +127,35 @@ class NestedRuns(harness.SluiceTest):
         self.assertEqual(self.ticks(), before)
         go_on(process)
         self.assertEventually(lambda: self.ticks() > before, "those that waited, once it goes on", 60)
+
+    # -- what is left
+
+    def supervisors(self, process):
+        """Of the runs in it."""
+        found, left = [], [process.pid]
+        while left:
+            pid = left.pop()
+            for tasks in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+                left += map(int, tasks.read_text().split())
+            if b"--nested" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
+        return found
+
+    def test_one_that_is_killed_leaves_no_control_group(self):
+        def left(pid):
+            return [name for _, inner, _ in os.walk("/sys/fs/cgroup") for name in inner if name.startswith(f"sluice-{pid}-")]
+
+        (self.work / "quick.yaml").write_text(harness.policy_text(["allow tcp db.test:5432"]))
+        inner = "./sluice run --quiet --policy quick.yaml -- sh -c 'echo up; exec sleep 1000'"
+        with self.running(OUTER, "sh", "-c", f"{inner}; echo ended $?; read end", flags=["--allow-nested", "--max-memory", "1GiB"],
+                          stderr=subprocess.DEVNULL) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            (pid,) = self.supervisors(process)
+            if not left(pid):
+                self.skipTest("no control group can be made here")
+            os.kill(pid, signal.SIGKILL)
+            self.assertEqual(process.stdout.readline(), "ended 137\n")
+            self.assertEventually(lambda: not left(pid), "its control groups to be gone")
 
     # -- names
 
