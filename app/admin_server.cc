@@ -34,7 +34,7 @@
 #include "app/accept_loop.h"
 #include "app/control_peer.h"
 #include "app/file.h"
-#include "app/host.h"
+#include "app/host_watch.h"
 #include "app/passed_sockets.h"
 #include "base/complaint.h"
 #include "base/log.h"
@@ -62,13 +62,6 @@ bool IsLoopback(const IpAddress& address) {
   static const Cidr kV4 = Cidr::Of(IpAddress::FromV4(0x7f000000), 8);
   static const IpAddress kV6 = *IpAddress::Parse("::1");
   return address == kV6 || (address.is_v4() && kV4.Contains(address));
-}
-
-// Whether somebody on this host calls: then it may be whoever is fenced.
-bool IsOfThisHost(const IpAddress& address) {
-  if (IsLoopback(address)) return true;
-  const auto own = HostAddresses();
-  return !own || std::ranges::find(*own, address) != own->end();
 }
 
 std::string AddressText(const ListenAddress& address) {
@@ -210,7 +203,8 @@ class Serving final : public AdminServer {
     if (from.ss_family != AF_UNIX) {
       const auto peer = Endpoint::FromSockaddr(reinterpret_cast<const sockaddr*>(&from), size);
       if (!peer) return;
-      from_here = IsOfThisHost(peer->address);
+      // Then it may be whoever is fenced.
+      from_here = IsLoopback(peer->address) || host_.Has(peer->address);
     }
     House& house = HouseOf(door, from_here);
     std::atomic<size_t>& open = house.open;
@@ -542,6 +536,7 @@ class Serving final : public AdminServer {
   OpenSandboxFront* const front_;
   RunDoors doors_;
   mutable Pace token_pace_;  // of what is told where the token cannot be read; the server's thread
+  HostWatch host_;
   std::vector<Doorway> doorways_;
   std::vector<std::unique_ptr<AcceptLoop>> loops_;  // beside doorways_
   std::array<House, 8> houses_{};                   // by Door, and from here or not
