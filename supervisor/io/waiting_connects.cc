@@ -13,9 +13,9 @@ WaitingConnects::Begun WaitingConnects::Insert(uint64_t cookie, Entry entry) {
   const std::lock_guard lock(mutex_);
   if (const auto it = entries_.find(cookie); it != entries_.end()) {
     if (it->second.state != State::kOver && entry.state != State::kOver) {
+      drop_(std::move(entry.pinned));
       if (it->second.waiters.size() >= kMaxWaitersPerSocket) return Begun::kFull;
       for (Waiter& waiter : entry.waiters) it->second.waiters.push_back(std::move(waiter));
-      drop_(std::move(entry.pinned));
       return Begun::kJoined;
     }
     if (it->second.pinned) drop_(std::move(it->second.pinned));
@@ -23,13 +23,21 @@ WaitingConnects::Begun WaitingConnects::Insert(uint64_t cookie, Entry entry) {
     it->second = std::move(entry);
     return Begun::kNew;
   }
-  if (entries_.size() >= kMaxWaitingConnects) {
+  if (entries_.size() >= kMaxWaitingConnects && !ForgetAnOutcome()) {
     if (entry.pinned) drop_(std::move(entry.pinned));
     return Begun::kFull;
   }
   entries_.emplace(cookie, std::move(entry));
   size_.store(entries_.size(), std::memory_order_release);
   return Begun::kNew;
+}
+
+// The oldest, by its socket: it gives way to somebody who waits.
+bool WaitingConnects::ForgetAnOutcome() {
+  const auto it = std::ranges::find_if(entries_, [](const auto& one) { return one.second.state == State::kOver; });
+  if (it == entries_.end()) return false;
+  entries_.erase(it);
+  return true;
 }
 
 void WaitingConnects::Answer(std::vector<Waiter>& waiters, int error) {
@@ -129,8 +137,10 @@ void WaitingConnects::Tick() {
   const std::lock_guard lock(mutex_);
   const SteadyTime now = std::chrono::steady_clock::now();
   auto it = entries_.lower_bound(next_probe_);
-  for (size_t probes = std::min(entries_.size(), kMaxProbesPerTick); probes != 0 && !entries_.empty(); --probes) {
+  size_t probes = 0;  // an entry that nobody waits for takes none
+  for (size_t left = entries_.size(); left != 0 && probes < kMaxProbesPerTick; --left) {
     if (it == entries_.end()) it = entries_.begin();
+    probes += it->second.waiters.size();
     const Ticked ticked = TickOne(it->second, now);
     it = ticked == Ticked::kOver ? entries_.erase(it) : std::next(it);
     if (ticked == Ticked::kHeldUp) break;

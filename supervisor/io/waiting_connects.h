@@ -20,12 +20,13 @@
 
 namespace sluice::supervisor {
 
-inline constexpr size_t kMaxWaitingConnects = 4096;  ///< sockets; more get ENOBUFS
+inline constexpr size_t kMaxWaitingConnects = 4096;  ///< sockets, with outcomes that give way; more get ENOBUFS
 inline constexpr size_t kMaxWaitersPerSocket = 64;
 inline constexpr std::chrono::seconds kConnectDeadline{130};  ///< what Linux's own retransmissions come to
 inline constexpr std::chrono::seconds kUnclaimedAge{60};      ///< an outcome that nobody waited for
 inline constexpr std::chrono::milliseconds kSignalProbe{20};  ///< how often Tick wants to be called
-inline constexpr size_t kMaxProbesPerTick = 256;  ///< sockets looked at in one Tick, in turns: the table is locked meanwhile
+/// Callers looked at in one Tick, in turns, and the rest of the last one's socket: the table is locked meanwhile.
+inline constexpr size_t kMaxProbesPerTick = 256;
 
 enum class Blocking : uint8_t { kNo, kYes };
 
@@ -81,6 +82,7 @@ class WaitingConnects {
   };
   using Entries = std::map<uint64_t, Entry>;
   Begun Insert(uint64_t cookie, Entry entry);
+  [[nodiscard]] bool ForgetAnOutcome();
   enum class Ticked : uint8_t {
     kStays,
     kHeldUp,  ///< stays, and has had this thread wait: enough for one Tick
