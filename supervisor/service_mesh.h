@@ -19,7 +19,15 @@ struct ServiceMesh {
   std::string advice;  ///< what leaves Sluice's dials out of it
 };
 
-/// Nothing: none of those that are known. `listening`: TCP ports.
-[[nodiscard]] std::optional<ServiceMesh> KnownMesh(std::span<const nft::ChainName> chains, std::span<const uint16_t> listening);
+/// A TCP port, and the user id of whoever listens there.
+struct ListeningPort {
+  uint16_t port = 0;
+  uint32_t user = 0;
+};
+
+/// Nothing: none of those that are known. A proxy's ports are a sign where one user listens on both; whether that is the mesh's
+/// own, the sign says.
+[[nodiscard]] std::optional<ServiceMesh> KnownMesh(std::span<const nft::ChainName> chains,
+                                                   std::span<const ListeningPort> listening);
 
 }  // namespace sluice::supervisor

@@ -28,17 +28,18 @@ struct Request {
 };
 
 // False where no more is to come.
-bool TakePorts(const char* bytes, size_t size, std::vector<uint16_t>* ports) {
+bool TakePorts(const char* bytes, size_t size, std::vector<ListeningPort>* ports) {
   auto left = static_cast<uint32_t>(size);
   for (const auto* header = reinterpret_cast<const nlmsghdr*>(bytes); NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
     if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) return false;
     if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY || header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) continue;
-    ports->push_back(ntohs(static_cast<const inet_diag_msg*>(NLMSG_DATA(header))->id.idiag_sport));
+    const auto* socket = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
+    ports->push_back({ntohs(socket->id.idiag_sport), socket->idiag_uid});
   }
   return true;
 }
 
-void AddListening(uint8_t family, std::vector<uint16_t>* ports) {
+void AddListening(uint8_t family, std::vector<ListeningPort>* ports) {
   const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!socket || !nft::HearKernelAlone(socket.get()) ||
       ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) != 0)
@@ -64,7 +65,7 @@ std::optional<ServiceMesh> FindMesh() {
   std::vector<nft::ChainName> chains;
   if (const auto session = nft::Session::Open())
     if (auto all = (*session)->Chains()) chains = *std::move(all);
-  std::vector<uint16_t> listening;
+  std::vector<ListeningPort> listening;
   for (const int family : {AF_INET, AF_INET6}) AddListening(static_cast<uint8_t>(family), &listening);
   return KnownMesh(chains, listening);
 }

@@ -9,17 +9,17 @@
 namespace sluice::supervisor {
 namespace {
 
-TEST(ServiceMesh, IsToldByItsChainsOrByBothOfItsPorts) {
+TEST(ServiceMesh, IsToldByItsChainsOrByOneUserOnBothOfItsPorts) {
   struct Case {
     const char* what;
     std::vector<nft::ChainName> chains;
-    std::vector<uint16_t> listening;
+    std::vector<ListeningPort> listening;
     const char* name;  ///< empty: none
     const char* sign;
     const char* advice;
   };
   const std::vector<Case> cases = {
-      {"nobody", {{"nat", "OUTPUT"}, {"sluice", "outgoing"}}, {22, 53}, "", "", ""},
+      {"nobody", {{"nat", "OUTPUT"}, {"sluice", "outgoing"}}, {{22, 0}, {53, 0}}, "", "", ""},
       {"Istio by iptables",
        {{"nat", "OUTPUT"}, {"nat", "ISTIO_REDIRECT"}},
        {},
@@ -27,10 +27,33 @@ TEST(ServiceMesh, IsToldByItsChainsOrByBothOfItsPorts) {
        "chain ISTIO_REDIRECT of table nat",
        "excludeOutboundIPRanges: \"0.0.0.0/0,::/0\""},
       {"Istio by nftables", {{"istio-proxy-nat", "istio-output"}}, {}, "Istio", "istio-output", "inject"},
-      {"Istio by its proxy, as with iptables-legacy", {}, {8080, 15006, 15001}, "Istio", "ports 15001 and 15006", "inject"},
-      {"one of its ports", {}, {15001}, "", "", ""},
+      {"Istio by its proxy, as with iptables-legacy",
+       {},
+       {{8080, 5}, {15006, 1337}, {15001, 1337}},
+       "Istio",
+       "user 1337 listens on ports 15001 and 15006, as its proxy is",
+       "inject"},
+      {"another user's",
+       {},
+       {{15001, 1000}, {15006, 1000}},
+       "Istio",
+       "user 1000 listens on ports 15001 and 15006, and its proxy usually is user 1337",
+       "inject"},
+      {"the proxy's beside another's",
+       {},
+       {{15001, 1337}, {15001, 0}, {15006, 0}, {15006, 1337}},
+       "Istio",
+       "user 1337",
+       "inject"},
+      {"two users", {}, {{15001, 1000}, {15006, 1337}}, "", "", ""},
+      {"one of its ports", {}, {{15001, 1337}}, "", "", ""},
       {"Linkerd", {{"nat", "PROXY_INIT_OUTPUT"}}, {}, "Linkerd", "chain PROXY_INIT_OUTPUT", "skip-outbound-ports: \"1-65535\""},
-      {"Linkerd by its proxy", {}, {4143, 4191, 4140}, "Linkerd", "ports 4140 and 4143", "linkerd.io/inject: disabled"},
+      {"Linkerd by its proxy",
+       {},
+       {{4143, 2102}, {4191, 2102}, {4140, 2102}},
+       "Linkerd",
+       "ports 4140 and 4143, as its",
+       "linkerd.io/inject: disabled"},
   };
   for (const Case& c : cases) {
     const auto mesh = KnownMesh(c.chains, c.listening);
