@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import re
+import select
 import shutil
 import statistics
 import subprocess
@@ -134,6 +135,21 @@ class SluiceTest(unittest.TestCase):
             if process.poll() is None:
                 process.kill()
                 process.communicate()
+
+    def line_of(self, process, seconds=60):
+        """The next line of a process's output, none of which was read another way. Where it does not come, what came of it is told, and
+        what the process waits for."""
+        line, deadline = b"", time.monotonic() + seconds * SLOW
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+                waits = sorted(path.read_text() for path in pathlib.Path(f"/proc/{process.pid}/task").glob("*/wchan"))
+                self.fail(f"no line within {seconds * SLOW} s, but {line!r}; {len(lab_module.records(self.audit))} records; threads in {waits}")
+            byte = os.read(process.stdout.fileno(), 1)
+            if not byte:
+                break
+            line += byte
+        return line.decode()
 
     def python(self, rules, script, *arguments, **more):
         """A Python program as the workload."""
