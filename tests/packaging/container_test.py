@@ -37,8 +37,7 @@ class Image(unittest.TestCase):
         self.lay_out("--no-capability")
         (self.root / "etc/sluice/policy.yaml").write_text((ROOT / "packaging/kubernetes/example/policy.yaml").read_text())
         done = subprocess.run(["chroot", "--userspec=65532:65532", self.root, "/usr/bin/sluice", "explain", "/etc/sluice/policy.yaml",
-                               "GET https://api.github.com/repos/a/b"], capture_output=True, text=True,
-                              env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # which looks into /proc
+                               "GET https://api.github.com/repos/a/b"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("allowed", done.stdout)
 
