@@ -157,10 +157,13 @@ class Http2(harness.SluiceTest):
         git clone -q {url} hello; cd hello
         git config user.name octo; git config user.email octo@a.test
         head -c 30000000 /dev/urandom > large; git add large; git commit -q -m large
-        if GIT_CURL_VERBOSE=1 git push {url} HEAD:refs/heads/main 2> ../denied; then exit 9; fi
-        GIT_CURL_VERBOSE=1 git push {url} HEAD:refs/heads/agent/h2 2> ../allowed"""
+        push() {{ GIT_CURL_VERBOSE=1 timeout {40 * harness.SLOW} git push {url} HEAD:refs/heads/$1; }}
+        for try in 1 2 3; do code=0; push main 2> ../denied || code=$?; [ $code = 124 ] || break; done; [ $code = 1 ]
+        for try in 1 2 3; do code=0; push agent/h2 2> ../allowed || code=$?; [ $code = 124 ] || break; done; exit $code"""
+        # Where the end of a large upload finds curl 7.88's socket full, as on a busy machine, it asks git for more after it had the
+        # last: git reads its pipe, into which nothing comes any more, and the upload never ends. Such a push is begun again.
         with self.node():
-            got = self.sluice(rules, "sh", "-c", script, timeout=120)
+            got = self.sluice(rules, "sh", "-c", script, timeout=250)
             self.assertExit(got, 0)
         denied, allowed = ((self.work / name).read_text(errors="replace") for name in ("denied", "allowed"))
         self.assertIn("HTTP/2 200", denied)
