@@ -183,6 +183,15 @@ Result<void> ChooseFirst(const SidecarOptions& options, Start& start) {
   return ChooseFirst(options, start);
 }
 
+// Shut, until the ports are known and the policy is.
+supervisor::FencePlan SealedPlan(const SidecarOptions& options) {
+  supervisor::FencePlan plan;
+  plan.seal = DrawSeal();
+  plan.passage = DrawSeal();
+  plan.inbound = options.no_inbound ? supervisor::FenceInbound::kDrop : supervisor::FenceInbound::kAccept;
+  return plan;
+}
+
 Result<Start> MakeStart(const SidecarOptions& options) {
   Start start;
   auto drain = ParseDrain(options.drain);
@@ -203,9 +212,7 @@ Result<Start> MakeStart(const SidecarOptions& options) {
   auto authority = MakeAuthority(options.ca_cert, options.ca_key, {});
   if (!authority) return std::unexpected(authority.error());
   start.plan.engine.authority = *std::move(authority);
-  start.plan.fence.seal = DrawSeal();
-  start.plan.fence.passage = DrawSeal();
-  start.plan.fence.inbound = options.no_inbound ? supervisor::FenceInbound::kDrop : supervisor::FenceInbound::kAccept;
+  start.plan.fence = SealedPlan(options);
   if (options.unsafe_workload_rights) start.plan.workload_rights = WorkloadRights::kUnsafeAccepted;
   start.plan.engine.lookups.seal = start.plan.fence.seal;
   start.plan.ipv6 = HasRoute("2000::1") ? dns::Ipv6Egress::kPresent : dns::Ipv6Egress::kAbsent;
@@ -316,11 +323,15 @@ Result<void> CheckAlone(const SidecarOptions& options) {
   return std::unexpected(AnotherRuns());
 }
 
-// Tables that stand already are shut first, whatever else is wrong: what the kernel passed for a former sidecar must not go on.
-Result<void> CheckBeforeTables(const SidecarOptions& options, const Start& start) {
+// Why there is no sidecar. Tables that stand already are shut whatever keeps it from starting: what the kernel passed for a
+// former one must not go on, and is cut as the fence is let go.
+int ReportUnstarted(const SidecarOptions& options, const Error& error) {
   const auto standing = supervisor::Fence::Stands();
-  if (!standing || *standing != supervisor::Fence::Standing::kNone) return {};
-  return CheckPlaces(options, start.admin.addresses);
+  if (options.dry_run || !standing || *standing != supervisor::Fence::Standing::kLeft) return Report(error);
+  const auto shut = supervisor::Fence::Install(supervisor::ClosedPlan(SealedPlan(options)));
+  if (shut) return Report(LeftShut(error));
+  LogError("the fence of a former sidecar is not shut: {}", shut.error().message);
+  return Report(error);
 }
 
 // An error of the installation, which may have come after the tables did.
@@ -332,11 +343,18 @@ int ReportInstall(const Error& error) {
   return ReportMachine(left ? LeftShut(error) : error, "sidecar");
 }
 
-// From the installation on, whatever fails leaves the fence shut.
+// From the installation on, whatever fails leaves the fence shut. Where tables stand already it comes before all that can wait.
 int RunFenced(const SidecarOptions& options, Start& start, CanaryProbe canary) {
+  const auto standing = supervisor::Fence::Stands();
+  const bool first = standing && *standing == supervisor::Fence::Standing::kNone;
+  const auto places = [&] { return CheckPlaces(options, start.admin.addresses); };
+  if (first)
+    if (auto possible = places(); !possible) return Report(possible.error());
   auto fence = supervisor::Fence::Install(supervisor::ClosedPlan(start.plan.fence));
   if (!fence) return ReportInstall(fence.error());
   const auto failed = [](const Error& error) { return Report(LeftShut(error)); };
+  if (!first)
+    if (auto possible = places(); !possible) return failed(possible.error());
   auto sockets = supervisor::OpenRedirectSockets(options.proxy_port, options.dns_port);
   if (!sockets) return failed(sockets.error());
   start.plan.sockets = *std::move(sockets);
@@ -362,28 +380,28 @@ int RunSidecar(const SidecarOptions& given) {
   SidecarOptions options = WithUsualSource(given);
   ChooseLogLevel(options);
   if (options.admin.compat == "opensandbox") TakeOpenSandboxSettings(Environment, &options.resolvers, &options.labels);
-  if (auto named = CheckPolicyNamedOnce(options); !named) return Report(named.error());
+  const auto unstarted = [&options](const Error& error) { return ReportUnstarted(options, error); };
+  if (auto named = CheckPolicyNamedOnce(options); !named) return unstarted(named.error());
   if (auto meant = CheckNetworkMeant(options); !meant) return Report(meant.error());
   if (auto alone = CheckAlone(options); !alone) return Report(alone.error());
   BlockServiceSignals();
   std::optional<CanaryProbe> canary;
   if (!options.dry_run) {
     auto begun = CanaryProbe::Begin();
-    if (!begun) return Report(begun.error());
+    if (!begun) return unstarted(begun.error());
     canary.emplace(*std::move(begun));
   }
   auto start = MakeStart(options);
-  if (!start) return Report(start.error());
+  if (!start) return unstarted(start.error());
   if (options.dry_run) return PrintRules(*start, options);
   const auto room = RaiseDescriptorLimit();
-  if (!room) return Report(room.error());
+  if (!room) return unstarted(room.error());
   start->plan.engine.descriptors = {room->limit, room->ceiling};
   if (!options.admin.state.empty()) {
     auto names = NameStore::Open(options.admin.state);
-    if (!names) return Report(names.error());
+    if (!names) return unstarted(names.error());
     start->plan.names = *std::move(names);
   }
-  if (auto possible = CheckBeforeTables(options, *start); !possible) return Report(possible.error());
   // Shut before anything listens: what a former process left is adopted.
   return RunFenced(options, *start, *std::move(canary));
 }

@@ -117,6 +117,27 @@ class FailedStart(LifeTest):
             taken.kill()
             taken.communicate()
 
+    def test_nor_does_one_that_cannot_begin(self):
+        rules, broken = harness.policy_text(RULES, REAL), "version: 1\nrules: ["
+        port = ("--proxy-port", "19091", "--dns-port", "19091")
+        cases = {"not valid YAML": (broken, ()), "cannot open /none.pem": (None, ("--upstream-ca", "/none.pem")),
+                 "cannot make /none/state": (None, ("--state", "/none/state")), "name the same place": (None, port)}
+        for said, (policy, flags) in cases.items():
+            with self.subTest(said):
+                with self.sidecar(rules) as sidecar, self.held("db.test", 5432) as flow:
+                    sidecar.stop(signal.SIGKILL)
+                    self.alive(flow)
+                    # What only asks shuts nothing.
+                    asks = self.lab.run(self.sidecar_command(policy, (*flags, "--dry-run")), cwd=self.work)
+                    self.assertNotIn("nft delete", asks.stderr)
+                    self.alive(flow)
+                    done = self.lab.run(self.sidecar_command(policy, flags), cwd=self.work)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn(said, done.stderr)
+                    self.assertIn("nft delete table inet sluice; nft delete table netdev sluice_egress", done.stderr)
+                    self.assertCut(flow)
+                    self.assertShut()
+
     def test_nor_what_was_open_before_there_was_a_fence(self):
         with self.held("151.101.1.50", 5432) as flow:
             self.alive(flow)
