@@ -75,7 +75,7 @@ class KernelFence final : public Fence {
     }
     if (auto taken = Take(std::move(first)); !taken) return taken;
     if (auto adopted = Adopt(); !adopted) return adopted;
-    if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
+    if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices, TakenQueue::kWaitedFor);
     return {};
   }
 
@@ -733,7 +733,7 @@ class KernelFence final : public Fence {
           if (auto mended = MendElements(); !mended) applied = std::unexpected(mended.error());
         change.restored = applied.has_value();
         if (!applied) change.what += "; it cannot be put right: " + applied.error().message;
-        if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices);
+        if (plan_.layout == FenceLayout::kShared) xdp_.Guard(plan_.devices, TakenQueue::kTold);
       }
     }
     on_change_(change);

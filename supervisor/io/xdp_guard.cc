@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <thread>
 
 #include "base/result.h"
 #include "supervisor/io/small_file.h"
@@ -19,6 +20,8 @@ namespace {
 
 constexpr size_t kFrame = 4096;
 constexpr int kRing = 1;
+constexpr std::chrono::milliseconds kTakenWait{500};
+constexpr std::chrono::milliseconds kTakenLook{2};
 
 // Whoever refuses the family to this process may say that there is none (systemd does). Unread, the kernel is taken to have it.
 bool KernelHasXdp() {
@@ -53,9 +56,19 @@ Result<UniqueFd> Hold(unsigned device, unsigned queue) {
   return socket;
 }
 
+Result<UniqueFd> HoldOnceFree(unsigned device, unsigned queue, std::chrono::steady_clock::time_point until) {
+  for (;;) {
+    auto held = Hold(device, queue);
+    if (held || held.error().sys_errno != EBUSY || std::chrono::steady_clock::now() >= until) return held;
+    std::this_thread::sleep_for(kTakenLook);
+  }
+}
+
 }  // namespace
 
-void XdpGuard::Guard(std::vector<std::string> devices) {
+void XdpGuard::Guard(std::vector<std::string> devices, TakenQueue taken) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto until = taken == TakenQueue::kWaitedFor ? now + kTakenWait : now;
   // From `lo` a packet with any source could come in, and be answered.
   devices.insert(devices.begin(), "lo");
   weaknesses_.clear();
@@ -66,15 +79,15 @@ void XdpGuard::Guard(std::vector<std::string> devices) {
     const unsigned index = ::if_nametoindex(device.c_str());
     if (index == 0) continue;
     const auto known = guarded_.find(device);
-    const std::string fault = known != guarded_.end() ? known->second.fault : GuardDevice(device, index);
+    const std::string fault = known != guarded_.end() ? known->second.fault : GuardDevice(device, index, until);
     if (!fault.empty()) weaknesses_.push_back(fault);
   }
 }
 
-std::string XdpGuard::GuardDevice(const std::string& device, unsigned index) {
+std::string XdpGuard::GuardDevice(const std::string& device, unsigned index, std::chrono::steady_clock::time_point until) {
   Guarded guarded{.index = index, .queues = {}};
   for (unsigned queue = 0;; ++queue) {
-    auto held = Hold(index, queue);
+    auto held = HoldOnceFree(index, queue, until);
     if (held && queue == kMaxGuardedQueues) break;
     if (held) {
       guarded.queues.push_back(std::move(*held));

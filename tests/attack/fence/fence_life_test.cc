@@ -374,6 +374,28 @@ TEST_F(FenceLife, ADeviceOfTooManyQueuesIsAWeaknessAndItsFirstOnesAreGuardedAllT
   EXPECT_THAT(weaknesses[0], testing::HasSubstr("many has more than 256 queues"));
 }
 
+// The kernel gives back what a process held a moment after that has ended; the next sidecar may have begun by then.
+TEST_F(FenceLife, AQueueIsWaitedForThatWhoHeldItIsAboutToGiveBack) {
+  auto former = std::make_unique<XdpGuard>();
+  RunIn(pod_.inner(), [&] { former->Guard({"eth0"}, TakenQueue::kTold); });
+  ASSERT_EQ(former->Weaknesses(), std::vector<std::string>());
+  std::thread ends([&] {
+    std::this_thread::sleep_for(100ms);
+    former.reset();
+  });
+  Install();
+  ends.join();
+  EXPECT_EQ(fence_->Weaknesses(), std::vector<std::string>());
+}
+
+TEST_F(FenceLife, AndOneThatIsNotGivenBackIsTold) {
+  XdpGuard other;
+  RunIn(pod_.inner(), [&] { other.Guard({"eth0"}, TakenQueue::kTold); });
+  Install();
+  EXPECT_THAT(fence_->Weaknesses(), testing::Contains(testing::HasSubstr("eth0 is not guarded against AF_XDP")));
+  EXPECT_TRUE(fence_->OpenToNetRaw());
+}
+
 // As systemd does for a service whose RestrictAddressFamilies= lacks AF_XDP.
 TEST_F(FenceLife, AFamilyThatIsKeptFromSluiceIsNotTakenForOneThatTheKernelLacks) {
   std::vector<std::string> weaknesses;
