@@ -17,6 +17,8 @@ namespace sluice::app {
 namespace {
 
 Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
+  struct stat about{};
+  if (::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return FailPath(fmt::format("cannot write {}", path), EISDIR);
   // Left by a process that ended in the midst of it, or put there for this one to write through.
   ::unlink(how.aside.c_str());
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
@@ -50,8 +52,6 @@ Result<void> SyncFolder(const std::string& folder) {
 }
 
 Result<void> CheckReplace(const std::string& path, const Replacement& how) {
-  struct stat about{};
-  if (::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return FailPath(fmt::format("cannot write {}", path), EISDIR);
   const auto file = OpenAside(path, how);
   if (!file) return std::unexpected(file.error());
   ::unlink(how.aside.c_str());

@@ -87,7 +87,7 @@ Result<std::optional<StoredPolicy>> PolicyState::Load() const {
   struct stat about{};
   if (::lstat(path.c_str(), &about) != 0) {
     if (errno == ENOENT) return std::nullopt;
-    return FailErrno(fmt::format("cannot read {}", path), errno);
+    return FailPath(fmt::format("cannot read {}", path), errno);
   }
   if (!S_ISREG(about.st_mode)) return Fail(Code::kInvalid, fmt::format("{} is not a regular file", path));
   auto text = ReadFile(path, kMaxStoredBytes);

@@ -42,6 +42,7 @@
 #include "audit/io/audit_file.h"
 #include "audit/record.h"
 #include "base/log.h"
+#include "base/path_error.h"
 #include "base/stderr_lines.h"
 #include "policy/compiled.h"
 #include "policy/credential.h"
@@ -66,8 +67,8 @@ constexpr std::chrono::milliseconds kUnwatched{100};  // the policy file, and sh
 // The first address of the synthetic range is given to no name, and every address reaches the resolver.
 constexpr const char* kResolvConf = "nameserver 198.18.0.0\noptions ndots:1 timeout:2 attempts:2\n";
 
-// What may be named: a file can be shown, but nothing made beside it.
-enum class Shown : uint8_t { kFolders, kAnything };
+// What may be named: a file can be shown, but nothing made beside it, and nobody starts where he may not go.
+enum class Shown : uint8_t { kEntered, kFolders, kAnything };
 
 Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::string>& paths, Shown shown) {
   std::vector<std::string> trees;
@@ -75,8 +76,9 @@ Result<std::vector<std::string>> Trees(const char* flag, const std::vector<std::
     std::error_code error;
     const std::string real = std::filesystem::canonical(path, error).string();
     if (error) return Fail(Code::kInvalid, fmt::format("{} {}: {}", flag, path, error.message()));
-    if (shown == Shown::kFolders && !std::filesystem::is_directory(real, error))
+    if (shown != Shown::kAnything && !std::filesystem::is_directory(real, error))
       return Fail(Code::kInvalid, fmt::format("{} {}: it is no folder", flag, path));
+    if (shown == Shown::kEntered && ::access(real.c_str(), X_OK) != 0) return FailPath(fmt::format("{} {}", flag, path), errno);
     trees.push_back(real);
   }
   return trees;
@@ -154,10 +156,10 @@ Result<supervisor::LaunchSpec> MakeSpec(const RunOptions& options, const policy:
   spec.probe = supervisor::StartProbe::kCanary;
   std::error_code error;
   auto workspace = Trees("--workspace", options.workspace.empty() ? std::vector<std::string>() : std::vector{options.workspace},
-                         Shown::kFolders);
+                         Shown::kEntered);
   if (!workspace) return std::unexpected(workspace.error());
   const std::string start = !options.cwd.empty() ? options.cwd : !workspace->empty() ? workspace->front() : ".";
-  auto work_directory = Trees("--cwd", {start}, Shown::kFolders);
+  auto work_directory = Trees("--cwd", {start}, Shown::kEntered);
   if (!work_directory) return std::unexpected(work_directory.error());
   spec.work_directory = std::move(work_directory->front());
   auto writable = Trees("--rw", options.read_write, Shown::kFolders);

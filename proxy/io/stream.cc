@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/fault.h"
 
@@ -96,7 +97,11 @@ bool InitStreams() { return Method() != nullptr && CarriedMethod() != nullptr; }
 std::string TakeSslError() {
   const unsigned long code = ERR_peek_error();
   std::string text = "unknown TLS fault";
-  if (const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr; reason != nullptr) text = reason;
+  if (ERR_SYSTEM_ERROR(code)) {
+    text = std::strerror(ERR_GET_REASON(code));
+  } else if (const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr; reason != nullptr) {
+    text = reason;
+  }
   ERR_clear_error();
   return text;
 }

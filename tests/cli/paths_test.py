@@ -47,6 +47,19 @@ class Paths(cli.Case):
             self.expect(outcome, 2)
             self.assertIn("Permission denied", outcome.err)
             self.assertNotIn("unexpected", outcome.err)
+        for flag in ("--cwd", "--workspace"):
+            self.refused("closed", "run", "-p", "p.yaml", flag, None, "--", "true")
+
+    def test_certificates(self):
+        tls = ["--listen-tls-cert", None, "--listen-tls-key", "p.yaml"]
+        self.refused("secret", "proxy", "-p", "p.yaml", "--listen", "127.0.0.1:0", *tls)
+        self.refused("secret", "run", "-p", "p.yaml", "--upstream-ca", None, "--", "true")
+
+    def test_a_folder_where_a_file_is_to_be_written(self):
+        for flag in ("--ca-out", "--bundle-out", "--audit"):
+            for folder in (".", "fixed"):
+                outcome = self.expect(self.sluice("proxy", "-p", "p.yaml", "--listen", "127.0.0.1:0", flag, folder), 2)
+                self.assertRegex(outcome.err, r"Is a directory|a folder; name a file in it")
 
 
 if __name__ == "__main__":
