@@ -27,7 +27,8 @@ void AddAdmin(CLI::App* sidecar, AdminOptions* options) {
       ->type_name("FILE");
   sidecar->add_flag("--admin-open", options->admin_open,
                     "Let --admin listen beyond loopback, where the token crosses in the clear");
-  sidecar->add_option("--health", options->health, "Serve /healthz, /readyz and /metrics here")->type_name("ADDRESS:PORT");
+  sidecar->add_option("--health", options->health, "Serve /healthz, /readyz and /metrics here")
+      ->type_name("ADDRESS:PORT|unix:/PATH");
   sidecar
       ->add_option(
           "--state", options->state,
@@ -56,7 +57,9 @@ std::pair<CLI::App*, std::function<int()>> AddHealth(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("health", "Ask a running sidecar whether it is ready");
   sub->footer(kHealthExamples);
   auto options = std::make_shared<HealthOptions>();
-  sub->add_option("address", options->address, "ADDRESS:PORT of --health, or unix:/PATH of --admin")->required();
+  sub->add_option("address", options->address, "Where --health or --admin listens")
+      ->required()
+      ->type_name("ADDRESS:PORT|unix:/PATH");
   sub->add_option("--path", options->path, "/readyz (default) or /healthz")
       ->check(CLI::IsMember({"/readyz", "/healthz"}))
       ->type_name("PATH");

@@ -14,6 +14,7 @@
 #include "app/policy_tests.h"
 #include "app/preset.h"
 #include "app/prove.h"
+#include "app/usage_error.h"
 #include "prover/prove.h"
 
 namespace sluice::app {
@@ -218,6 +219,8 @@ CLI::App* AddProve(CLI::App& app, ProveOptions* prove) {
   sub->add_option("--at", prove->at, "Compare from this time on, RFC 3339 (default: now)")->type_name("TIME");
   sub->add_option("--limit", prove->limit,
                   "Steps of work before the answer is unknown (default: " + std::to_string(prover::Options{}.limit) + ")")
+      ->check(CheckNumber)
+      ->check([](const std::string& steps) { return steps == "0" ? "an answer takes one step at least" : ""; })
       ->type_name("STEPS");
   AddReportFormat(sub, &prove->format);
   return sub;
@@ -240,6 +243,7 @@ CLI::App* AddTest(CLI::App& app, TestOptions* test) {
   sub->footer(kTestExamples);
   sub->add_option("files", test->files, "Test files, or folders with *.test.yaml")->required()->type_name("FILE");
   sub->add_option("--min-coverage", test->min_coverage, "Fail when fewer of a policy's rules decided a test, in percent")
+      ->check(CheckNumber)
       ->check(CLI::Range(0, 100))
       ->type_name("PERCENT");
   AddFormat(sub, &test->format);

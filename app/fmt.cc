@@ -14,6 +14,7 @@
 #include "app/file.h"
 #include "app/policy_files.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/unique_fd.h"
 #include "policy/document.h"
 #include "policy/format.h"
@@ -74,13 +75,12 @@ Result<void> Replace(const std::string& path, const std::string& text) {
   std::string temporary = real + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return FailErrno(fmt::format("cannot write beside {}", path), errno);
-  const ssize_t written = ::write(fd.get(), text.data(), text.size());
-  const bool good = written == static_cast<ssize_t>(text.size()) && ::fchmod(fd.get(), info.st_mode & 07777) == 0 &&
-                    ::fsync(fd.get()) == 0 && ::rename(temporary.c_str(), real.c_str()) == 0;
-  const int error = errno;
-  if (good) return {};
-  ::unlink(temporary.c_str());
-  return FailErrno(fmt::format("cannot write {}", path), error);
+  auto written = WriteAll(fd.get(), text, path);
+  if (written &&
+      (::fchmod(fd.get(), info.st_mode & 07777) != 0 || ::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), real.c_str()) != 0))
+    written = FailErrno(fmt::format("cannot write {}", path), errno);
+  if (!written) ::unlink(temporary.c_str());
+  return written;
 }
 
 struct Tally {
@@ -110,7 +110,7 @@ void FormatFile(const std::string& file, FormatAction action, Tally* tally) {
   if (action == FormatAction::kWrite) {
     if (auto written = Replace(file, *result); !written) return Report(written.error(), tally);
   }
-  fmt::print("{}\n", input ? "<stdin>" : file);
+  fmt::print("{}\n", input ? "<stdin>" : Printable(file));
 }
 
 }  // namespace

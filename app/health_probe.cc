@@ -80,13 +80,19 @@ Result<std::string> Ask(int socket, std::string_view request, steady_clock::time
   return Fail(Code::kExhausted, "the answer is too long");
 }
 
+// Whoever listens there may say anything.
+std::string TextOf(const nlohmann::json& check, const char* key, const char* otherwise) {
+  const auto text = check.find(key);
+  return Printable(text != check.end() && text->is_string() ? text->get<std::string>() : otherwise);
+}
+
 // What of a body of /readyz does not hold.
 void TellChecks(std::string_view body) {
   const nlohmann::json in = nlohmann::json::parse(body, nullptr, false);
   if (!in.is_object() || !in.contains("checks") || !in["checks"].is_array()) return;
   for (const auto& check : in["checks"]) {
-    if (!check.is_object() || check.value("ok", true)) continue;
-    fmt::print("{}: {}\n", Printable(check.value("name", "?")), Printable(check.value("detail", "does not hold")));
+    if (!check.is_object() || check.value("ok", nlohmann::json(true)) == true) continue;
+    fmt::print("{}: {}\n", TextOf(check, "name", "?"), TextOf(check, "detail", "does not hold"));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/file.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "policy/io/foreign.h"
 #include "policy/io/load.h"
 #include "policy/io/yaml.h"
@@ -27,9 +28,10 @@ Result<policy::Imported> Read(const ImportOptions& options) {
   const bool standard = options.file == "-";
   const auto text = ReadFile(standard ? "/dev/stdin" : options.file, policy::kMaxFileBytes);
   if (!text) return std::unexpected(text.error());
-  auto imported = policy::ReadForeign(*text, standard ? "stdin" : options.file, foreign);
+  const std::string name = standard ? "stdin" : options.file;
+  auto imported = policy::ReadForeign(*text, name, foreign);
   // A plain list of domains, say, is no document whose shape could tell.
-  if (!imported && !foreign.kind && imported.error().message.find("--from") == std::string::npos)
+  if (!imported && !foreign.kind && !policy::ParsePolicyTree(*text, name))
     imported.error().message += fmt::format("; where the shape does not tell whose policy it is, `--from KIND` does ({})",
                                             fmt::join(policy::ImportWords(), ", "));
   return imported;
@@ -70,7 +72,7 @@ int RunImport(const ImportOptions& options) {
   if (options.verbosity == Verbosity::kVerbose)
     for (const policy::ImportRemark& remark : imported->remarks) {
       const policy::Finding& f = remark.finding;
-      fmt::print(stderr, "{}:{}:{}: {} [{}]\n", f.span.file, f.span.line, f.span.column, f.message, f.code);
+      fmt::print(stderr, "{}:{}:{}: {} [{}]\n", Printable(f.span.file), f.span.line, f.span.column, Printable(f.message), f.code);
     }
   return 0;
 }

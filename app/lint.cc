@@ -15,6 +15,7 @@
 #include "app/policy_files.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "policy/io/load.h"
 #include "prover/lint.h"
 
@@ -102,7 +103,7 @@ Remark LoadRemark(const FileReport& report) {
 
 std::string OkLine(const FileReport& report) {
   const size_t rules = report.snapshot->rules().size();
-  return fmt::format("{}: ok, {} rule{} (digest {}…)\n", report.file, rules, rules == 1 ? "" : "s",
+  return fmt::format("{}: ok, {} rule{} (digest {}…)\n", Printable(report.file), rules, rules == 1 ? "" : "s",
                      report.snapshot->digest().substr(0, 4));
 }
 

@@ -39,6 +39,7 @@
 namespace {
 
 using sluice::app::AgentOptions;
+using sluice::app::CheckNumber;
 using sluice::app::OciSeccompOptions;
 using sluice::app::ProxyOptions;
 using sluice::app::RunOptions;
@@ -211,6 +212,7 @@ void AddContract(CLI::App* sub, RunOptions* run) {
   sub->add_option("--transcript", run->transcript, "Write what the command prints to FILE too")->type_name("FILE");
   sub->add_option("--result", run->result, "Write what the run came to as JSON to FILE or descriptor N")->type_name("FILE|fd:N");
   sub->add_option("--lifeline", run->lifeline, "Descriptor whose other end the launcher holds: its end is a disconnect")
+      ->check(CheckNumber)
       ->type_name("FD");
   sub->add_option("--on-disconnect", run->on_disconnect, "Then kill (default) or freeze the run")
       ->check(CLI::IsMember({"kill", "freeze"}))
@@ -253,6 +255,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run) {
       ->allow_extra_args(false);
   sub->add_flag("--await-hold", run->await_hold, "Start the command once somebody holds the run (GET /v1/hold)");
   sub->add_option("--policy-fd", run->policy_fd, "Read the policy from this descriptor instead")
+      ->check(CheckNumber)
       ->type_name("N")
       ->excludes("--policy", "--allow", "--preset");
   // Taken over at once, so that what is wrong with the other options is told there as well.
@@ -263,6 +266,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions* run) {
            if (auto sent = sluice::SendLinesTo(fd); !sent) throw CLI::ValidationError("--log-fd", sent.error().message);
          },
          "Write Sluice's own lines to this descriptor instead of standard error")
+      ->check(CheckNumber)
       ->type_name("N")
       ->trigger_on_parse();
   sub->add_flag("--fail-on-deny", run->fail_on_deny, "Exit 3 if anything was denied, whatever the command returned");
@@ -323,8 +327,10 @@ CLI::App* AddSidecar(CLI::App& app, SidecarOptions* sidecar, bool* verbose) {
   sub->add_flag("--unsafe-workload-rights", sidecar->unsafe_workload_rights,
                 "Be ready though a workload is seen that holds a capability which leads past the fence");
   sub->add_option("--proxy-port", sidecar->proxy_port, "Port of lo that TCP is redirected to (default: the kernel's choice)")
+      ->check(CheckNumber)
       ->type_name("PORT");
   sub->add_option("--dns-port", sidecar->dns_port, "Port of lo that lookups are redirected to (default: the kernel's choice)")
+      ->check(CheckNumber)
       ->type_name("PORT");
   sub->add_flag("--dry-run", sidecar->dry_run, "Print the fence's rules as nft(8) reads them, and end");
   sub->add_option("--drain", sidecar->drain, "At SIGTERM, let open connections end for this long (default: 10s)")
@@ -349,6 +355,7 @@ CLI::App* AddAgent(CLI::App& app, AgentOptions* agent, bool* verbose) {
   sub->add_option("--bundle-out", agent->bundle_out, "Write the system's roots with that certificate behind them to FILE")
       ->type_name("FILE");
   sub->add_option("--peer", agent->peers, "User whose runtimes are served, beside root and this one; repeatable")
+      ->check(CheckNumber)
       ->type_name("UID")
       ->allow_extra_args(false);
   sub->add_option("--annotation", agent->annotations, "Annotation of a container that records show; repeatable")
@@ -410,7 +417,10 @@ class OtherCommands {
     std::ranges::move(sluice::app::AddPolicyCommands(app), std::back_inserter(commands_));
     CLI::App* completion = app.add_subcommand("completion", "Print shell completion");
     completion->footer(kCompletionExamples);
-    completion->add_option("shell", shell_, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    completion->add_option("shell", shell_, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+        ->type_name("SHELL");
     Add(completion, [this] { return sluice::app::PrintCompletion(shell_); });
   }
 
@@ -465,7 +475,7 @@ int Main(std::vector<std::string> arguments, Output output) {
     if (output == Output::kClosed) sluice::app::LetClosedOutputFail();
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    return UsageError(sluice::app::DescribeUsageError(app, error, command), sluice::app::IsCommand(app, command) ? command : "");
+    return UsageError(sluice::app::DescribeUsageError(app, error, command), sluice::app::AskedCommand(app, command));
   }
   if (verbose) sluice::SetLogLevel(sluice::LogLevel::kDebug);
   if (run_command->parsed()) return sluice::app::Run(run);

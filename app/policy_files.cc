@@ -9,6 +9,7 @@
 
 #include "app/file.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "policy/io/yaml.h"
 
 namespace sluice::app {
@@ -40,7 +41,7 @@ class Walk {
     std::ranges::sort(skipped_);
     const size_t told = std::min(skipped_.size(), kMostTold);
     const std::string more = told < skipped_.size() ? fmt::format(" and {} more", skipped_.size() - told) : "";
-    LogInfo("{}: passed over {}{}: hidden, or a link to a folder; what is named itself is read", top_,
+    LogInfo("{}: passed over {}{}: hidden, or a link to a folder; what is named itself is read", Printable(top_),
             fmt::join(skipped_.begin(), skipped_.begin() + static_cast<std::ptrdiff_t>(told), ", "), more);
   }
 
@@ -59,7 +60,7 @@ class Walk {
     if (folder && !hidden && !entry.is_symlink(ignored)) return Into(entry.path());
     // Git's own folder holds nobody's policies.
     if (folder || (hidden && IsNameOf(kind_, name))) {
-      if (name != ".git") skipped_.push_back(below);
+      if (name != ".git") skipped_.push_back(Printable(below));
       return {};
     }
     if (hidden || !IsNameOf(kind_, name)) return {};
@@ -108,7 +109,9 @@ bool HoldsAcceptances(const std::string& path) {
   return text && IsAcceptances(*text, path);
 }
 
-void TellAcceptances(const std::string& path) { LogInfo("{}: passed over: it is for `prove --accept`, and no policy", path); }
+void TellAcceptances(const std::string& path) {
+  LogInfo("{}: passed over: it is for `prove --accept`, and no policy", Printable(path));
+}
 
 Result<std::vector<std::string>> FilesBelow(const std::string& folder, FileKind kind) {
   Walk walk(folder, kind);

@@ -15,6 +15,7 @@
 #include "app/policy_files.h"
 #include "app/question.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "policy/io/load.h"
 #include "policy/io/yaml.h"
 #include "policy/rule_keys.h"
@@ -219,7 +220,7 @@ Result<TestFile> ReadTestFile(const std::string& path) {
 }
 
 std::string RuleText(const policy::RuleInfo& rule) {
-  return fmt::format("`{}: {}` at {}:{}", rule.allow ? "allow" : "deny", rule.text, rule.span.file, rule.span.line);
+  return fmt::format("`{}: {}` at {}:{}", rule.allow ? "allow" : "deny", rule.text, Printable(rule.span.file), rule.span.line);
 }
 
 // What a test got, where that is not what it wants.
@@ -290,10 +291,12 @@ void PrintText(const FileResult& result) {
   const char* green = StdoutHasColor() ? "\x1b[32m" : "";
   const char* off = StdoutHasColor() ? "\x1b[0m" : "";
   for (const Failure& failure : result.failures)
-    fmt::print("{}:{}:{}: {}failed{} {}\n", failure.span.file, failure.span.line, failure.span.column, red, off, failure.message);
+    fmt::print("{}:{}:{}: {}failed{} {}\n", Printable(failure.span.file), failure.span.line, failure.span.column, red, off,
+               Printable(failure.message));
   const auto rules = result.snapshot->rules();
-  fmt::print("{}: {}{} passed{}, {} failed; {} of {} rules decided a test\n", result.file, result.failures.empty() ? green : "",
-             result.passed, off, result.failures.size(), result.decided.size(), rules.size());
+  fmt::print("{}: {}{} passed{}, {} failed; {} of {} rules decided a test\n", Printable(result.file),
+             result.failures.empty() ? green : "", result.passed, off, result.failures.size(), result.decided.size(),
+             rules.size());
   for (size_t i = 0; i < rules.size(); ++i)
     if (!result.decided.contains(policy::RuleRef{static_cast<uint32_t>(i)})) fmt::print("  not tested: {}\n", RuleText(rules[i]));
 }
@@ -338,7 +341,7 @@ int RunTest(const TestOptions& options) {
       options.format == OutputFormat::kJson ? all.push_back(ToJson(*result)) : PrintText(*result);
       const bool thin = options.min_coverage && result->coverage() < *options.min_coverage;
       if (thin)
-        fmt::print(stderr, "{}: {} % of the rules decided a test; {} % are asked for\n", file, result->coverage(),
+        fmt::print(stderr, "{}: {} % of the rules decided a test; {} % are asked for\n", Printable(file), result->coverage(),
                    *options.min_coverage);
       if (thin || !result->failures.empty()) code = std::max(code, kExitNegative);
     }

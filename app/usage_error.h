@@ -16,7 +16,11 @@ namespace sluice::app {
 /// every command that there is, or the one that was named.
 [[nodiscard]] std::string DescribeUsageError(const CLI::App& app, const CLI::ParseError& error, const std::string& command);
 
-/// Whether there is a command of that name.
-[[nodiscard]] bool IsCommand(const CLI::App& app, const std::string& name);
+/// The command whose help says more, with the command within it ("preset show"); empty where none was recognized.
+[[nodiscard]] std::string AskedCommand(const CLI::App& app, const std::string& command);
+
+/// For CLI::Option::check on whole numbers: what is wrong with the value, or nothing. CLI11 itself reads -1 as the largest that
+/// there is, and 010 as eight.
+[[nodiscard]] std::string CheckNumber(const std::string& value);
 
 }  // namespace sluice::app

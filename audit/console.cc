@@ -102,7 +102,8 @@ std::string ProcessText(const policy::ProcessPtr& process) {
   text += fmt::format("{}{}[{}]", text.empty() ? "" : ", ", Visible(name, kMaxWord), process->pid);
   for (size_t i = 0; i < process->ancestors.size(); ++i) {
     if (i == kShownAncestors) return text + " < ...";
-    text += " < " + Visible(Basename(process->ancestors[i].path), kMaxWord);
+    const std::string_view ancestor = Basename(process->ancestors[i].path);
+    text += " < " + Visible(ancestor.empty() ? "?" : ancestor, kMaxWord);  // another user's
   }
   return text;
 }

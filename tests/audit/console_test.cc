@@ -85,6 +85,14 @@ TEST(ConsoleTest, WithoutASuggestionTheExplanationIsShown) {
   EXPECT_TRUE(DenialText(event, Style::kPlain).ends_with("no rule   (d-7)\n"));
 }
 
+TEST(ConsoleTest, AnAncestorOfAnotherUserHasNoName) {
+  policy::DecisionEvent event = Denial();
+  auto process = std::make_shared<policy::Process>(*TestProcess());
+  process->ancestors = {{"/usr/bin/bash", true, {}}, {"", true, {}}};
+  event.process = process;
+  EXPECT_TRUE(Has(DenialText(event, Style::kPlain), " < bash < ?   ")) << DenialText(event, Style::kPlain);
+}
+
 TEST(ConsoleTest, NothingTheWorkloadChoosesCanForgeALineOrAColour) {
   policy::DecisionEvent event = Denial();
   auto process = std::make_shared<policy::Process>(*TestProcess());

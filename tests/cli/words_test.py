@@ -1,6 +1,8 @@
 """Messages to who made a mistake: each names what is wrong, where, and what to do."""
+import json
 import os
 import pty
+import socket
 import subprocess
 
 import cli
@@ -45,6 +47,59 @@ class Words(cli.Case):
         self.write("domains.txt", "a.test\nb.test\n")
         self.says("`--from KIND` does (openshell, ", "import", "domains.txt")
         self.assertIn("a.test", self.expect(self.sluice("import", "--from", "gh-aw-firewall", "domains.txt"), 0).out)
+
+    def test_one_whose_shape_does_tell_is_not(self):
+        self.write("acl.yaml", "version: v1\nservices: []\nbroken: 1\n")
+        for file in ("acl.yaml", "p.yaml"):
+            outcome = self.expect(self.sluice("import", file), 2)
+            self.assertNotIn("--from", outcome.err)
+
+    def test_what_is_missing_is_named_as_help_names_it(self):
+        for words, command in (("FILE is missing: Policy files, or folders of them\nTry: sluice lint --help", ["lint"]),
+                               ("REQUEST is missing: What is asked: ", ["explain", "p.yaml"]),
+                               ("SHELL is missing: bash, zsh or fish\n", ["completion"]),
+                               ("ADDRESS:PORT|unix:/PATH is missing: ", ["health"]),
+                               ("NAME[@V] is missing: npm for the newest version, or npm@1\nTry: sluice preset show --help", ["preset", "show"]),
+                               ("unknown option `--sett`; did you mean `--set`?\nTry: sluice preset show --help", ["preset", "show", "npm", "--sett", "a"]),
+                               ("unknown command `shwo`; did you mean `show`?\nTry: sluice preset --help", ["preset", "shwo"])):
+            self.says(words, *command)
+
+    def test_numbers_are_what_they_look_like(self):
+        for number in ("-1", "99999999999999999999", "010", "0x10", "1e3", "+1"):
+            for flag, command in (("--limit", ["prove", "p.yaml", "p.yaml"]), ("--min-coverage", ["test", "."]),
+                                  ("--proxy-port", ["sidecar", "--dry-run", "-p", "p.yaml"]), ("--peer", ["agent"]),
+                                  ("--policy-fd", ["run"]), ("--log-fd", ["run"]), ("--lifeline", ["run"])):
+                self.says(f"{flag}: `{number}` is no number, or not one that it takes", *command, f"{flag}={number}")
+        self.says("--limit: an answer takes one step at least", "prove", "--limit", "0", "p.yaml", "p.yaml")
+
+    def test_no_name_of_a_file_is_more_than_that(self):
+        odd = "a\n::error::\x1b[31m.yaml"
+        self.write("acl.yaml", "version: v1\nservices:\n  - {name: a, project: p, action: open}\n")
+        self.write(odd, "version: 1\nrules: [{allow: GET b.test}]\n")
+        self.write("x.test.yaml", f"version: 1\npolicy: {json.dumps(odd)}\ntests:\n  - deny: GET https://a.test/\n")
+        for name in (".a\n::error::.yaml", "t\n::error::\x1b[31m.test.yaml", "i\n::error::\x1b[31m.yaml"):
+            (self.folder / name).write_bytes((self.folder / ("acl.yaml" if name.startswith("i") else "x.test.yaml")).read_bytes())
+        for command in (["lint", "."], ["lint", odd], ["fmt", "--check", odd], ["prove", "p.yaml", odd], ["test", "."],
+                        ["test", "--min-coverage", "100", "."], ["import", "-v", "i\n::error::\x1b[31m.yaml"]):
+            outcome = self.sluice(*command)
+            self.assertIn("::error::", outcome.out + outcome.err, command)
+            for text in (outcome.out, outcome.err):
+                self.assertNotIn("\x1b", text, command)
+                self.assertNotRegex(text, r"(?m)^::error::", command)
+
+    def test_what_answers_the_probe_may_say_anything(self):
+        for body, said in (('{"checks":[{"ok":"no","name":7,"detail":[]},{"ok":false,"name":"a","detail":"b\\n::c"},{"ok":true},{}]}', "?: does not hold\na: b?::c\n"),
+                           ("[]", ""), ("", ""), ('{"checks":{}}', "")):
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(path := f"{self.folder}/health")
+                server.listen()
+                ask = subprocess.Popen([cli.SLUICE, "health", f"unix:{path}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                with server.accept()[0] as client:
+                    client.recv(4096)
+                    client.sendall(f"HTTP/1.1 503 x\r\n\r\n{body}".encode())
+                out, err = ask.communicate(timeout=60)
+            os.unlink(path)
+            self.assertEqual((ask.returncode, out, err), (1, "not ready (503)\n" + said, ""))
 
     def test_presets(self):
         outcome = self.expect(self.sluice("preset", "show", "npn"), 2)
