@@ -143,21 +143,32 @@ class Hooks(Repository):
             self.assertEqual(hook["language"], "system")
             files = self.matching(hook)
             self.assertTrue(files, hook["id"])
-            done = self.run_there(*hook["entry"].split(), *files)
+            done = self.called(hook, files)
             self.assertEqual(done.returncode, 0, f"{hook['id']}: {done}")
         self.append(WIDER)
-        done = self.run_there(*hooks["sluice-prove"]["entry"].split(), *self.matching(hooks["sluice-prove"]))
+        done = self.called(hooks["sluice-prove"], self.matching(hooks["sluice-prove"]))
         self.assertEqual(done.returncode, 1, done)
+
+    def test_a_policy_that_changed_is_tested_though_its_tests_did_not(self):
+        (hook,) = [hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()) if hook["id"] == "sluice-test"]
+        self.assertIn("policies/agent.yaml", self.matching(hook))
+        self.policy.write_text("version: 1\n")
+        done = self.called(hook, ["policies/agent.yaml"])
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("policies/agent.test.yaml", done.stdout)
 
     def test_a_change_of_an_included_file_is_proved_with_its_includers(self):
         (hook,) = [hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()) if hook["id"] == "sluice-prove"]
         common = self.repository / "policies/common.yaml"
         text = common.read_text()
         common.write_text(text[:text.index("rules:")] + text[text.index("assert:"):])
-        # As pre-commit calls it: with the files that changed.
-        done = self.run_there(*hook["entry"].split(), "policies/common.yaml")
+        done = self.called(hook, ["policies/common.yaml"])
         self.assertEqual(done.returncode, 1, done)
         self.assertIn("policies/agent.yaml", done.stdout)
+
+    def called(self, hook, changed):
+        """As pre-commit does it."""
+        return self.run_there(*hook["entry"].split(), *hook.get("args", []), *(changed if hook.get("pass_filenames", True) else []))
 
     def matching(self, hook):
         import re
