@@ -57,7 +57,7 @@ std::pair<CLI::App*, std::function<int()>> AddHealth(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("health", "Ask a running sidecar whether it is ready");
   sub->footer(kHealthExamples);
   auto options = std::make_shared<HealthOptions>();
-  sub->add_option("address", options->address, "Where --health or --admin listens")
+  sub->add_option("address", options->address, "ADDRESS:PORT of --health, or unix:/PATH of --admin")
       ->required()
       ->type_name("ADDRESS:PORT|unix:/PATH");
   sub->add_option("--path", options->path, "/readyz (default) or /healthz")

@@ -125,6 +125,12 @@ int RunHealth(const HealthOptions& options) {
   }
   const std::string status = answer->substr(kVersion.size(), 3);
   if (status == "200") return kExitOk;
+  if (status != "503") {
+    fmt::print("{}: HTTP status {}: {}\n", options.address, Printable(status),
+               status == "401" ? "the admin API asks for a token; ask where --health listens, or at unix:/PATH of --admin"
+                               : "no sidecar answers so");
+    return kExitNegative;
+  }
   fmt::print("not ready ({})\n", Printable(status));
   TellChecks(std::string_view(*answer).substr(body + 4));
   return kExitNegative;

@@ -90,16 +90,21 @@ class Words(cli.Case):
     def test_what_answers_the_probe_may_say_anything(self):
         for body, said in (('{"checks":[{"ok":"no","name":7,"detail":[]},{"ok":false,"name":"a","detail":"b\\n::c"},{"ok":true},{}]}', "?: does not hold\na: b?::c\n"),
                            ("[]", ""), ("", ""), ('{"checks":{}}', "")):
-            with socket.socket(socket.AF_UNIX) as server:
-                server.bind(path := f"{self.folder}/health")
-                server.listen()
-                ask = subprocess.Popen([cli.SLUICE, "health", f"unix:{path}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                with server.accept()[0] as client:
-                    client.recv(4096)
-                    client.sendall(f"HTTP/1.1 503 x\r\n\r\n{body}".encode())
-                out, err = ask.communicate(timeout=60)
-            os.unlink(path)
-            self.assertEqual((ask.returncode, out, err), (1, "not ready (503)\n" + said, ""))
+            self.assertEqual(self.probed("503 x", body), (1, "not ready (503)\n" + said, ""))
+        self.assertRegex(self.probed("401 x", "")[1], r"^unix:/.*: HTTP status 401: the admin API asks for a token; ask where --health listens")
+        self.assertRegex(self.probed("404 x", "{}")[1], r"^unix:/.*: HTTP status 404: no sidecar answers so\n$")
+
+    def probed(self, status, body):
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path := f"{self.folder}/health")
+            server.listen()
+            ask = subprocess.Popen([cli.SLUICE, "health", f"unix:{path}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            with server.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(f"HTTP/1.1 {status}\r\n\r\n{body}".encode())
+            out, err = ask.communicate(timeout=60)
+        os.unlink(path)
+        return ask.returncode, out, err
 
     def test_presets(self):
         outcome = self.expect(self.sluice("preset", "show", "npn"), 2)
