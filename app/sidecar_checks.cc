@@ -1,13 +1,19 @@
 #include "app/sidecar_checks.h"
 
 #include <fmt/format.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "app/service.h"
 #include "audit/io/audit_file.h"
+#include "base/unique_fd.h"
 #include "supervisor/fence_ruleset.h"
 #include "supervisor/io/redirect_sockets.h"
 
@@ -56,9 +62,21 @@ Result<void> CheckSockets(const SidecarOptions& options, const AdminAddresses& a
   return {};
 }
 
+// Whatever the workload sends is led there. A network namespace begins with it down.
+Result<void> CheckLoopback() {
+  const UniqueFd probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq loopback{};
+  std::string_view("lo").copy(loopback.ifr_name, sizeof loopback.ifr_name - 1);
+  if (::ioctl(probe.get(), SIOCGIFFLAGS, &loopback) != 0) return FailErrno("cannot look at `lo`", errno);
+  if ((static_cast<unsigned>(loopback.ifr_flags) & IFF_UP) != 0) return {};
+  return Fail(Code::kInvalid,
+              "`lo` is down in this network namespace, and what the workload sends is led there: `ip link set lo up` first");
+}
+
 }  // namespace
 
 Result<void> CheckPlaces(const SidecarOptions& options, const AdminAddresses& addresses) {
+  if (auto up = CheckLoopback(); !up) return up;
   if (auto writable = CheckAuthorityPlaces(options.ca_out, options.bundle_out); !writable) return writable;
   if (!options.audit.empty())
     if (auto file = audit::AuditFile::Open(options.audit); !file) return std::unexpected(file.error());

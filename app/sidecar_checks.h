@@ -9,7 +9,7 @@
 
 namespace sluice::app {
 
-/// Files that could not be written, sockets that could not be had.
+/// Files that could not be written, sockets that could not be had, a `lo` that is down.
 [[nodiscard]] Result<void> CheckPlaces(const SidecarOptions& options, const AdminAddresses& addresses);
 
 /// The error of a start that leaves the fence shut behind it, with what to do about that.

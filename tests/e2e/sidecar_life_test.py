@@ -157,6 +157,15 @@ class FailedStart(LifeTest):
             self.assertShut()
 
 
+    def test_nor_is_a_network_shut_whose_lo_is_down(self):
+        command = [*map(str, self.sidecar_command(RULES, ())), "2>&1; echo exit $?; nft list tables"]
+        for more, tables in (("", ""), ("nft add table inet sluice; ", "table inet sluice")):
+            done = self.lab.run(["unshare", "--net", "sh", "-c", more + " ".join(command)], cwd=self.work)
+            self.assertIn("`lo` is down in this network namespace", done.stdout)
+            self.assertIn("`ip link set lo up`", done.stdout)
+            self.assertIn("\nexit 2\n" + tables, done.stdout)
+            self.assertEqual("nft delete" in done.stdout, bool(tables))
+
     def test_what_can_be_seen_before_shuts_nothing(self):
         taken = self.lab.popen([harness.PYTHON, "-c", "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
