@@ -135,7 +135,7 @@ class Reader {
                                             static_cast<uint32_t>(std::min(length, size_t{64}))}});
   }
   std::unexpected<Error> Fault(std::string message) const {
-    if (token_.kind == Kind::kFault) message = std::string(token_.text);
+    if (token_.kind == Kind::kFault) message = fmt::format("not valid JSON: {}", token_.text);
     return FaultAt(token_.offset, token_.length, std::move(message));
   }
   static std::string Full(const std::string& section, std::string_view name) {

@@ -161,6 +161,7 @@ TEST_P(Refused, WithItsPlace) {
 INSTANTIATE_TEST_SUITE_P(
     Texts, Refused,
     testing::Values(
+        Bad{"a_policy", "version: 1\n", "not valid JSON: a word that is no value", 1, 1},
         Bad{"unknown", "{\"version\": 1,\n  \"comand\": [\"x\"]}", "`comand` is no member of a launch; did you mean `command`?",
             2, 3},
         Bad{"unknown_inside", "{\"version\":1,\"limits\":{\"memry\":1}}",
