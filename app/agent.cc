@@ -73,14 +73,15 @@ Result<void> CheckPolicies(const AgentOptions& options) {
   one.allows.clear();
   one.presets.clear();
   std::error_code error;
-  const std::filesystem::directory_iterator entries(options.policy_dir, error);
-  if (error) return FailPath(fmt::format("cannot read the folder {}", options.policy_dir), error.value());
-  for (const auto& entry : entries) {
-    const std::string extension = entry.path().extension();
-    if (!entry.is_regular_file() || (extension != ".yaml" && extension != ".yml")) continue;
-    one.policy = entry.path();
+  for (std::filesystem::directory_iterator it(options.policy_dir, error), end; !error && it != end; it.increment(error)) {
+    const std::string extension = it->path().extension();
+    std::error_code ignored;
+    // A link that leads nowhere is read, which says so.
+    if (it->is_directory(ignored) || (extension != ".yaml" && extension != ".yml")) continue;
+    one.policy = it->path();
     if (auto told = LoadAndTell(one); !told) return told;
   }
+  if (error) return FailPath(fmt::format("cannot read the folder {}", options.policy_dir), error.value());
   return {};
 }
 

@@ -66,6 +66,12 @@ bool IsHidden(const fs::path& below) {
   });
 }
 
+// Also a link that leads nowhere, and what this user may not look at: neither is gone, and reading it says what is wrong.
+bool Stands(const std::string& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
 class GitPairs {
  public:
   GitPairs(std::string revision, std::string commit) : revision_(std::move(revision)), commit_(std::move(commit)) {}
@@ -78,7 +84,7 @@ class GitPairs {
     if (path.empty()) path = named;
     const auto old = GitList(commit_, path);
     if (!old) return std::unexpected(old.error());
-    if (!IsFolder(path) && (fs::exists(path) || old->size() == 1)) return AddFile(path, !old->empty());
+    if (!IsFolder(path) && (Stands(path) || old->size() == 1)) return AddFile(path, !old->empty());
     std::map<std::string, bool> files;  // to whether the commit has it
     if (IsFolder(path)) {
       auto now = FilesBelow(path, FileKind::kPolicy);
@@ -132,7 +138,7 @@ class GitPairs {
       options.read = [this](const std::string& file) { return GitFile(commit_, file); };
       pair.base = Load(fs::path(path).lexically_normal().string(), options, &out_);
     }
-    if (fs::exists(path)) pair.head = LoadHead(path, &out_);
+    if (Stands(path)) pair.head = LoadHead(path, &out_);
     out_.pairs.push_back(std::move(pair));
   }
 

@@ -50,6 +50,14 @@ class Paths(cli.Case):
         for flag in ("--cwd", "--workspace"):
             self.refused("closed", "run", "-p", "p.yaml", flag, None, "--", "true")
 
+    def test_links_among_policies_to_choose_from(self):
+        (self.folder / "policies").mkdir()
+        agent = ["agent", "--state-dir", str(self.folder / "state"), "--listen", str(self.folder / "s"), "--policy-dir", "policies"]
+        for to, said in (("nowhere", "No such file or directory"), ("p.yaml", "Too many levels of symbolic links"), ("../closed/x", "Permission denied")):
+            (self.folder / "policies/p.yaml").symlink_to(to)
+            self.assertRegex(self.expect(self.sluice(*agent), 2).err, rf"cannot open /.*/policies/p.yaml: {said}")
+            (self.folder / "policies/p.yaml").unlink()
+
     def test_certificates(self):
         tls = ["--listen-tls-cert", None, "--listen-tls-key", "p.yaml"]
         self.refused("secret", "proxy", "-p", "p.yaml", "--listen", "127.0.0.1:0", *tls)

@@ -144,6 +144,18 @@ class Git(cli.Case):
         self.assertEqual(len(self.expect(self.prove("HEAD", "net"), 0).json()["policies"]), 3)
         self.assertIn("nowhere", self.expect(self.prove("HEAD", "nowhere"), 2).err)
 
+    def test_what_cannot_be_read_is_not_taken_for_deleted(self):
+        self.policy("net/p.yaml", POST)
+        self.commit()
+        (self.folder / "net/p.yaml").unlink()
+        for to, said in (("nowhere", "No such file or directory"), ("p.yaml", "Too many levels of symbolic links")):
+            (self.folder / "net/p.yaml").symlink_to(to)
+            for named in ("net", "net/p.yaml"):
+                outcome = self.expect(self.prove("HEAD", named), 2)
+                self.assertIn(f"cannot open net/p.yaml: {said}", outcome.err)
+            (self.folder / "net/p.yaml").unlink()
+        self.assertEqual(self.expect(self.prove("HEAD", "net/p.yaml"), 0).json()["verdict"], "narrowed")
+
     def test_hidden_files_and_unit_tests_are_passed_over_in_the_base_too(self):
         self.policy("p.yaml", GET)
         for name in (".github/workflows/x.yml", "net/.x.yaml", "net/p.test.yaml"):
