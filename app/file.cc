@@ -17,8 +17,7 @@ namespace sluice::app {
 namespace {
 
 Result<UniqueFd> OpenAside(const std::string& path, const Replacement& how) {
-  struct stat about{};
-  if (::lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return FailPath(fmt::format("cannot write {}", path), EISDIR);
+  if (auto free = CheckPlace(path); !free) return std::unexpected(free.error());
   // Left by a process that ended in the midst of it, or put there for this one to write through.
   ::unlink(how.aside.c_str());
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
@@ -49,6 +48,16 @@ Result<void> SyncFolder(const std::string& folder) {
   const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || ::fsync(fd.get()) != 0) return FailErrno(fmt::format("cannot write {}", folder), errno);
   return {};
+}
+
+Result<void> CheckPlace(const std::string& path) {
+  struct statx about{};
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, &about) != 0) return {};
+  if (S_ISDIR(about.stx_mode)) return FailPath(fmt::format("cannot write {}", path), EISDIR);
+  if ((about.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0) return {};
+  return Fail(
+      Code::kInvalid,
+      fmt::format("cannot write {}: it is mounted by itself, and no other file can take its place: mount its folder", path));
 }
 
 Result<void> CheckReplace(const std::string& path, const Replacement& how) {

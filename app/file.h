@@ -35,6 +35,9 @@ struct Replacement {
 [[nodiscard]] Result<UniqueFd> ReplaceFile(const std::string& path, std::string_view text, const Replacement& how);
 /// Whether ReplaceFile could, as far as can be seen without doing it.
 [[nodiscard]] Result<void> CheckReplace(const std::string& path, const Replacement& how);
+/// Whether another file can take the place of what stands there: neither a folder nor what is mounted by itself gives up its
+/// name.
+[[nodiscard]] Result<void> CheckPlace(const std::string& path);
 /// Its names are on the disk.
 [[nodiscard]] Result<void> SyncFolder(const std::string& folder);
 

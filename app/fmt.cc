@@ -72,6 +72,7 @@ Result<void> Replace(const std::string& path, const std::string& text) {
   if (::stat(real.c_str(), &info) != 0) return FailErrno(fmt::format("cannot read {}", path), errno);
   // A rename would not ask whether the file may be written.
   if (::access(real.c_str(), W_OK) != 0) return FailErrno(fmt::format("cannot write {}", path), errno);
+  if (auto free = CheckPlace(real); !free) return free;
   std::string temporary = real + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return FailErrno(fmt::format("cannot write beside {}", path), errno);

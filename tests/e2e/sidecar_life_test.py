@@ -157,7 +157,7 @@ class FailedStart(LifeTest):
             self.assertShut()
 
 
-    def test_nor_is_a_network_shut_whose_lo_is_down(self):
+    def test_that_lo_is_down_is_seen_before(self):
         command = [*map(str, self.sidecar_command(RULES, ())), "2>&1; echo exit $?; nft list tables"]
         for more, tables in (("", ""), ("nft add table inet sluice; ", "table inet sluice")):
             done = self.lab.run(["unshare", "--net", "sh", "-c", more + " ".join(command)], cwd=self.work)
@@ -165,6 +165,15 @@ class FailedStart(LifeTest):
             self.assertIn("`ip link set lo up`", done.stdout)
             self.assertIn("\nexit 2\n" + tables, done.stdout)
             self.assertEqual("nft delete" in done.stdout, bool(tables))
+
+    def test_that_a_file_is_mounted_by_itself_is_seen_before(self):
+        within = 'touch "$1"; mount --bind "$1" "$1"; shift; exec "$@"'
+        for path in (self.ca, self.bundle):
+            command = self.sidecar_command(RULES, ())
+            done = self.lab.run(["unshare", "--mount", "sh", "-c", within, "sh", path, *command], cwd=self.work)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"cannot write {path}: it is mounted by itself", done.stderr)
+            self.assertNotIn("nft delete", done.stderr)
 
     def test_what_can_be_seen_before_shuts_nothing(self):
         taken = self.lab.popen([harness.PYTHON, "-c", "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"],
