@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -516,6 +517,8 @@ extern "C" int __lsan_is_turned_off() { return ::access("/proc/self", F_OK) == 0
 
 int main(int argc, char** argv) {
   const Output output = ::fcntl(STDOUT_FILENO, F_GETFD) < 0 ? Output::kClosed : Output::kOpen;
+  // A file that may not grow (RLIMIT_FSIZE) is one that cannot be written, and is told as a full disk is.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
   // First of all: a file opened into 0 to 2 would pass for the workload's own.
   sluice::supervisor::ReserveStandardDescriptors();
   int code = sluice::app::kExitFault;

@@ -47,7 +47,7 @@ int SpawnHere(std::vector<std::string>& command, int out, int err, pid_t* child)
   sigemptyset(&none);
   sigset_t restored;
   sigemptyset(&restored);
-  for (const int signal : {SIGPIPE, SIGHUP, SIGINT, SIGTERM}) sigaddset(&restored, signal);
+  for (const int signal : {SIGPIPE, SIGXFSZ, SIGHUP, SIGINT, SIGTERM}) sigaddset(&restored, signal);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &restored);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);

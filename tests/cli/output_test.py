@@ -1,5 +1,6 @@
 """What cannot be printed is an error with a reason, whatever the command; a reader that goes away is none."""
 import os
+import resource
 import subprocess
 
 import cli
@@ -29,6 +30,12 @@ class Unwritable(cli.Case):
                 self.expect(self.sluice(*command), 0)
                 done = self.run_into(command, full)
                 self.assertEqual((done.returncode, done.stderr), (2, "sluice: error: cannot write to standard output: No space left on device\n"))
+
+    def test_a_file_that_may_not_grow(self):
+        for command in self.COMMANDS:
+            with self.subTest(command), open(self.folder / "out", "w") as out:
+                done = self.run_into(command, out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+                self.assertEqual((done.returncode, done.stderr), (2, "sluice: error: cannot write to standard output: File too large\n"))
 
     def test_a_closed_one(self):
         for command in self.COMMANDS:
