@@ -8,6 +8,7 @@
 
 #include "app/file.h"
 #include "app/question.h"
+#include "app/standard_output.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -170,12 +171,12 @@ nlohmann::json AnswerJson(const Asker& asker, const Answer& answer) {
 int RunExplain(const ExplainOptions& options) {
   const auto asker = ReadAsker(options);
   if (!asker) {
-    fmt::print(stderr, "{}\n", policy::RenderError(asker.error(), StderrHasColor()));
+    PrintError(policy::RenderError(asker.error(), StderrHasColor()) + "\n");
     return 2;
   }
   const auto answer = Ask(*asker, options.question);
   if (!answer) {
-    fmt::print(stderr, "error: {}\n", Printable(answer.error().message));
+    PrintError(fmt::format("error: {}\n", Printable(answer.error().message)));
     return 2;
   }
   if (options.format == OutputFormat::kJson) {

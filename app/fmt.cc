@@ -13,6 +13,7 @@
 #include "app/exit_code.h"
 #include "app/file.h"
 #include "app/policy_files.h"
+#include "app/standard_output.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"
@@ -91,7 +92,7 @@ struct Tally {
 };
 
 void Report(const Error& error, Tally* tally) {
-  fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
+  PrintError(policy::RenderError(error, StderrHasColor()) + "\n");
   tally->failed = true;
 }
 
@@ -130,8 +131,8 @@ int RunFmt(const FmtOptions& options) {
   std::fflush(stdout);
   if (tally.failed) return kExitBadInput;
   if (options.action == FormatAction::kCheck && tally.changed != 0) {
-    fmt::print(stderr, "{} of {} file{} would change; run `sluice fmt` on {}\n", tally.changed, tally.files,
-               tally.files == 1 ? "" : "s", tally.changed == 1 ? "it" : "them");
+    PrintError(fmt::format("{} of {} file{} would change; run `sluice fmt` on {}\n", tally.changed, tally.files,
+                           tally.files == 1 ? "" : "s", tally.changed == 1 ? "it" : "them"));
     return kExitWouldChange;
   }
   return kExitOk;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
+#include "app/standard_output.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "policy/io/foreign.h"
@@ -60,7 +61,7 @@ void PrintJson(const policy::Imported& imported, const std::string& native) {
 int RunImport(const ImportOptions& options) {
   const auto imported = Read(options);
   if (!imported) {
-    fmt::print(stderr, "{}\n", policy::RenderError(imported.error(), StderrHasColor()));
+    PrintError(policy::RenderError(imported.error(), StderrHasColor()) + "\n");
     return 2;
   }
   const std::string native = policy::WriteNative(*imported, options.file == "-" ? "stdin" : options.file);
@@ -72,7 +73,8 @@ int RunImport(const ImportOptions& options) {
   if (options.verbosity == Verbosity::kVerbose)
     for (const policy::ImportRemark& remark : imported->remarks) {
       const policy::Finding& f = remark.finding;
-      fmt::print(stderr, "{}:{}:{}: {} [{}]\n", Printable(f.span.file), f.span.line, f.span.column, Printable(f.message), f.code);
+      PrintError(
+          fmt::format("{}:{}:{}: {} [{}]\n", Printable(f.span.file), f.span.line, f.span.column, Printable(f.message), f.code));
     }
   return 0;
 }

@@ -13,6 +13,7 @@
 #include "app/lint_codes.h"
 #include "app/lint_comments.h"
 #include "app/policy_files.h"
+#include "app/standard_output.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -109,7 +110,7 @@ std::string OkLine(const FileReport& report) {
 
 void PrintText(const FileReport& report) {
   if (report.snapshot == nullptr) {
-    fmt::print(stderr, "{}\n", policy::RenderError(report.error, StderrHasColor()));
+    PrintError(policy::RenderError(report.error, StderrHasColor()) + "\n");
     return;
   }
   for (const Remark& remark : report.remarks) fmt::print("{}", RemarkText(remark, StdoutHasColor()));
@@ -176,7 +177,7 @@ int RunLint(const LintOptions& options) {
   for (const std::string& path : options.files) {
     const auto files = FilesAt(path, FileKind::kPolicy);
     if (!files) {
-      fmt::print(stderr, "{}\n", policy::RenderError(files.error(), StderrHasColor()));
+      PrintError(policy::RenderError(files.error(), StderrHasColor()) + "\n");
       code = kExitBadInput;
       continue;
     }

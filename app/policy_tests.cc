@@ -14,6 +14,7 @@
 #include "app/file.h"
 #include "app/policy_files.h"
 #include "app/question.h"
+#include "app/standard_output.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "policy/io/load.h"
@@ -323,7 +324,7 @@ int RunTest(const TestOptions& options) {
   int code = kExitOk;
   nlohmann::json all = nlohmann::json::array();
   const auto report = [&code](const Error& error) {
-    fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
+    PrintError(policy::RenderError(error, StderrHasColor()) + "\n");
     code = kExitBadInput;
   };
   for (const std::string& path : options.files) {
@@ -341,8 +342,8 @@ int RunTest(const TestOptions& options) {
       options.format == OutputFormat::kJson ? all.push_back(ToJson(*result)) : PrintText(*result);
       const bool thin = options.min_coverage && result->coverage() < *options.min_coverage;
       if (thin)
-        fmt::print(stderr, "{}: {} % of the rules decided a test; {} % are asked for\n", Printable(file), result->coverage(),
-                   *options.min_coverage);
+        PrintError(fmt::format("{}: {} % of the rules decided a test; {} % are asked for\n", Printable(file), result->coverage(),
+                               *options.min_coverage));
       if (thin || !result->failures.empty()) code = std::max(code, kExitNegative);
     }
   }

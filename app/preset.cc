@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
+#include "app/standard_output.h"
 #include "base/log.h"
 #include "policy/io/load.h"
 #include "policy/io/preset_store.h"
@@ -19,7 +20,7 @@ using policy::Preset;
 using policy::PresetParameter;
 
 int Refuse(const Error& error) {
-  fmt::print(stderr, "{}\n", policy::RenderError(error, StderrHasColor()));
+  PrintError(policy::RenderError(error, StderrHasColor()) + "\n");
   return 2;
 }
 

@@ -11,6 +11,7 @@
 #include "app/policy_pairs.h"
 #include "app/prove_report.h"
 #include "app/question.h"
+#include "app/standard_output.h"
 #include "base/log.h"
 #include "policy/io/load.h"
 #include "policy/rule_text.h"
@@ -146,7 +147,7 @@ int ExitCodeOf(const Outcome& outcome) {
 
 // People get it on standard error whatever the format; a report that tools read is never empty.
 int Report(const std::vector<UnloadedPolicy>& unloaded, const ProveOptions& options) {
-  for (const UnloadedPolicy& each : unloaded) fmt::print(stderr, "{}\n", policy::RenderError(each.error, StderrHasColor()));
+  for (const UnloadedPolicy& each : unloaded) PrintError(policy::RenderError(each.error, StderrHasColor()) + "\n");
   fmt::print("{}", RenderFailure(options.format, unloaded));
   return kExitBadInput;
 }

@@ -26,4 +26,6 @@ Result<void> FlushStandardOutput() {
   return Fail(Code::kInvalid, SystemError("cannot write to standard output", error).message);
 }
 
+void PrintError(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+
 }  // namespace sluice::app

@@ -37,6 +37,18 @@ class Unwritable(cli.Case):
                 done = self.run_into(command, out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
                 self.assertEqual((done.returncode, done.stderr), (2, "sluice: error: cannot write to standard output: File too large\n"))
 
+    def test_exit_codes_do_not_hang_on_who_reads_the_errors(self):
+        self.write("spaced.yaml", "version:   1\n")
+        self.write("thin.test.yaml", "version: 1\npolicy: p.yaml\ntests:\n  - deny: GET https://b.test/\n")
+        for code, *command in ((2, "lint", "none"), (2, "lint", "none/"), (2, "prove", "none", "none"), (2, "explain", "none", "GET https://a.test"),
+                               (2, "explain", "p.yaml", "dns"), (2, "fmt", "none"), (1, "fmt", "--check", "spaced.yaml"), (2, "import", "none"),
+                               (2, "test", "none"), (1, "test", "--min-coverage", "100", "thin.test.yaml"), (2, "preset", "show", "none"), (2, "lint", "--none"),
+                               (2, "run", "-p", "none", "--", "true")):
+            with self.subTest(command), open("/dev/full", "w") as full:
+                self.expect(self.sluice(*command), code)
+                done = subprocess.run([cli.SLUICE, *command], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=full, timeout=60)
+                self.assertEqual(done.returncode, code)
+
     def test_a_closed_one(self):
         for command in self.COMMANDS:
             with self.subTest(command):
