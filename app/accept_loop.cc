@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "base/patient_poll.h"
 
 namespace sluice::app {
 namespace {
 
 constexpr int kAcceptedPerTurn = 64;
-constexpr std::chrono::milliseconds kExhaustedPause{20};  // out of descriptors: what is queued waits
 
 }  // namespace
 
@@ -51,7 +51,7 @@ void AcceptLoop::Loop() {
 // Not without a word: what waits in a listener's queue is in no record.
 void AcceptLoop::Rest(const char* what, int error) {
   complaint_.Tell(what, error, "clients wait");
-  (void)stop_.Rest(kExhaustedPause);
+  (void)stop_.Rest(kPollRest);
 }
 
 void AcceptLoop::AcceptSome(const UniqueFd& listener) {

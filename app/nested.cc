@@ -55,7 +55,6 @@ constexpr size_t kPassedFds = 5;    // the launch, the policy, and what become 0
 constexpr int kLifelineNumber = 3;  // beside its standard streams
 constexpr int kRationsNumber = 4;
 constexpr int kRecordsNumber = 5;
-constexpr std::chrono::milliseconds kRest{20};       // where the kernel has no memory or descriptors
 constexpr std::chrono::milliseconds kEndTime{3000};  // for a child that is to end by itself
 constexpr size_t kMaxNestedCloses = 64;              // each may take kWakeInterval, and the run's end waits for them
 constexpr int kKilledMs = 50;                        // between looks at one that was killed
@@ -380,7 +379,7 @@ void NestedRuns::Loop() {
       // All are looked at then: what the policy takes back and what has ended must not wait for it.
       for (pollfd& each : polls) each.revents = POLLIN;
       if (errno != EINTR) complaint_.Tell("wait for runs in the sandbox", errno, "they are looked at now and then");
-      std::this_thread::sleep_for(kRest);
+      std::this_thread::sleep_for(kPollRest);
     }
     uint64_t woken = 0;
     if (polls[1].revents != 0) (void)!::read(wake_.get(), &woken, sizeof woken);
@@ -415,7 +414,7 @@ void NestedRuns::Accept() {
   if (!client) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
     complaint_.Tell("hear of a run in the sandbox", errno, "it waits");
-    std::this_thread::sleep_for(kRest);
+    std::this_thread::sleep_for(kPollRest);
     return;
   }
   if (sessions_.size() >= kMaxNestedRuns) {

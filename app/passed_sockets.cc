@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
+#include <vector>
+
+#include "base/send_descriptors.h"
 
 namespace sluice::app {
 namespace {
@@ -35,15 +37,9 @@ Result<UniqueFd> ReceiveOne(int channel) {
   message.msg_controllen = CMSG_LEN(sizeof(int));  // more is closed by the kernel
   const ssize_t got = recvmsg(channel, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0) return FailErrno("cannot take a connection over", errno);
-  UniqueFd passed;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-      continue;
-    int number = -1;
-    std::memcpy(&number, CMSG_DATA(header), sizeof number);
-    passed = UniqueFd(number);
-  }
-  return passed;
+  std::vector<UniqueFd> passed;
+  TakeDescriptors(message, &passed);
+  return passed.empty() ? UniqueFd() : std::move(passed.front());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-/// Until a loop looks again whose wait has failed.
+/// Until a loop looks again whose wait has failed, or which could not take what was there: no memory, no descriptors.
 inline constexpr std::chrono::milliseconds kPollRest{20};
 
 /// As poll(2); an error, but for EINTR, is told after kPollRest. No `revents` are set then.

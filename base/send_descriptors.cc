@@ -1,7 +1,5 @@
 #include "base/send_descriptors.h"
 
-#include <sys/socket.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -28,6 +26,19 @@ ssize_t SendDescriptors(int socket, std::span<const std::byte> bytes, std::span<
   rights->cmsg_len = CMSG_LEN(fds.size_bytes());
   std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
   return Faulty("descriptors.send", [&] { return ::sendmsg(socket, &message, MSG_NOSIGNAL | flags); });
+}
+
+void TakeDescriptors(msghdr& message, std::vector<UniqueFd>* fds) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    fds->reserve(fds->size() + count);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof fd, sizeof fd);
+      fds->emplace_back(fd);
+    }
+  }
 }
 
 }  // namespace sluice

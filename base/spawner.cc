@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <future>
 #include <span>
 #include <system_error>
@@ -44,14 +43,7 @@ bool ReceiveAll(int channel, std::vector<UniqueFd>* fds) {
   do got = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
   if (got <= 0) return false;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t at = CMSG_LEN(0); at < header->cmsg_len; at += sizeof(int)) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(header) + (at - CMSG_LEN(0)), sizeof number);
-      fds->emplace_back(number);
-    }
-  }
+  TakeDescriptors(message, fds);
   return true;
 }
 

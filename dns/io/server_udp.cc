@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "base/patient_poll.h"
 #include "dns/io/port_filter.h"
 
 namespace sluice::dns {
@@ -27,7 +28,6 @@ constexpr int kJudgedPerTurn = 128;      ///< before others on the loop have the
 constexpr int kBatchesPerTurn = 32;      ///< the same; what is dropped unread costs next to nothing
 constexpr int kReceiveBuffer = 4 << 20;  ///< asked for: the queue that everybody's lookups share
 constexpr std::chrono::milliseconds kReopenEvery{250};
-constexpr std::chrono::milliseconds kRest{20};  ///< where what has come cannot be read
 constexpr size_t kControl = CMSG_SPACE(sizeof(in6_pktinfo));
 
 template <class T>
@@ -172,7 +172,7 @@ asio::awaitable<void> UdpSide::Run(std::shared_ptr<UdpSide> self) {
     }
     if (received.datagrams >= 0) continue;
     // What has come is there still: a wait for it would end at once.
-    self->rest_.expires_after(kRest);
+    self->rest_.expires_after(kPollRest);
     co_await self->rest_.async_wait(asio::as_tuple(asio::use_awaitable));
   }
 }

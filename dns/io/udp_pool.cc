@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "base/patient_poll.h"
 
 namespace sluice::dns {
 namespace {
@@ -27,7 +28,6 @@ constexpr int kUsesOfPort = 8;            ///< … and how often
 constexpr int kEvents = 64;
 constexpr int kTurns = 16;  ///< of kEvents, before others on the loop have their turn
 constexpr milliseconds kTick{25};
-constexpr milliseconds kRest{25};  ///< where the kernel does not tell what has come
 constexpr milliseconds kIdleTime{5000};
 
 Error Unreachable(const Endpoint& server, int error) { return SystemError("the resolver " + server.ToString(), error); }
@@ -72,7 +72,7 @@ void UdpPool::Watch() {
 
 // What has come is there still: a wait for it would end at once.
 void UdpPool::WatchLater() {
-  rest_.expires_after(kRest);
+  rest_.expires_after(kPollRest);
   rest_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (!error && !self->stopped_) self->Watch();
   });

@@ -28,22 +28,16 @@ struct Wire {
 
 constexpr size_t kControlSize = CMSG_SPACE(sizeof(int) * kMaxPassed) + CMSG_SPACE(sizeof(ucred));
 
-void TakeControl(msghdr& header, Message& message) {
+// 0: it is not told.
+pid_t SenderOf(msghdr& header) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
-    if (control->cmsg_level != SOL_SOCKET) continue;
-    if (control->cmsg_type == SCM_CREDENTIALS && control->cmsg_len >= CMSG_LEN(sizeof(ucred))) {
-      ucred credentials{};
-      std::memcpy(&credentials, CMSG_DATA(control), sizeof credentials);
-      message.sender = credentials.pid;
-    }
-    if (control->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof fd);
-      message.fds.emplace_back(fd);
-    }
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_CREDENTIALS) continue;
+    if (control->cmsg_len < CMSG_LEN(sizeof(ucred))) continue;
+    ucred credentials{};
+    std::memcpy(&credentials, CMSG_DATA(control), sizeof credentials);
+    return credentials.pid;
   }
+  return 0;
 }
 
 Message Decode(const Wire& wire) {
@@ -119,7 +113,8 @@ Result<Message> Receive(int socket, int timeout_ms, std::vector<UniqueFd>* stray
   if (received < 0) return FailErrno("cannot receive a start-up message", errno);
   if (received == 0) return Fail(Code::kInternal, "a start-up process ended early");
   Message message = received == sizeof wire ? Decode(wire) : Message{};
-  TakeControl(header, message);
+  message.sender = SenderOf(header);
+  TakeDescriptors(header, &message.fds);
   if (received != sizeof wire) {
     if (stray != nullptr) *stray = std::move(message.fds);
     return Fail(Code::kInternal, "a start-up message was cut short");

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,19 +16,6 @@ namespace sluice::supervisor {
 namespace {
 
 constexpr size_t kChunk = 16 * 1024;
-
-// Takes them all, so that none is left open by mistake.
-void TakeFds(msghdr& header, std::vector<UniqueFd>* fds) {
-  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof fd, sizeof fd);
-      fds->emplace_back(fd);
-    }
-  }
-}
 
 struct Received {
   ssize_t size = 0;
@@ -49,7 +35,7 @@ Result<Received> ReceiveMessage(int socket, iovec data, int flags, std::vector<U
   } while (size < 0 && errno == EINTR);
   if (size < 0 && errno == EAGAIN) return Fail(Code::kTimeout, "nothing has come");
   if (size < 0) return FailErrno("cannot receive", errno);
-  TakeFds(header, fds);
+  TakeDescriptors(header, fds);
   return Received{size, (header.msg_flags & MSG_CTRUNC) != 0};
 }
 

@@ -1,12 +1,12 @@
 #include "base/send_descriptors.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -44,18 +44,37 @@ TEST(SendDescriptors, ArriveBesideTheOctetsAndStayTheCallers) {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ASSERT_EQ(::recvmsg(ends.theirs.get(), &message, MSG_CMSG_CLOEXEC), 2);
-  const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  ASSERT_NE(rights, nullptr);
-  ASSERT_EQ(rights->cmsg_len, CMSG_LEN(2 * sizeof(int)));
-  std::array<int, 2> came{};
-  std::memcpy(came.data(), CMSG_DATA(rights), sizeof came);
-  const UniqueFd their_read(came[0]);
-  const UniqueFd their_write(came[1]);
+  std::vector<UniqueFd> came;
+  TakeDescriptors(message, &came);
+  ASSERT_EQ(came.size(), 2);
+  EXPECT_EQ(::fcntl(came[0].get(), F_GETFD), FD_CLOEXEC);
   EXPECT_STREQ(text.data(), "ok");
-  ASSERT_EQ(::write(their_write.get(), "x", 1), 1);
+  ASSERT_EQ(::write(came[1].get(), "x", 1), 1);
   char got = 0;
   EXPECT_EQ(::read(read.get(), &got, 1), 1);
   EXPECT_EQ(got, 'x');
+}
+
+TEST(TakeDescriptors, TakesThemFromAmongOtherControlMessagesBesideThoseThatCameBefore) {
+  const Ends ends;
+  const int on = 1;
+  ASSERT_EQ(::setsockopt(ends.theirs.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
+  std::vector<UniqueFd> came;
+  for (size_t round = 1; round <= 2; ++round) {
+    const int fd = ends.mine.get();
+    ASSERT_EQ(SendDescriptors(fd, kBytes, {&fd, 1}), 2);
+    std::array<char, 8> text{};
+    iovec part{text.data(), text.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    ASSERT_EQ(::recvmsg(ends.theirs.get(), &message, MSG_CMSG_CLOEXEC), 2);
+    TakeDescriptors(message, &came);
+    EXPECT_EQ(came.size(), round);
+  }
 }
 
 TEST(SendDescriptors, RefusesNoneAndMoreThanOneMessageCarries) {
