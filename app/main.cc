@@ -521,6 +521,9 @@ int main(int argc, char** argv) {
   (void)std::signal(SIGXFSZ, SIG_IGN);
   // First of all: a file opened into 0 to 2 would pass for the workload's own.
   sluice::supervisor::ReserveStandardDescriptors();
+  // Where whoever started this ignores it, the kernel reaps our children: nobody would learn that one has ended or how, and its
+  // number would be another's while it is still taken for the child's.
+  std::signal(SIGCHLD, SIG_DFL);
   int code = sluice::app::kExitFault;
   try {
     code = Main(std::vector<std::string>(argv + 1, argv + argc), output);
