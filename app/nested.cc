@@ -266,6 +266,11 @@ void NestedRuns::Kill(const Session& session) {
   if (std::ranges::find(reins_, session.child, &Reins::child) != reins_.end()) ::kill(session.child, SIGKILL);
 }
 
+void NestedRuns::GiveUp(Session& session) {
+  Kill(session);
+  session.patience = SystemClock().Steady();
+}
+
 // How it ended, once it has. Until Reap its number is its own.
 std::optional<NestedRuns::End> NestedRuns::EndOf(const Session& session) {
   siginfo_t about{};
@@ -548,12 +553,17 @@ Result<void> NestedRuns::Start(Session& session) {
   if (!session.pidfd) {
     // Nobody would learn of its end: it is killed, and looked at until it is gone, so that its place is free then.
     const int why = errno;
-    Kill(session);
-    session.patience = SystemClock().Steady();
+    GiveUp(session);
     return FailErrno("cannot watch a run in the sandbox", why);
   }
-  if (records->mine) session.records = std::make_unique<RecordReceiver>(std::move(records->mine), *stream_);
-  return {};
+  if (!records->mine) return {};
+  auto receiver = RecordReceiver::Start(std::move(records->mine), *stream_);
+  if (receiver) {
+    session.records = *std::move(receiver);
+    return {};
+  }
+  GiveUp(session);
+  return std::unexpected(receiver.error());
 }
 
 // The outer's grants and limits, the inner's command. The folder is entered in the view, where a link leads nowhere else.

@@ -84,6 +84,7 @@ class NestedRuns {
   static void Cut(Reins& reins);
   void Cut(const Session& session);
   void Kill(const Session& session);
+  void GiveUp(Session& session);
   struct End {
     int code = 0;  // as a shell's
     bool killed = false;

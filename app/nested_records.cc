@@ -7,7 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <string>
+#include <system_error>
 #include <utility>
+
+#include "base/fault.h"
 
 namespace sluice::app {
 namespace {
@@ -70,14 +73,26 @@ void RecordSender::Line(std::string_view line) noexcept {
   if (missed_ != 0 || !Send(about_, line)) ++missed_;
 }
 
-RecordReceiver::RecordReceiver(UniqueFd socket, DecisionStream& stream) : socket_(std::move(socket)), stream_(stream) {
-  thread_ = std::thread([this] { Loop(); });
+Result<std::unique_ptr<RecordReceiver>> RecordReceiver::Start(UniqueFd socket, DecisionStream& stream) {
+  std::unique_ptr<RecordReceiver> receiver(new RecordReceiver(std::move(socket), stream));
+  const auto start = [self = receiver.get()] {
+    try {
+      self->thread_ = std::thread([self] { self->Loop(); });
+      return 0;
+    } catch (const std::system_error& fault) {
+      errno = fault.code().value();
+      return -1;
+    }
+  };
+  // The room for threads is a user's, and so also a workload's to take.
+  if (Faulty("nested.records", start) != 0) return FailErrno("cannot pass on the records of a run in the sandbox", errno);
+  return receiver;
 }
 
 RecordReceiver::~RecordReceiver() {
   // Nobody sends any more, whoever has a copy of the other end. What is there is read before the end is seen.
   ::shutdown(socket_.get(), SHUT_RDWR);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void RecordReceiver::Loop() {

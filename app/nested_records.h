@@ -4,11 +4,14 @@
 // over a socket pair that neither sandbox has. What the outer's readers miss is never missing in the file.
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "app/decision_stream.h"
 #include "audit/tap.h"
+#include "base/result.h"
 #include "base/unique_fd.h"
 
 namespace sluice::app {
@@ -34,13 +37,15 @@ class RecordSender final : public audit::Tap {
 /// The outer run's end, with a thread of its own.
 class RecordReceiver {
  public:
-  RecordReceiver(UniqueFd socket, DecisionStream& stream);
+  /// An error: there is no thread for it.
+  [[nodiscard]] static Result<std::unique_ptr<RecordReceiver>> Start(UniqueFd socket, DecisionStream& stream);
   /// Once the inner run has ended: what it sent is passed on first.
   ~RecordReceiver();
   RecordReceiver(const RecordReceiver&) = delete;
   RecordReceiver& operator=(const RecordReceiver&) = delete;
 
  private:
+  RecordReceiver(UniqueFd socket, DecisionStream& stream) : socket_(std::move(socket)), stream_(stream) {}
   void Loop();
 
   UniqueFd socket_;

@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/fault.h"
+#include "base/patient_poll.h"
 #include "base/send_descriptors.h"
 #include "base/socket_pair.h"
 
@@ -29,7 +31,7 @@ Result<void> KeepAlone(int keep) {
   return {};
 }
 
-// False: nobody asks any more.
+// False: nobody asks any more. Whoever asks waits for an answer, so that what cannot be received now is received later.
 bool ReceiveAll(int channel, std::vector<UniqueFd>* fds) {
   std::byte byte{};
   iovec part{&byte, 1};
@@ -40,9 +42,9 @@ bool ReceiveAll(int channel, std::vector<UniqueFd>* fds) {
   message.msg_control = space.data();
   message.msg_controllen = space.size();
   ssize_t got = 0;
-  do got = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
-  while (got < 0 && errno == EINTR);
-  if (got <= 0) return false;
+  do got = Faulty("spawner.receive", [&] { return ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC); });
+  while (got < 0 && (errno == EINTR || (std::this_thread::sleep_for(kPollRest), true)));
+  if (got == 0) return false;
   TakeDescriptors(message, fds);
   return true;
 }

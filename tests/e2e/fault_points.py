@@ -159,7 +159,14 @@ RUNNING = {
     "unix.system": ("EIO",),
 }
 # `sluice run --allow-nested`.
-NESTED = {"nested.accept": ("EMFILE",), "nested.pidfd": ("EMFILE",), "nested.spawn": ("EAGAIN",), "nested.wait": ("ENOMEM", "EINTR")}
+NESTED = {
+    "nested.accept": ("EMFILE",),
+    "nested.pidfd": ("EMFILE",),
+    "nested.records": ("EAGAIN",),
+    "nested.spawn": ("EAGAIN",),
+    "nested.wait": ("ENOMEM", "EINTR"),
+    "spawner.receive": ("ENOMEM",),
+}
 # `sluice proxy`, with TLS to it and on a UNIX socket.
 PROXY_START = {"accept.stop": ("EMFILE",), "diag.open": ("EMFILE",)}
 PROXY = {
