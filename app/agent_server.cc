@@ -282,6 +282,8 @@ Result<void> AgentServer::StartContainer(Filter& filter, supervisor::ContainerPr
   if (Faulty("agent.death-signal", [] { return ::prctl(PR_SET_PDEATHSIG, SIGKILL); }) != 0 || ::getppid() != parent)
     ::_exit(kExitFault);
   RenewStderr();
+  // For what strangers sent, of which it has copies.
+  if (!BriefCloses::Prepare()) ::_exit(kExitFault);
   process.pid_namespace.Reset();
   ContainerJob job{.options = options_,
                    .state = std::move(filter.state),
@@ -418,6 +420,8 @@ std::optional<int> AgentServer::Serve() {
   signals_.Reset(Faulty("agent.signals", [&] { return ::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK); }));
   // Without it nobody would learn of a supervisor's end.
   if (!signals_) Break("be told of signals", errno);
+  // Before there is anybody who could have taken the room for it.
+  if (const auto made = BriefCloses::Prepare(); !made) Break("make a timer", made.error().sys_errno);
   int failed = 0;
   while (!ending_) {
     const bool hears = steady_clock::now() >= hear_from_ && closes_.size() < kMaxAgentConnections;

@@ -21,6 +21,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -319,11 +320,22 @@ Result<void> NestedRuns::Serve(const RunOptions& options, const supervisor::Laun
   judged_ = policy.generation();
   judge_ = policy.Get();
   closer_.emplace(kMaxNestedCloses);
+  if (auto ready = closer_->Ready(); !ready) return ready;
+  // The thread that ends them is this one.
+  if (auto made = BriefCloses::Prepare(); !made) return made;
   auto spawner = Spawner::Start();
   if (!spawner) return std::unexpected(spawner.error());
   spawner_ = *std::move(spawner);
-  thread_ = std::thread([this] { Loop(); });
-  return {};
+  std::promise<Result<void>> said;
+  auto made = said.get_future();
+  thread_ = std::thread([this, said = std::move(said)]() mutable {
+    said.set_value(BriefCloses::Prepare());
+    Loop();
+    // With what nobody has accepted.
+    const BriefCloses brief;
+    listener_.socket.Reset();
+  });
+  return made.get();
 }
 
 // Whether it is within the policy in force. `widened`: that lets out all that the one judged by before it did.

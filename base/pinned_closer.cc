@@ -2,7 +2,9 @@
 
 #include <sys/socket.h>
 
-#include "base/log.h"
+#include <system_error>
+#include <utility>
+
 #include "base/wake_timer.h"
 
 namespace sluice {
@@ -15,9 +17,9 @@ bool Lingers(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &size) != 0 || (value.l_onoff != 0 && value.l_linger != 0);
 }
 
-void CloseAll(BoundedQueue<UniqueFd>& queue) {
+void CloseAll(BoundedQueue<UniqueFd>& queue, std::promise<Result<void>> made) {
   WakeTimer timer;
-  if (const auto opened = timer.Open(); !opened) LogError("{}", opened.error().message);
+  made.set_value(timer.Open());
   while (auto batch = queue.PopAll()) {
     for (UniqueFd& fd : *batch) {
       timer.Arm();
@@ -30,7 +32,24 @@ void CloseAll(BoundedQueue<UniqueFd>& queue) {
 }  // namespace
 
 PinnedCloser::PinnedCloser(size_t most) : queue_(most) {
-  for (unsigned i = 0; i < kCloserThreads; ++i) threads_.emplace_back([this] { CloseAll(queue_); });
+  for (unsigned i = 0; i < kCloserThreads; ++i) {
+    std::promise<Result<void>> made;
+    made_.push_back(made.get_future());
+    try {
+      threads_.emplace_back([this, said = std::move(made)]() mutable { CloseAll(queue_, std::move(said)); });
+    } catch (const std::system_error& fault) {
+      std::promise<Result<void>> none;
+      made_.back() = none.get_future();
+      none.set_value(FailErrno("cannot start a thread", fault.code().value()));
+    }
+  }
+}
+
+Result<void> PinnedCloser::Ready() {
+  Result<void> all;
+  for (auto& made : std::exchange(made_, {}))
+    if (auto one = made.get(); !one) all = std::move(one);
+  return all;
 }
 
 PinnedCloser::~PinnedCloser() {

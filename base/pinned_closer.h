@@ -5,11 +5,12 @@
 // among it, is closed with it: a socket that a stranger can send to is to be dropped here as well. Such closes happen on threads
 // that serve nobody, each freed by its WakeTimer after kWakeInterval. Any thread may call; nothing blocks for longer than that.
 
-#include <memory>
+#include <future>
 #include <thread>
 #include <vector>
 
 #include "base/bounded_queue.h"
+#include "base/result.h"
 #include "base/unique_fd.h"
 
 namespace sluice {
@@ -25,6 +26,9 @@ class PinnedCloser {
   };
 
   explicit PinnedCloser(size_t most = kMaxQueuedCloses);
+  /// Once, before a stranger's descriptors come: whether there are such threads, each with its timer. Without, a close would
+  /// wait.
+  [[nodiscard]] Result<void> Ready();
   ~PinnedCloser();
   PinnedCloser(const PinnedCloser&) = delete;
   PinnedCloser& operator=(const PinnedCloser&) = delete;
@@ -35,6 +39,7 @@ class PinnedCloser {
 
  private:
   BoundedQueue<UniqueFd> queue_;
+  std::vector<std::future<Result<void>>> made_;  // what each thread has said of its timer
   std::vector<std::thread> threads_;
 };
 

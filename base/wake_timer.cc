@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <mutex>
 
+#include "base/complaint.h"
 #include "base/fault.h"
-#include "base/log.h"
 
 namespace sluice {
 namespace {
@@ -95,6 +95,7 @@ struct OwnTimer {
   WakeTimer timer;
   pid_t process = 0;  // a timer is that of the process which made it
   unsigned holders = 0;
+  Complaint complaint;
 };
 
 OwnTimer& Own() {
@@ -104,16 +105,19 @@ OwnTimer& Own() {
 
 }  // namespace
 
+Result<void> BriefCloses::Prepare() {
+  OwnTimer& own = Own();
+  const pid_t process = getpid();
+  if (own.process == process) return {};
+  own.timer.Forget();
+  auto opened = own.timer.Open();
+  if (opened) own.process = process;
+  return opened;
+}
+
 BriefCloses::BriefCloses() {
   OwnTimer& own = Own();
-  if (const pid_t process = getpid(); own.process != process) {
-    own.timer.Forget();
-    if (const auto opened = own.timer.Open()) {
-      own.process = process;
-    } else {
-      LogError("{}", opened.error().message);
-    }
-  }
+  if (const auto made = Prepare(); !made) own.complaint.Tell("make a timer", made.error().sys_errno, "a close may wait");
   ++own.holders;
   own.timer.Arm();
 }

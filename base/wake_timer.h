@@ -52,6 +52,9 @@ class WakeTimer {
 /// thread's own, made by the first. For what happens rarely, or on a thread that must be alone; a PinnedCloser does it elsewhere.
 class BriefCloses {
  public:
+  /// Makes this thread's timer, where it has none yet. Room for timers is a user's (RLIMIT_SIGPENDING), and so also for a
+  /// workload of the same user to take: a thread that is to close what comes from one makes it before that one runs.
+  [[nodiscard]] static Result<void> Prepare();
   BriefCloses();
   ~BriefCloses();
   BriefCloses(const BriefCloses&) = delete;

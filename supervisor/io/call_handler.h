@@ -55,6 +55,8 @@ class CallHandler : private CaptureGate::Sink {
   CallHandler(Setup setup, ProcessTable& processes, Attribution& attribution, FlowHandler& flows,
               const policy::CurrentPolicy& policy, policy::EventSink& sink);
   ~CallHandler() override;
+  /// Once, before the first call: kinds of failure as PinnedCloser::Ready has them.
+  [[nodiscard]] Result<void> Ready() { return closer_.Ready(); }
 
   /// `channel`: where the call came from and is answered.
   void Handle(const SeccompChannelPtr& channel, const seccomp_notif& notification);

@@ -140,6 +140,7 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
                                              int error) { (void)outcomes->TryPush({cookie, id, error}); },
   };
   handler_ = std::make_unique<CallHandler>(std::move(setup), processes_, attribution_, flows, policy, sink);
+  if (auto ready = handler_->Ready(); !ready) return ready;
   WakeTimer::InstallHandler();
   std::vector<Body> bodies = {[this, listener = capture.listener.get()](WakeTimer& timer) { Sweep(listener, timer); }};
   for (unsigned i = 0; i < kConnectorThreads; ++i) bodies.emplace_back([this](WakeTimer& timer) { Connect(timer); });

@@ -1,17 +1,32 @@
 #!/usr/bin/python3
 """The end of runs in the sandbox of another: with it, whatever they and those who ask for them do."""
-import os
 import pathlib
+import re
 import shutil
-import signal
-import subprocess
-import time
 
-import control
 import harness
 import lab
 
 OUTER = [("allow GET a.test/**", {"encoded-slash": "true", "path-params": "true"}), "allow GET b.test/**", "allow tcp db.test:5432"]
+# More descriptors in one message than anybody asks for, the last of which lingers, once the user has no room for a timer left.
+NO_TIMERS = harness.FULL_SOCKET + """
+import ctypes
+libc, timers = ctypes.CDLL(None), []
+while True:
+    timer = ctypes.c_void_p()
+    if libc.timer_create(1, None, ctypes.byref(timer)) != 0: break
+    timers.append(timer)
+print("timers", len(timers), flush=True)
+null = os.open("/dev/null", os.O_RDONLY)
+for full in [full_socket() for _ in range(20)]:
+    outer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); outer.connect(os.environ["SLUICE_NESTED"])
+    KEPT.append(outer)
+    socket.send_fds(outer, [b"no message"], [null] * 100 + [full])
+    let_go(full)
+for timer in timers: libc.timer_delete(timer)
+print("sent", flush=True)
+signal.pause()
+"""
 IGNORES_CHILDREN = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
 
 
@@ -24,6 +39,14 @@ class NestedEnds(harness.SluiceTest):
         words = self.command(OUTER, ["sh", "-c", "./sluice run --allow 'GET b.test/x' -- sh -c 'exit 7'; echo $?"], ["--allow-nested"])
         done = self.lab.run([harness.PYTHON, "-c", IGNORES_CHILDREN, *words], cwd=self.work, timeout=20 * harness.SLOW)
         self.assertEqual(done.stdout, "7\n", done.stderr)
+
+    def test_a_workload_that_takes_all_timers_holds_nobody_up(self):
+        (self.work / "timers.py").write_text(NO_TIMERS)
+        taken = int(re.search(r"SigQ:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+        words = self.command(OUTER, ["sh", "-c", f"{harness.PYTHON} timers.py > sent & until grep -q sent sent; do sleep 0.02; done; cat sent; "
+                                     "timeout 15 ./sluice run --allow 'GET b.test/x' -- true; echo $?; kill $!"], ["--allow-nested"])
+        done = self.lab.run(["prlimit", f"--sigpending={taken + 2000}", *words], cwd=self.work, timeout=60 * harness.SLOW)
+        self.assertRegex(done.stdout, r"\Atimers [1-9]\d+\nsent\n0\n\Z", done.stderr)
 
 
 if __name__ == "__main__":
