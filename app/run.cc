@@ -761,6 +761,8 @@ int Run(const RunOptions& given) {
     return Report(Error{Code::kInvalid, "no command; write: sluice run [OPTIONS] -- COMMAND [ARGUMENT...]"});
   if (InSandbox()) return RunInside(options);
   if (auto named = CheckPolicyNamed(options); !named) return Report(named.error());
+  // While the outer run has it stopped it would not see its lifeline end.
+  if (options.nested) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Before any thread exists, so that all inherit it: the watcher alone takes SIGHUP.
   sigset_t blocked;
   sigemptyset(&blocked);

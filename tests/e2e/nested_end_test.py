@@ -3,11 +3,17 @@
 import pathlib
 import re
 import shutil
+import subprocess
+import time
 
+import control
 import harness
 import lab
 
 OUTER = [("allow GET a.test/**", {"encoded-slash": "true", "path-params": "true"}), "allow GET b.test/**", "allow tcp db.test:5432"]
+# Proofs of it take long.
+SLOW_RULES = [(f"allow GET a.test/**/a{i}/**/b{i}/**", OUTER[0][1]) for i in range(700)] + \
+    [f"deny GET a.test/**/d{i}/**/e{i}/**/f{i}/**" for i in range(60)] + ["allow tcp db.test:5432"]
 # More descriptors in one message than anybody asks for, the last of which lingers, once the user has no room for a timer left.
 NO_TIMERS = harness.FULL_SOCKET + """
 import ctypes
@@ -39,6 +45,23 @@ class NestedEnds(harness.SluiceTest):
         words = self.command(OUTER, ["sh", "-c", "./sluice run --allow 'GET b.test/x' -- sh -c 'exit 7'; echo $?"], ["--allow-nested"])
         done = self.lab.run([harness.PYTHON, "-c", IGNORES_CHILDREN, *words], cwd=self.work, timeout=20 * harness.SLOW)
         self.assertEqual(done.stdout, "7\n", done.stderr)
+
+    def test_one_that_stands_still_while_it_is_judged_dies_with_the_outer_one(self):
+        (self.work / "slow.yaml").write_text(harness.policy_text(SLOW_RULES))
+        socket = self.folder / "control.sock"
+        script = "./sluice run --quiet --policy slow.yaml -- sh -c 'echo up; while :; do echo x >> ticks; sleep 0.01; done'"
+        with self.running(OUTER, "sh", "-c", script, flags=["--allow-nested", "--control", socket], stderr=subprocess.DEVNULL) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            inner = [pid for path in pathlib.Path(f"/proc/{process.pid}/task").glob("*/children") for pid in path.read_text().split()
+                     if b"--nested" in lab.command_line(pid)]
+            self.assertEqual(len(inner), 1)
+            status, answer, _ = control.ask(socket, "PUT", "/v1/policy", harness.policy_text([OUTER[0], OUTER[2]]))
+            self.assertEqual((status, answer["applied"]), (200, True), answer)
+            self.assertEventually(lambda: pathlib.Path(f"/proc/{inner[0]}/stat").read_text().rsplit(") ", 1)[1][0] in "Tt", "it to stand still")
+            process.kill()
+            process.wait()
+        self.assertEventually(lambda: not lab.command_line(inner[0]), "its end", 5)
+        self.assertEventually(self.ticks_stand, "the end of what ran in it", 5)
 
     def test_a_workload_that_takes_all_timers_holds_nobody_up(self):
         (self.work / "timers.py").write_text(NO_TIMERS)
