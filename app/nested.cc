@@ -197,15 +197,10 @@ NestedRuns::~NestedRuns() {
     Wake();
     thread_.join();
   }
-  for (const auto& session : sessions_)
-    while (!Ended(*session)) {
-      pollfd ended{session->pidfd.get(), POLLIN, 0};
-      (void)PatientPoll({&ended, 1}, session->LookAgain());
-    }
-  {
-    // With what nobody has accepted yet.
-    const BriefCloses brief;
-    listener_.socket.Reset();
+  while (std::erase_if(sessions_, [this](const auto& session) { return Ended(*session); }), !sessions_.empty()) {
+    std::vector<pollfd> ends;
+    for (const auto& session : sessions_) ends.push_back({session->pidfd.get(), POLLIN, 0});
+    (void)PatientPoll(ends, LookAgain());
   }
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
@@ -366,6 +361,7 @@ void NestedRuns::Judge() {
     };
     const bool widened = !std::ranges::all_of(sessions_, is_judged) && Narrower(*in_force, *judge_).has_value();
     for (const auto& session : sessions_) {
+      if (Stopping()) return;
       if (policy_->generation() != generation) break;
       if (session->inner == nullptr || session->over) continue;
       if (session->proved == generation || MayGoOn(*session, *in_force, widened)) {
@@ -381,18 +377,30 @@ void NestedRuns::Judge() {
   }
 }
 
+// For poll(2).
+int NestedRuns::LookAgain() const {
+  int wait = -1;
+  for (const auto& session : sessions_)
+    if (const int again = session->LookAgain(); again >= 0) wait = wait < 0 ? again : std::min(wait, again);
+  return wait;
+}
+
+// What is proved of one takes long, and the run's end does not wait for what is proved of all.
+bool NestedRuns::Stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
 void NestedRuns::Loop() {
   constexpr size_t kFixed = 2;
   bool frozen = false;
   while (true) {
     std::vector<pollfd> polls = {{frozen ? -1 : listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    int wait = -1;
     for (const auto& session : sessions_) {
       polls.push_back({session->over ? -1 : session->client.get(), POLLIN, 0});
       polls.push_back({session->pidfd.get(), POLLIN, 0});
-      if (const int again = session->LookAgain(); again >= 0) wait = wait < 0 ? again : std::min(wait, again);
     }
-    if (Faulty("nested.wait", [&] { return ::poll(polls.data(), polls.size(), wait); }) < 0) {
+    if (Faulty("nested.wait", [&] { return ::poll(polls.data(), polls.size(), LookAgain()); }) < 0) {
       // All are looked at then: what the policy takes back and what has ended must not wait for it.
       for (pollfd& each : polls) each.revents = POLLIN;
       if (errno != EINTR) complaint_.Tell("wait for runs in the sandbox", errno, "they are looked at now and then");
@@ -417,6 +425,7 @@ void NestedRuns::Loop() {
     Judge();
     for (size_t i = 0; i < sessions_.size(); ++i) {
       if (sessions_[i]->over || (polls[kFixed + 2 * i].revents == 0 && polls[kFixed + 2 * i + 1].revents == 0)) continue;
+      if (Stopping()) return;
       Serve(*sessions_[i]);
       Judge();
     }

@@ -78,6 +78,8 @@ class NestedRuns {
   void Serve(Session& session);
   void Judge();
   void Wake();
+  [[nodiscard]] int LookAgain() const;
+  [[nodiscard]] bool Stopping();
   [[nodiscard]] bool MayGoOn(const Session& session, const policy::Snapshot& in_force, bool widened);
   void GoOn(Session& session, const policy::Snapshot& in_force, uint64_t generation);
   static void Stop(Reins& reins);

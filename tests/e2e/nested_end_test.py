@@ -63,6 +63,21 @@ class NestedEnds(harness.SluiceTest):
         self.assertEventually(lambda: not lab.command_line(inner[0]), "its end", 5)
         self.assertEventually(self.ticks_stand, "the end of what ran in it", 5)
 
+    def test_the_outer_one_does_not_wait_until_all_are_judged(self):
+        (self.work / "slow.yaml").write_text(harness.policy_text(SLOW_RULES))
+        socket = self.folder / "control.sock"
+        one = "./sluice run --quiet --policy slow.yaml -- sh -c 'echo up; exec sleep 1000'"
+        script = f"date +%s.%N; {one.replace('exec sleep 1000', 'date +%s.%N')}; for i in 1 2 3 4 5 6; do {one} & done; read end"
+        with self.running(OUTER, "sh", "-c", script, flags=["--allow-nested", "--control", socket], stderr=subprocess.DEVNULL) as process:
+            begin, up, began = (process.stdout.readline() for _ in range(3))
+            self.assertEqual([up, *(process.stdout.readline() for _ in range(6))], ["up\n"] * 7)
+            status, answer, _ = control.ask(socket, "PUT", "/v1/policy", harness.policy_text([OUTER[0], OUTER[2]]))
+            self.assertEqual((status, answer["applied"]), (200, True), answer)
+            asked = time.monotonic()
+            process.stdin.close()
+            process.wait()
+            self.assertLess(time.monotonic() - asked, 2 * (float(began) - float(begin)))
+
     def test_a_workload_that_takes_all_timers_holds_nobody_up(self):
         (self.work / "timers.py").write_text(NO_TIMERS)
         taken = int(re.search(r"SigQ:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
