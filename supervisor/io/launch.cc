@@ -67,6 +67,12 @@ Result<void> CheckOrdinaryUser() {
               "ordinary user");
 }
 
+// Whether nobody holds the other end of a pipe or a socket any more.
+bool HungUp(int fd) {
+  pollfd state{.fd = fd, .events = POLLRDHUP, .revents = 0};
+  return fd >= 0 && ::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
 // A command that was not found in the view may well be on the host.
 Error WithHint(Error error, const LaunchSpec& resolved) {
   if (error.code != Code::kNotFound) return error;
@@ -158,6 +164,8 @@ class Sandbox final : public Workload {
   Result<void> Release() override {
     if (auto sealed = AwaitSeal(); !sealed) return sealed;
     if (auto heard = relay_->Hear(); !heard) return heard;
+    // It stays at its gate, and is killed as soon as the relay looks: not after it has run until then.
+    if (spec_.on_disconnect == OnDisconnect::kKill && HungUp(spec_.lifeline)) return {};
     if (auto sent = Send(handshake_.get(), Step::kGo); !sent) return sent;
     auto answer = Receive(handshake_.get(), kStartTimeoutMs);
     handshake_.Reset();

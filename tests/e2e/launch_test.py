@@ -416,6 +416,17 @@ class Ended(Launch):
         self.assertEqual(self.result["ended_by"], "disconnect")
         self.assertIn("the launcher is gone", err)
 
+    def test_a_command_whose_launcher_is_gone_by_then_is_not_started(self):
+        # The kernel would refuse it.
+        (self.work / "none").write_text("#!/no/such/program\n")
+        (self.work / "none").chmod(0o755)
+        keep, give = os.pipe()
+        os.close(give)
+        done = self.launch(self.spec(str(self.work / "none"), lifeline=keep), pass_fds=[keep])
+        os.close(keep)
+        self.assertExit(done, 128 + signal.SIGKILL)
+        self.assertEqual(self.result["ended_by"], "disconnect")
+
     def test_or_leaves_it_frozen_until_it_goes_on_or_is_ended(self):
         process, give = self.started("freeze", "sh", "-c", harness.TICKING)
         self.assertEventually(lambda: self.ticks() > 4, "ticks")
