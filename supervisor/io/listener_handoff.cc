@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <span>
@@ -22,13 +23,14 @@ struct Received {
   bool cut = false;  // descriptors were lost
 };
 
-Result<Received> ReceiveMessage(int socket, iovec data, int flags, std::vector<UniqueFd>* fds) {
+// At most `room` descriptors; the kernel closes the others, all of them at once.
+Result<Received> ReceiveMessage(int socket, iovec data, int flags, size_t room, std::vector<UniqueFd>* fds) {
   alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int) * kMostPassed)> control{};
   msghdr header{};
   header.msg_iov = &data;
   header.msg_iovlen = 1;
   header.msg_control = control.data();
-  header.msg_controllen = control.size();
+  header.msg_controllen = room == 0 ? 0 : CMSG_LEN(sizeof(int) * std::min(room, kMostPassed));
   ssize_t size = 0;
   do {
     size = Faulty("handoff.receive", [&] { return ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | flags); });
@@ -43,10 +45,11 @@ Result<Received> ReceiveMessage(int socket, iovec data, int flags, std::vector<U
 
 Result<bool> ReceiveStream(int socket, size_t most_fds, std::string* text, std::vector<UniqueFd>* fds) {
   std::array<char, kChunk> buffer;
-  const auto received = ReceiveMessage(socket, {buffer.data(), buffer.size()}, MSG_DONTWAIT, fds);
+  const size_t room = most_fds - std::min(most_fds, fds->size());
+  const auto received = ReceiveMessage(socket, {buffer.data(), buffer.size()}, MSG_DONTWAIT, room, fds);
   if (!received) return std::unexpected(received.error());
+  if (received->cut && fds->size() >= most_fds) return Fail(Code::kExhausted, "too many descriptors");
   if (received->cut) return Fail(Code::kExhausted, "some of the descriptors found no room in this process");
-  if (fds->size() > most_fds) return Fail(Code::kExhausted, "too many descriptors");
   text->append(buffer.data(), static_cast<size_t>(received->size));
   return received->size != 0;
 }
@@ -67,7 +70,7 @@ Result<void> SendListener(int socket, int listener, const seccomp_notif& first) 
 Result<ListenerHandoff> ReceiveListener(int socket) {
   ListenerHandoff handoff;
   std::vector<UniqueFd> fds;
-  const auto received = ReceiveMessage(socket, {&handoff.first, sizeof handoff.first}, 0, &fds);
+  const auto received = ReceiveMessage(socket, {&handoff.first, sizeof handoff.first}, 0, kMostPassed, &fds);
   if (!received) return std::unexpected(received.error());
   if (received->size == 0) return Fail(Code::kNotFound, "the agent is gone");
   if (received->size != static_cast<ssize_t>(sizeof handoff.first) || fds.size() != 1)

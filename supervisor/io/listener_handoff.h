@@ -15,7 +15,8 @@
 namespace sluice::supervisor {
 
 /// What of a stream has come, added to `text` and `fds` (close-on-exec). False at its end. Does not block: kTimeout when there is
-/// nothing now. kExhausted: more than `most_fds`, or descriptors that this process had no room for.
+/// nothing now. kExhausted: more than `most_fds` in all, or descriptors that this process had no room for: they are closed in
+/// here, which may wait (BriefCloses).
 [[nodiscard]] Result<bool> ReceiveStream(int socket, size_t most_fds, std::string* text, std::vector<UniqueFd>* fds);
 
 /// Whether it is a seccomp notification descriptor, and no other file by that name.

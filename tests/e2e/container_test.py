@@ -10,6 +10,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import time
 
 import containers
 import harness
@@ -363,6 +364,43 @@ time.sleep(600)
                 finally:
                     stranger.kill()
                     stranger.communicate()
+
+    @containers.root_alone("a second user")
+    def test_nor_do_the_many_descriptors_of_a_user_who_is_served(self):
+        self.folder.chmod(0o755)
+        # Whoever sends them is gone then, and so the agent's are the last.
+        script = """
+import os, resource, socket, struct, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+server = socket.socket(); server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); server.bind(("127.0.0.1", 0)); server.listen(500)
+kept = []
+for _ in range(8):
+    if os.fork() == 0:
+        full = [socket.create_connection(server.getsockname()) for _ in range(250)]
+        for client in full:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 300)); client.setblocking(False)
+            try:
+                while True: client.send(b"x" * 65536)
+            except BlockingIOError: pass
+        agent = socket.socket(socket.AF_UNIX); agent.connect(sys.argv[1]); socket.send_fds(agent, [b"{"], [client.fileno() for client in full])
+        os._exit(0)
+    kept += [server.accept()[0] for _ in range(250)]
+    os.wait()
+print("sent", flush=True)
+time.sleep(600)
+"""
+        with self.agent(["allow GET a.test"], "--peer", str(lab_module.UNPRIVILEGED)) as agent:
+            peer = self.lab.popen([harness.PYTHON, "-c", script, agent.socket], uid=lab_module.UNPRIVILEGED, stdout=subprocess.PIPE, text=True)
+            try:
+                self.assertEqual(peer.stdout.readline(), "sent\n")
+                begin = time.monotonic()
+                self.assertExit(self.contain("/bin/true", timeout=60), 0)
+                self.assertLess(time.monotonic() - begin, 8 * harness.SLOW)
+            finally:
+                peer.kill()
+                peer.communicate()
 
 
 # Hands what a runtime sends on to the agent, as the user that this runs as.
