@@ -84,7 +84,10 @@ Whole LookAt(const ContainerRecord& record) {
   const auto parsed = status ? ParseProcStatus(*status) : std::nullopt;
   whole.first = parsed && parsed->innermost_pid == 1;
   const auto now = ReadSmallFile(fmt::format("/proc/{}/cgroup", record.pid));
-  if (!record.cgroup.empty() && now && ParseCgroup2Path(*now) == record.cgroup) whole.folder = CgroupFolder(record.cgroup);
+  const auto path = now ? ParseCgroup2Path(*now) : std::nullopt;
+  // A container may be given cgroups of its own below that one.
+  if (!record.cgroup.empty() && path && (*path == record.cgroup || path->starts_with(record.cgroup + "/")))
+    whole.folder = CgroupFolder(record.cgroup);
   return whole;
 }
 
@@ -184,6 +187,10 @@ Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate) {
       !whole.first && HoldsOnly(whole.folder, whole.pids) && WriteSmallFile(whole.folder + "/cgroup.kill", "1").has_value();
   const bool by_process = ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0 || errno == ESRCH;
   if (!by_cgroup && !by_process) return FailErrno(fmt::format("cannot kill container {}", record.id), errno);
+  if (!by_cgroup && !whole.first)
+    return Fail(Code::kInternal,
+                "its first process is killed; it shares its process namespace, and its cgroup with others, so that more of it "
+                "may run on");
   return Ended::kKilled;
 }
 

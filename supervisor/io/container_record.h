@@ -58,7 +58,8 @@ enum class Ended : uint8_t {
 /// Whether it is the process of the record that has its number now.
 [[nodiscard]] bool IsRunning(const ContainerRecord& record);
 
-/// Blocks for a second at most while a cgroup freezes; what cannot be frozen is killed.
+/// Blocks for a second at most while a cgroup freezes; what cannot be frozen is killed. An error: nothing was done, or only the
+/// first process of a container that shares its process namespace could be killed.
 [[nodiscard]] Result<Ended> EndContainer(const ContainerRecord& record, Unsupervised fate);
 
 }  // namespace sluice::supervisor
