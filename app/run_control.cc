@@ -93,6 +93,8 @@ Result<std::unique_ptr<RunControl>> RunControl::Start(ControlPlan plan, RunContr
                                                       Sandbox& sandbox, audit::Writer& writer, DecisionStream& stream) {
   std::unique_ptr<RunControl> control(new RunControl(std::move(parts), policy, sandbox, writer, stream));
   control->await_hold_ = plan.await_hold;
+  // Before the command runs: the room for threads is its user's, and so its own to take.
+  control->killer_ = std::thread([self = control.get()] { self->KillLater(); });
   AdminApiOptions options;
   options.compile = control->parts_.compile;
   options.own_text = control->parts_.own_text;
@@ -284,13 +286,16 @@ void RunControl::EndWithin(std::chrono::milliseconds grace) {
   if (!kill_at_ || at < *kill_at_) kill_at_ = at;
   hold_.GiveUp();
   sandbox_->Signal(grace.count() > 0 ? SIGTERM : SIGKILL);
-  if (!killer_.joinable()) killer_ = std::thread([this] { KillLater(); });
   wake_.notify_all();
 }
 
 void RunControl::KillLater() {
   std::unique_lock lock(mutex_);
   while (!ending_ && sandbox_ != nullptr) {
+    if (!kill_at_) {
+      wake_.wait(lock);
+      continue;
+    }
     if (std::chrono::steady_clock::now() < *kill_at_) {
       wake_.wait_until(lock, *kill_at_);
       continue;

@@ -113,7 +113,7 @@ class RunControl final : public ServedControl, public RunSteering {
   std::condition_variable wake_;
   std::optional<std::chrono::steady_clock::time_point> kill_at_;
   bool ending_ = false;
-  std::thread killer_;  // from the first Stop on
+  std::thread killer_;
   std::unique_ptr<AdminApi> api_;
   std::unique_ptr<AdminServer> server_;  // last: it uses the rest
 };

@@ -187,6 +187,24 @@ class Decisions(ControlTest):
 
 
 class Ending(ControlTest):
+    def test_a_command_that_has_taken_all_threads_of_its_user_is_stopped_too(self):
+        if not self.lab.uid:
+            self.skipTest("root has as many as it likes")
+        script = """
+import signal, threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+try:
+    while True: threading.Thread(target=signal.pause).start()
+except RuntimeError: print("all", flush=True)
+signal.pause()
+"""
+        words = self.command(ECHO, [harness.PYTHON, "-c", script], ["--control", self.socket])
+        process = self.lab.popen(["prlimit", "--nproc=300", *words], cwd=self.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        self.assertEqual(process.stdout.readline(), "all\n")
+        self.assertEqual(self.ask("POST", "/v1/stop?grace_ms=50")[0], 202)
+        self.assertEqual(process.wait(20 * harness.SLOW), 128 + signal.SIGKILL)
+
     def test_stop_is_polite_and_then_is_not(self):
         for trap, code in (("exit 3", 3), ("", 128 + signal.SIGKILL)):
             with self.controlled(NARROW, "/bin/sh", "-c", f"trap '{trap}' TERM; echo up; while :; do sleep 0.05; done") as process:
