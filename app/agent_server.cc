@@ -114,73 +114,59 @@ void AgentServer::Accept() {
     hear_from_ = steady_clock::now() + kAcceptPause;
     return;
   }
-  Connection connection;
-  socklen_t size = sizeof connection.peer;
-  const auto ask = [&] { return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &connection.peer, &size); };
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const auto ask = [&] { return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size); };
   if (Faulty("agent.peer", ask) != 0) {
     LogError("a container runtime is turned away: {}", std::strerror(errno));
     return closes_.Drop(std::move(socket));
   }
-  if (!MayAsk(connection.peer.uid)) {
-    TurnAway(connection.peer);
+  if (!MayAsk(peer.uid)) {
+    TurnAway(peer);
     return closes_.Drop(std::move(socket));
   }
-  const auto theirs = std::ranges::count(connections_, connection.peer.uid, [](const Connection& one) { return one.peer.uid; });
-  if (connections_.size() >= kMaxAgentConnections || ending_ ||
-      HasEnough(connection.peer.uid, static_cast<size_t>(theirs), kMaxAgentConnections))
+  const auto theirs = std::ranges::count(hearing_, peer.uid, [](const auto& child) { return child.second; });
+  if (hearing_.size() >= kMaxAgentConnections || ending_ ||
+      HasEnough(peer.uid, static_cast<size_t>(theirs), kMaxAgentConnections))
     return closes_.Drop(std::move(socket));
-  connection.socket = std::move(socket);
-  connection.until = steady_clock::now() + kAgentMessageWait;
-  connections_.push_back(std::move(connection));
+  HearFrom(std::move(socket), peer);
 }
 
-// With the descriptors that came, and those that nobody has received.
-void AgentServer::Drop(Connection& connection) {
-  closes_.Drop(std::move(connection.socket));
-  closes_.DropAll(connection.fds);
-}
-
-bool AgentServer::Hear(Connection& connection) {
-  const auto more = [&connection] {
-    const BriefCloses brief;  // what this process has no room for
-    return supervisor::ReceiveStream(connection.socket.get(), supervisor::kMaxOciFds, &connection.text, &connection.fds);
-  }();
-  if (!more && more.error().code == Code::kTimeout) return true;
-  auto end = connection.end.Find(connection.text);
-  Result<void> taken = {};
-  if (!more) {
-    taken = std::unexpected(more.error());
-  } else if (!end) {
-    taken = std::unexpected(end.error());
-  } else if (*end) {
-    taken = TakeMessage(connection, **end);
-  } else if (*more) {
-    return true;
+void AgentServer::HearFrom(UniqueFd socket, const ucred& peer) {
+  auto ends = MakeSocketPair();
+  const pid_t parent = ::getpid();
+  const pid_t child = ends ? Faulty("agent.hear", [] { return ::fork(); }) : -1;
+  if (child == 0) ServeRuntime(parent, std::move(socket), std::move(ends->theirs));
+  if (child < 0) {
+    LogError("a container runtime is turned away: {}", std::strerror(ends ? errno : ends.error().sys_errno));
   } else {
-    taken = Fail(Code::kInvalid, "it ended in the middle of its message");
+    hearing_.emplace(child, peer.uid);
+    connections_.push_back({std::move(ends->mine), child, peer, steady_clock::now() + kAgentMessageWait});
   }
-  // The descriptors go with the connection, so that the container's program does not start.
-  if (!taken) LogError("a container runtime (process {}): {}", connection.peer.pid, taken.error().message);
-  return false;
+  closes_.Drop(std::move(socket));  // with what was sent to it, should the child be gone already
 }
 
-Result<void> AgentServer::TakeMessage(Connection& connection, size_t end) {
-  if (connection.text.find_first_not_of(" \t\r\n", end) != std::string::npos)
-    return Fail(Code::kInvalid, "something follows its message");
-  auto state = supervisor::ParseOciState(std::string_view(connection.text).substr(0, end));
-  if (!state) return std::unexpected(state.error());
-  if (state->fds.size() != connection.fds.size())
-    return Fail(Code::kInvalid,
-                fmt::format("its message names {} descriptors, and {} came", state->fds.size(), connection.fds.size()));
-  UniqueFd& filter = connection.fds[state->seccomp_fd];  // until it is taken it goes with the connection
-  if (!supervisor::IsNotifyFd(filter.get())) return Fail(Code::kInvalid, "what it calls seccompFd is no notification descriptor");
+void AgentServer::Drop(Connection& connection) {
+  connection.child.Reset();
+  // Not reaped, so that the number is its own.
+  if (hearing_.contains(connection.pid)) ::kill(connection.pid, SIGKILL);
+}
+
+// Without its descriptors, which end with the child, the container's program does not start.
+void AgentServer::Hear(const Connection& connection) {
+  auto message = ReceiveRuntimeMessage(connection.child.get());
+  const auto taken = message ? TakeMessage(connection, *std::move(message)) : Result<void>(std::unexpected(message.error()));
+  if (!taken) LogError("a container runtime (process {}): {}", connection.peer.pid, taken.error().message);
+}
+
+Result<void> AgentServer::TakeMessage(const Connection& connection, RuntimeMessage message) {
   const auto theirs = static_cast<size_t>(std::ranges::count(filters_, connection.peer.uid, &Filter::peer));
   if (filters_.size() >= kMaxAgentFilters || HasEnough(connection.peer.uid, theirs, kMaxAgentFilters))
     return Fail(Code::kExhausted, fmt::format("{} containers are starting already", filters_.size()));
-  auto channel = ChannelOf(std::move(filter));
+  auto channel = ChannelOf(std::move(message.listener));
   if (!channel) return std::unexpected(channel.error());
-  LogDebug("container {}: {} by process {}", state->id, state->status, connection.peer.pid);
-  filters_.push_back({.channel = *std::move(channel), .peer = connection.peer.uid, .state = *std::move(state)});
+  LogDebug("container {}: {} by process {}", message.state.id, message.state.status, connection.peer.pid);
+  filters_.push_back({.channel = *std::move(channel), .peer = connection.peer.uid, .state = std::move(message.state)});
   return {};
 }
 
@@ -308,7 +294,7 @@ void AgentServer::LetGo() {
   records_.reset();
   signals_.Reset();
   containers_.clear();
-  for (Connection& connection : connections_) Drop(connection);
+  hearing_.clear();  // which are the agent's
   connections_.clear();
   while (!closes_.empty()) closes_.Turn();
   filters_.clear();  // the one that is being admitted is among them: its listener was copied
@@ -342,6 +328,7 @@ void AgentServer::Reap() {
   HearContainers();
   int status = 0;
   for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (hearing_.erase(pid) != 0) continue;
     const auto it = containers_.find(pid);
     if (it == containers_.end()) continue;
     if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) {
@@ -397,7 +384,10 @@ void AgentServer::EndAll() {
   for (auto& [pid, container] : containers_) container.control.Reset();
   const auto until = steady_clock::now() + kLastChildren;
   while (!containers_.empty() && steady_clock::now() < until) {
-    for (pid_t pid = 0; (pid = ::waitpid(-1, nullptr, WNOHANG)) > 0;) containers_.erase(pid);
+    for (pid_t pid = 0; (pid = ::waitpid(-1, nullptr, WNOHANG)) > 0;) {
+      hearing_.erase(pid);
+      containers_.erase(pid);
+    }
     std::this_thread::sleep_for(kLook);
   }
   for (const auto& [pid, container] : containers_) ::kill(pid, SIGKILL);
@@ -426,7 +416,7 @@ std::optional<int> AgentServer::Serve() {
   while (!ending_) {
     const bool hears = steady_clock::now() >= hear_from_ && closes_.size() < kMaxAgentConnections;
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {hears ? listener_.get() : -1, POLLIN, 0}};
-    for (const Connection& connection : connections_) fds.push_back({connection.socket.get(), POLLIN, 0});
+    for (const Connection& connection : connections_) fds.push_back({connection.child.get(), POLLIN, 0});
     for (const Filter& filter : filters_) fds.push_back({filter.channel.fd(), POLLIN, 0});
     const size_t heard = connections_.size();
     const size_t asked = filters_.size();
@@ -445,11 +435,10 @@ std::optional<int> AgentServer::Serve() {
       keep_filter[i] = !hung_up && (filters_[i].refused ? RefuseCall(filters_[i]) : Admit(filters_[i]));
       if (child_code_) return child_code_;
     }
-    std::vector<bool> keep_connection(heard, true);
     for (size_t i = 0; i < heard; ++i)
-      if (ready(2 + i)) keep_connection[i] = Hear(connections_[i]);
+      if (ready(2 + i)) Hear(connections_[i]);
     for (size_t i = heard; i-- > 0;)
-      if (!keep_connection[i]) {
+      if (ready(2 + i)) {
         Drop(connections_[i]);
         connections_.erase(connections_.begin() + static_cast<ptrdiff_t>(i));
       }

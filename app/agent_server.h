@@ -1,7 +1,8 @@
 #pragma once
 
 // The agent itself: takes what runtimes send, looks at each container's first call, and gives the container to a process of its
-// own (container.h). One thread, which never waits for a peer: it must be able to fork, and to kill, at any time.
+// own (container.h). One thread, which never waits for a peer: it must be able to fork, and to kill, at any time. What a peer
+// sends is received by a child (runtime_message.h).
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "app/agent.h"
+#include "app/runtime_message.h"
 #include "base/clock.h"
 #include "base/closes_in_turns.h"
 #include "base/unique_fd.h"
@@ -51,11 +53,9 @@ class AgentServer {
 
  private:
   struct Connection {
-    UniqueFd socket;
+    UniqueFd child;  ///< of runtime_message.h, which has the runtime's end
+    pid_t pid = 0;
     ucred peer{};
-    std::string text;
-    supervisor::OciStateEnd end;
-    std::vector<UniqueFd> fds;
     SteadyTime until;
   };
   // A filter of which no call has come yet, or of which every call is refused from now on.
@@ -87,10 +87,10 @@ class AgentServer {
   [[nodiscard]] bool HasEnough(uid_t uid, size_t taken, size_t most) const;
   void TurnAway(const ucred& peer);
   void Accept();
+  void HearFrom(UniqueFd socket, const ucred& peer);
   void Drop(Connection& connection);
-  /// False: it is over with this connection.
-  [[nodiscard]] bool Hear(Connection& connection);
-  [[nodiscard]] Result<void> TakeMessage(Connection& connection, size_t end);
+  void Hear(const Connection& connection);
+  [[nodiscard]] Result<void> TakeMessage(const Connection& connection, RuntimeMessage message);
   /// Its first call has come. False: the filter is somebody else's to answer now, or gone.
   [[nodiscard]] bool Admit(Filter& filter);
   [[nodiscard]] Result<void> AdmitInto(Filter& filter, supervisor::ContainerProcess& process, const seccomp_notif& call);
@@ -115,6 +115,7 @@ class AgentServer {
   const std::shared_ptr<proxy::TlsAuthority> authority_;
   UniqueFd signals_;
   std::vector<Connection> connections_;
+  std::map<pid_t, uid_t> hearing_;  // children that receive, and for whom: also what has been killed and is not gone
   std::vector<Filter> filters_;
   std::map<pid_t, Container> containers_;
   std::map<uid_t, SteadyTime> strangers_;  // when each was told of last

@@ -25,11 +25,6 @@ class ClosesInTurns {
   void Drop(UniqueFd fd) {
     if (fd) left_.push_back(std::move(fd));
   }
-  template <class Fds>
-  void DropAll(Fds& fds) {
-    for (UniqueFd& fd : fds) Drop(std::move(fd));
-    fds.clear();
-  }
   /// Closes until one has made it wait.
   void Turn();
   [[nodiscard]] bool empty() const { return left_.empty(); }

@@ -402,6 +402,19 @@ time.sleep(600)
                 peer.kill()
                 peer.communicate()
 
+    @containers.root_alone("a second user, and a file system of his")
+    def test_nor_does_a_file_whose_last_close_nobody_answers(self):
+        self.folder.chmod(0o755)
+        with self.agent(["allow GET a.test"], "--peer", str(lab_module.UNPRIVILEGED)) as agent:
+            command = ["unshare", "--mount", "--propagation", "private", harness.PYTHON, harness.CLIENTS / "stuck_file.py", agent.socket, lab_module.UNPRIVILEGED, 3]
+            peer = self.lab.popen(command, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                self.assertEqual(peer.stdout.readline(), "sent\n")
+                self.assertExit(self.contain("/bin/true", timeout=20), 0)
+                self.assertEqual(agent.stop(), 0)
+            finally:
+                peer.communicate()  # the end of its input is that of the file system
+
 
 # Hands what a runtime sends on to the agent, as the user that this runs as.
 FORWARD = """

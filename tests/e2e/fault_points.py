@@ -217,6 +217,7 @@ AGENT_START = {"agent.signals": ("EMFILE",), "agent.wait": ("ENOMEM",)}
 AGENT_REFUSES = {
     "agent.death-signal": ("EINVAL",),
     "agent.fork": ("EAGAIN",),
+    "agent.hear": ("EAGAIN",),
     "agent.listener": ("EMFILE",),
     "agent.peer": ("EINVAL",),
     "capture.enter": ("EINVAL",),
