@@ -547,6 +547,7 @@ std::expected<supervisor::ExitStatus, int> Supervise(const RunOptions& options, 
     return next;
   };
   secrets.Watch();
+  StartStderr();
   auto watcher = PolicyWatcher::Start(
       plan.snapshot, load,
       [&options, &sandbox, &policy, &onlookers](policy::SnapshotPtr next) -> Result<uint64_t> {

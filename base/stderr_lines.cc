@@ -176,6 +176,8 @@ void QueueStderr(LineKind kind, std::string lines) {
   Stderr().Put(kind, LinesDescriptor() == STDERR_FILENO ? ForStderr(std::move(lines)) : std::move(lines));
 }
 
+void StartStderr() { (void)Stderr(); }
+
 void RenewStderr() { g_before_fork.store(g_stderr.exchange(nullptr, std::memory_order_acq_rel)); }
 
 bool FlushStderr(std::chrono::milliseconds bound) {

@@ -50,9 +50,12 @@ class LineOutput {
 /// Where lines go: standard error, unless SendLinesTo said otherwise.
 [[nodiscard]] int LinesDescriptor();
 
-/// To standard error, with the line ends that its terminal needs. The thread starts with the first line. In a forked child after
-/// RenewStderr only.
+/// To standard error, with the line ends that its terminal needs. The thread starts with the first line at the latest. In a
+/// forked child after RenewStderr only.
 void QueueStderr(LineKind kind, std::string lines);
+/// Starts the thread now. The room for threads is a user's, and so also a workload's to take: without one, lines are written by
+/// whoever has something to say, who then waits for whoever reads them.
+void StartStderr();
 [[nodiscard]] bool FlushStderr(std::chrono::milliseconds bound);
 /// In a forked child, by its only thread: begins anew with a thread of its own. What was queued is the parent's to write.
 void RenewStderr();

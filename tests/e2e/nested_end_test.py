@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """The end of runs in the sandbox of another: with it, whatever they and those who ask for them do."""
+import os
 import pathlib
 import re
 import shutil
@@ -32,6 +33,28 @@ for full in [full_socket() for _ in range(20)]:
 for timer in timers: libc.timer_delete(timer)
 print("sent", flush=True)
 signal.pause()
+"""
+# One in the sandbox whose standard error nobody reads, and then as many threads as the user may have.
+NO_THREADS = """
+import fcntl, os, signal, subprocess, sys, threading
+read, write = os.pipe()
+os.set_blocking(write, False)
+try:
+    while True: os.write(write, b"x" * 4096)
+except BlockingIOError: os.set_blocking(write, True)
+inner = subprocess.Popen(["./sluice", "run", "--quiet", "--allow", "GET b.test/x", "--", sys.executable, "ticks.py"], stdout=subprocess.PIPE, stderr=write)
+inner.stdout.readline()
+try:
+    while True: threading.Thread(target=signal.pause).start()
+except RuntimeError: print("all", flush=True)
+signal.pause()
+"""
+TICKS = """
+import time
+print("up", flush=True)
+while True:
+    with open("ticks", "a") as file: file.write("x")
+    time.sleep(0.01)
 """
 IGNORES_CHILDREN = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
 
@@ -85,6 +108,24 @@ class NestedEnds(harness.SluiceTest):
                                      "timeout 15 ./sluice run --allow 'GET b.test/x' -- true; echo $?; kill $!"], ["--allow-nested"])
         done = self.lab.run(["prlimit", f"--sigpending={taken + 2000}", *words], cwd=self.work, timeout=60 * harness.SLOW)
         self.assertRegex(done.stdout, r"\Atimers [1-9]\d+\nsent\n0\n\Z", done.stderr)
+
+    def test_one_with_no_thread_to_say_so_does_not_outlive_its_lifeline(self):
+        if not self.lab.uid:
+            self.skipTest("root has as many threads as it likes")
+        (self.work / "ticks.py").write_text(TICKS)
+        keep, give = os.pipe()
+        words = self.command(OUTER, [harness.PYTHON, "-c", NO_THREADS],
+                             ["--quiet", "--allow-nested", "--lifeline", str(keep), "--on-disconnect", "freeze"])
+        process = self.lab.popen(["prlimit", "--nproc=300", *words], cwd=self.work, pass_fds=[keep], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, text=True)
+        os.close(keep)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        self.assertEqual(process.stdout.readline(), "all\n")
+        begin = time.time()
+        os.close(give)
+        time.sleep(4 * harness.SLOW)
+        self.assertTrue(self.ticks_stand())
+        self.assertLess((self.work / "ticks").stat().st_mtime - begin, 1.5 * harness.SLOW)
 
 
 if __name__ == "__main__":
