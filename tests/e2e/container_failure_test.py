@@ -183,6 +183,11 @@ class Failure(ResidentTest):
             self.assertEventually(lambda: self.gone(two), "the second to end with the agent")
             self.assertFalse(agent.socket.exists())
 
+    def test_also_where_whoever_started_the_agent_ignores_the_end_of_children(self):
+        ignores = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"
+        self.wrapper = lambda: [harness.PYTHON, "-c", ignores]
+        self.test_a_container_whose_supervisor_dies_is_killed_and_no_other()
+
     def test_a_hook_in_the_container_is_not_taken_for_it(self):
         def hooked(config):
             config["hooks"] = {"startContainer": [{"path": "/usr/bin/true"}]}
