@@ -1,13 +1,13 @@
 #include "prover/nfa.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "policy/match.h"
+#include "prover/nfa_builder.h"
 
 namespace sluice::prover {
 namespace {
@@ -16,120 +16,14 @@ using policy::Glob;
 
 constexpr std::string_view kGitSuffix = ".git";
 
-class Builder {
- public:
-  NodeId Add() {
-    nfa_.nodes.emplace_back();
-    epsilons_.emplace_back();
-    return static_cast<NodeId>(nfa_.nodes.size() - 1);
-  }
-  void Edge(NodeId from, const ByteSet& on, NodeId to) { nfa_.nodes[from].edges.push_back({on, to}); }
-  void Epsilon(NodeId from, NodeId to) { epsilons_[from].push_back(to); }
-  void Accept(NodeId node) { nfa_.nodes[node].accepts = true; }
+ByteSet AllButSlash() { return AllBytes() & ~ByteOf('/'); }
 
-  Nfa Finish(NodeId start) {
-    DropDeadEnds();
-    std::unordered_set<ByteSet> sets;
-    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) {
-      Close(i);
-      for (const Nfa::Edge& edge : nfa_.nodes[i].edges)
-        if (sets.insert(edge.on).second) nfa_.sets.push_back(edge.on);
-    }
-    nfa_.start = nfa_.nodes[start].closure;
-    return std::move(nfa_);
-  }
-
- private:
-  // How far each node is from what is accepted. One from which nothing is accepted is not led to: products have many.
-  void DropDeadEnds() {
-    constexpr uint32_t kNever = UINT32_MAX;
-    struct Step {
-      NodeId from;
-      uint32_t bytes;
-    };
-    std::vector<std::vector<Step>> before(nfa_.nodes.size());
-    std::deque<std::pair<NodeId, uint32_t>> queue;
-    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) {
-      for (const Nfa::Edge& edge : nfa_.nodes[i].edges) before[edge.to].push_back({i, 1});
-      for (const NodeId next : epsilons_[i]) before[next].push_back({i, 0});
-      nfa_.nodes[i].far = kNever;
-      if (nfa_.nodes[i].accepts) queue.emplace_back(i, 0);
-    }
-    while (!queue.empty()) {
-      const auto [node, far] = queue.front();
-      queue.pop_front();
-      if (nfa_.nodes[node].far <= far) continue;
-      nfa_.nodes[node].far = far;
-      for (const Step& step : before[node]) {
-        if (step.bytes == 0) queue.emplace_front(step.from, far);
-        if (step.bytes == 1) queue.emplace_back(step.from, far + 1);
-      }
-    }
-    for (NodeId i = 0; i < nfa_.nodes.size(); ++i) {
-      std::erase_if(nfa_.nodes[i].edges, [&](const Nfa::Edge& edge) { return nfa_.nodes[edge.to].far == kNever; });
-      std::erase_if(epsilons_[i], [&](NodeId next) { return nfa_.nodes[next].far == kNever; });
-    }
-  }
-
-  void Close(NodeId from) {
-    std::vector<NodeId> reached{from};
-    for (size_t i = 0; i < reached.size(); ++i)
-      for (const NodeId next : epsilons_[reached[i]])
-        if (std::find(reached.begin(), reached.end(), next) == reached.end()) reached.push_back(next);
-    Nfa::Node& node = nfa_.nodes[from];
-    const bool accepts = std::any_of(reached.begin(), reached.end(), [&](NodeId n) { return nfa_.nodes[n].accepts; });
-    node.absorbs = accepts && std::any_of(node.edges.begin(), node.edges.end(),
-                                          [&](const Nfa::Edge& e) { return e.to == from && e.on.all(); });
-    for (const NodeId n : reached)
-      if (!nfa_.nodes[n].edges.empty() || nfa_.nodes[n].accepts) node.closure.push_back(n);
-    std::sort(node.closure.begin(), node.closure.end());
-  }
-
-  Nfa nfa_;
-  std::vector<std::vector<NodeId>> epsilons_;
-};
-
-ByteSet One(char c) {
-  ByteSet set;
-  set.set(static_cast<unsigned char>(c));
-  return set;
-}
-
-ByteSet Letter(char c, Case fold) {
-  ByteSet set = One(c);
-  if (fold == Case::kFolded && c >= 'a' && c <= 'z') set.set(static_cast<unsigned char>(c - 0x20));
-  if (fold == Case::kFolded && c >= 'A' && c <= 'Z') set.set(static_cast<unsigned char>(c + 0x20));
-  return set;
-}
-
-ByteSet All() { return ByteSet().set(); }
-ByteSet AllButSlash() { return All() & ~One('/'); }
-
-NodeId AddText(Builder* builder, NodeId from, std::string_view text, Case fold) {
-  for (const char c : text) {
-    const NodeId next = builder->Add();
-    builder->Edge(from, Letter(c, fold), next);
-    from = next;
-  }
-  return from;
-}
-
-// A node that loops, and one after it.
-NodeId AddStar(Builder* builder, NodeId from, const ByteSet& on) {
-  const NodeId loop = builder->Add();
-  builder->Epsilon(from, loop);
-  builder->Edge(loop, on, loop);
-  const NodeId after = builder->Add();
-  builder->Epsilon(loop, after);
-  return after;
-}
-
-NodeId AddGlob(Builder* builder, NodeId from, const Glob& glob, Case fold) {
+NodeId AddGlob(NfaBuilder* builder, NodeId from, const Glob& glob, Case fold) {
   for (const Glob::Token& token : glob.tokens()) {
     if (token.kind == Glob::Kind::kLiteral) {
       from = AddText(builder, from, token.literal, fold);
     } else {
-      from = AddStar(builder, from, token.kind == Glob::Kind::kAny ? All() : AllButSlash());
+      from = AddStar(builder, from, token.kind == Glob::Kind::kAny ? AllBytes() : AllButSlash());
     }
   }
   return from;
@@ -143,8 +37,8 @@ size_t GitProgress(size_t progress, unsigned char byte) {
 }
 
 // The glob over repositories that do not end in ".git": the product of the glob with the progress above.
-void AddUnsuffixed(Builder* builder, NodeId from, const Glob& glob, NodeId to) {
-  Builder plain;
+void AddUnsuffixed(NfaBuilder* builder, NodeId from, const Glob& glob, NodeId to) {
+  NfaBuilder plain;
   const NodeId first = plain.Add();
   const NodeId last = AddGlob(&plain, first, glob, Case::kFolded);
   plain.Accept(last);
@@ -175,14 +69,12 @@ void AddUnsuffixed(Builder* builder, NodeId from, const Glob& glob, NodeId to) {
   }
 }
 
-NodeId AddRepositories(Builder* builder, NodeId from, const policy::Rule& rule) {
+NodeId AddRepositories(NfaBuilder* builder, NodeId from, const policy::Rule& rule) {
   const NodeId end = builder->Add();
   if (rule.paths.empty()) {
-    NodeId any = AddStar(builder, from, All());
+    NodeId any = AddStar(builder, from, AllBytes());
     if (rule.allow) {
-      const NodeId one = builder->Add();
-      builder->Edge(any, All(), one);
-      any = one;
+      any = AddByte(builder, any, AllBytes());
     }
     builder->Epsilon(any, end);
     return end;
@@ -209,9 +101,9 @@ NodeId AddRepositories(Builder* builder, NodeId from, const policy::Rule& rule) 
 }  // namespace
 
 Nfa AnyOf(const std::vector<Glob>& globs) {
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
-  if (globs.empty()) builder.Accept(AddStar(&builder, start, All()));
+  if (globs.empty()) builder.Accept(AddStar(&builder, start, AllBytes()));
   for (const Glob& glob : globs) builder.Accept(AddGlob(&builder, start, glob, Case::kExact));
   return builder.Finish(start);
 }
@@ -219,7 +111,7 @@ Nfa AnyOf(const std::vector<Glob>& globs) {
 Nfa OfGlob(const Glob& glob) { return AnyOf({glob}); }
 
 Nfa OfWords(const std::vector<std::string>& words) {
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   for (const std::string& word : words) builder.Accept(AddText(&builder, start, word, Case::kFolded));
   return builder.Finish(start);
@@ -239,7 +131,7 @@ ByteSet TypeName() {
 }  // namespace
 
 Nfa OfJsonTypes() {
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   const NodeId begun = AddText(&builder, start, "application/", Case::kFolded);
   for (const std::string_view name : {"json", "json-rpc", "jsonrequest"})
@@ -249,7 +141,7 @@ Nfa OfJsonTypes() {
 }
 
 Nfa OfGrpcTypes() {
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   const NodeId plain = AddText(&builder, start, "application/grpc", Case::kFolded);
   builder.Accept(plain);
@@ -316,7 +208,7 @@ class Ends {
 
 // One byte or more of any text whose states all pass `keep`, where the last one passes `accept`.
 template <class Keep, class Accept>
-NodeId AddEnds(Builder* builder, NodeId from, const Ends& ends, size_t first, Keep keep, Accept accept) {
+NodeId AddEnds(NfaBuilder* builder, NodeId from, const Ends& ends, size_t first, Keep keep, Accept accept) {
   const NodeId to = builder->Add();
   std::map<size_t, NodeId> nodes;
   std::vector<size_t> queue;
@@ -330,7 +222,7 @@ NodeId AddEnds(Builder* builder, NodeId from, const Ends& ends, size_t first, Ke
     return at->second;
   };
   const auto leave = [&](NodeId node, size_t state) {
-    for (const auto& [next, on] : ends.Moves(state, All()))
+    for (const auto& [next, on] : ends.Moves(state, AllBytes()))
       if (keep(next)) builder->Edge(node, on, visit(next));
   };
   const NodeId start = builder->Add();
@@ -364,7 +256,7 @@ Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls) {
   // The last "/info/lfs/" of a path is the one that counts.
   const auto keep = [&](size_t state) { return !ends.In(state, kLfs); };
   const auto is_other = [&](size_t state) { return ends.In(state, kInfoRefs) || ends.In(state, service); };
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   const NodeId repositories = AddRepositories(&builder, start, rule);
   const auto behind = [&](std::string_view text, auto accept) {
@@ -386,7 +278,7 @@ Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls) {
     case LfsCalls::kAny:
       // Some servers take a final slash away before they route.
       builder.Accept(AddStar(
-          &builder, behind(kLfs, [&](size_t state) { return !ends.In(state, kLfsBatch) && !ends.In(state, "/"); }), One('/')));
+          &builder, behind(kLfs, [&](size_t state) { return !ends.In(state, kLfsBatch) && !ends.In(state, "/"); }), ByteOf('/')));
       break;
   }
   return builder.Finish(start);
@@ -394,7 +286,7 @@ Nfa OfLfsCalls(const policy::Rule& rule, LfsCalls calls) {
 
 Nfa Without(const Nfa& pattern, std::string_view text) {
   const Ends ends({std::string(text)});
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   std::map<std::pair<NodeId, size_t>, NodeId> known;
   std::vector<std::pair<NodeId, size_t>> queue;
@@ -420,7 +312,7 @@ Nfa Without(const Nfa& pattern, std::string_view text) {
 }
 
 Nfa Both(const Nfa& a, const Nfa& b) {
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   std::map<std::pair<NodeId, NodeId>, NodeId> known;
   std::vector<std::pair<NodeId, NodeId>> queue;
@@ -452,10 +344,10 @@ Nfa Both(const Nfa& a, const Nfa& b) {
 Nfa OfLfsType() { return OfWords({"application/vnd.git-lfs+json"}); }
 
 Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix) {
-  Builder builder;
+  NfaBuilder builder;
   const NodeId start = builder.Add();
   NodeId end = AddText(&builder, AddRepositories(&builder, start, rule), suffix, Case::kExact);
-  if (!rule.allow) end = AddStar(&builder, end, One('/'));
+  if (!rule.allow) end = AddStar(&builder, end, ByteOf('/'));
   builder.Accept(end);
   return builder.Finish(start);
 }

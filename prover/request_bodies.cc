@@ -5,6 +5,7 @@
 #include <set>
 
 #include "policy/operation.h"
+#include "prover/numbers.h"
 #include "prover/string_atoms.h"
 
 namespace sluice::prover {
@@ -23,22 +24,28 @@ constexpr std::string_view kToolsCall = "tools/call";
 constexpr std::string_view kOperation = "/operation";
 constexpr std::string_view kOther = "the body cannot be read this way";
 
-std::string Lowered(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+// A pointer as readers that ignore case see it (policy/operation.cc): the Kelvin sign and the long s are letters besides.
+std::string Folded(const std::string& pointer) {
+  std::string text;
+  for (size_t i = 0; i < pointer.size(); ++i) {
+    const std::string_view rest = std::string_view(pointer).substr(i);
+    const bool kelvin = rest.starts_with("\xe2\x84\xaa");
+    const bool long_s = rest.starts_with("\xc5\xbf");
+    const char c = kelvin ? 'k' : long_s ? 's' : pointer[i];
+    text += c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+    i += kelvin ? 2 : long_s ? 1 : 0;
+  }
   return text;
 }
 
 // Whether values at both bear on one rule: the same pointer to some reader, or one below the other.
 bool Bear(const std::string& a, const std::string& b) {
-  const std::string x = Lowered(a);
-  const std::string y = Lowered(b);
+  const std::string x = Folded(a);
+  const std::string y = Folded(b);
   return x == y || x.starts_with(y + '/') || y.starts_with(x + '/');
 }
 
-bool IsBelow(const std::string& pointer, const std::string& parent) {
-  return pointer.size() > parent.size() && Bear(pointer, parent);
-}
+bool IsBelow(const std::string& pointer, const std::string& parent) { return Folded(pointer).starts_with(Folded(parent) + '/'); }
 
 bool IsNumber(const std::string& text) {
   double value = 0;
@@ -46,9 +53,12 @@ bool IsNumber(const std::string& text) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-// A deny of a number means its other spellings too. These are tried, and one that is too large to be read.
-std::vector<std::string> NumberSpellings(const std::string& text) {
-  return {text + "e0", text + "E0", text.find('.') == std::string::npos ? text + ".0" : text + "0", "1e999"};
+// A pointer below the parent that no pointer of the group bears on but those above it.
+std::string PointerBelow(const std::string& parent, const std::vector<std::string>& group) {
+  std::string pointer = parent + "/a";
+  while (std::any_of(group.begin(), group.end(), [&](const std::string& p) { return Bear(p, pointer) && !IsBelow(pointer, p); }))
+    pointer += 'a';
+  return pointer;
 }
 
 // What a batch call of git LFS has at its operation, by number. Other bodies have the last: they are asked about first.
@@ -173,9 +183,9 @@ void BodyDimension::CutItems() {
 }
 
 // One text for each way in which the globs can match.
-std::vector<std::string> BodyDimension::Texts(const std::vector<const Glob*>& globs, const std::vector<std::string>& more) const {
+std::vector<std::string> BodyDimension::Texts(const std::vector<const Glob*>& globs, const std::vector<std::string>& more,
+                                              std::vector<const Nfa*> patterns) const {
   std::vector<std::unique_ptr<Nfa>> nfas;
-  std::vector<const Nfa*> patterns;
   std::unordered_set<std::string> literals(more.begin(), more.end());
   std::set<std::string> seen;
   for (const Glob* glob : globs) {
@@ -280,7 +290,15 @@ void BodyDimension::CutLeaves() {
     std::sort(group.begin(), group.end());
     groups.push_back(std::move(group));
   }
-  for (const auto& group : groups) CutGroup(group);
+  for (std::vector<std::string>& group : groups) {
+    // A list has more values below a pointer than those that pointers lead to.
+    std::vector<std::string> parents = group;
+    std::erase_if(parents, [&](const std::string& parent) {
+      return std::none_of(group.begin(), group.end(), [&](const std::string& p) { return IsBelow(p, parent); });
+    });
+    for (const std::string& parent : parents) group.push_back(PointerBelow(parent, group));
+    CutGroup(group);
+  }
 }
 
 bool BodyDimension::AdmitsLeaves(size_t b, const JsonLeaves& leaves, const std::vector<std::string>& group) const {
@@ -290,6 +308,33 @@ bool BodyDimension::AdmitsLeaves(size_t b, const JsonLeaves& leaves, const std::
     if (std::find(group.begin(), group.end(), matcher.key) != group.end()) part.json.push_back(matcher);
   if (part.json.empty()) return true;
   return IsDeny(boxes_[b].role) ? policy::DenyCoversJson(part, leaves) : policy::AllowCoversJson(part, leaves);
+}
+
+JsonLeaves BodyDimension::ValuesAt(const std::string& pointer) const {
+  std::vector<const Glob*> globs;
+  std::set<std::string> numbers;
+  for (const Box& box : boxes_) {
+    if (box.reading == 0) continue;
+    for (const auto& matcher : box.rule->json) {
+      if (!Bear(matcher.key, pointer)) continue;
+      for (const Glob& glob : matcher.values) {
+        globs.push_back(&glob);
+        if (IsDeny(box.role) && glob.is_literal() && IsNumber(glob.text())) numbers.insert(glob.text());
+      }
+    }
+  }
+  // A deny of a number means its other spellings too, and what cannot be read as one.
+  std::vector<std::unique_ptr<Nfa>> nfas;
+  std::vector<const Nfa*> patterns;
+  for (const std::string& number : numbers) nfas.push_back(std::make_unique<Nfa>(OfNumber(number)));
+  if (!numbers.empty()) nfas.push_back(std::make_unique<Nfa>(OfNumbersOutOfRange()));
+  for (const auto& nfa : nfas) patterns.push_back(nfa.get());
+  JsonLeaves values;
+  for (std::string& text : Texts(globs, {}, patterns)) {
+    if (!numbers.empty() && IsJsonNumber(text)) values.push_back({pointer, JsonLeaf::Type::kNumber, text});
+    values.push_back({pointer, JsonLeaf::Type::kString, std::move(text)});
+  }
+  return values;
 }
 
 void BodyDimension::CutGroup(const std::vector<std::string>& group) {
@@ -302,25 +347,7 @@ void BodyDimension::CutGroup(const std::vector<std::string>& group, size_t known
   const JsonLeaves given = bears ? JsonLeaves{OperationLeaf(known)} : JsonLeaves{};
   // The values of each pointer: none, and one for each way in which the globs there can match.
   std::vector<JsonLeaves> choices;
-  for (const std::string& pointer : group) {
-    std::vector<const Glob*> globs;
-    std::set<std::string> numbers;
-    for (const Box& box : boxes_) {
-      if (box.reading == 0) continue;
-      for (const auto& matcher : box.rule->json) {
-        if (!Bear(matcher.key, pointer)) continue;
-        for (const Glob& glob : matcher.values) {
-          globs.push_back(&glob);
-          if (IsDeny(box.role) && glob.is_literal() && IsNumber(glob.text())) numbers.insert(glob.text());
-        }
-      }
-    }
-    JsonLeaves values;
-    for (std::string& text : Texts(globs, {})) values.push_back({pointer, JsonLeaf::Type::kString, std::move(text)});
-    for (const std::string& number : numbers)
-      for (std::string& text : NumberSpellings(number)) values.push_back({pointer, JsonLeaf::Type::kNumber, std::move(text)});
-    choices.push_back(std::move(values));
-  }
+  for (const std::string& pointer : group) choices.push_back(ValuesAt(pointer));
   std::vector<JsonLeaves> sets{given};
   for (const JsonLeaves& values : choices) {
     const size_t before = sets.size();

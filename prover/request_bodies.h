@@ -59,8 +59,11 @@ class BodyDimension {
   void Add(WitnessBody body, policy::BodyKinds readable);
   [[nodiscard]] bool Admits(size_t box, const WitnessBody& body, policy::BodyKinds readable) const;
   [[nodiscard]] bool AdmitsLeaves(size_t box, const policy::JsonLeaves& leaves, const std::vector<std::string>& group) const;
+  /// `patterns` are told apart besides the globs.
   [[nodiscard]] std::vector<std::string> Texts(const std::vector<const policy::Glob*>& globs,
-                                               const std::vector<std::string>& more) const;
+                                               const std::vector<std::string>& more, std::vector<const Nfa*> patterns = {}) const;
+  /// One value at the pointer for each way in which what boxes say there, above it and below it can match.
+  [[nodiscard]] policy::JsonLeaves ValuesAt(const std::string& pointer) const;
 
   const std::vector<Box>& boxes_;
   Budget* budget_;
