@@ -17,7 +17,6 @@ using policy::Verb;
 using Part = InnerRules::Part;
 
 constexpr std::string_view kGraphqlQuery = "query";
-constexpr std::string_view kRpcMethod = "method";
 
 bool AnyGlob(const std::vector<Glob>& globs, const std::string& text) {
   return std::any_of(globs.begin(), globs.end(), [&](const Glob& g) { return g.Matches(text); });
@@ -94,14 +93,6 @@ bool ShowsBody(const std::string& name, const Values& values) {
 
 bool MayHaveBody(const std::string& method) {
   return method != "GET" && method != "HEAD" && method != "OPTIONS" && method != "DELETE";
-}
-
-// Whether a deny of git's speaks of LFS calls by whether they may have a body (RequestView::DenyGitReading).
-bool NeedsSignOfLfs(const Rule& deny) { return deny.verb == Verb::kGitReceivePack && deny.lfs; }
-
-// Whether a deny speaks of requests with a body alone (RequestView::DenyCoversVerb).
-bool NeedsSign(const Rule& deny) {
-  return deny.verb == Verb::kGraphql || deny.verb == Verb::kJsonRpc || deny.verb == Verb::kMcp || !deny.json.empty();
 }
 
 bool AllowAdmitsMethod(const Box& box, const std::string& method, bool web_socket) {
@@ -232,30 +223,13 @@ void AddLfsOther(Box box, const Names& names, std::vector<Box>* boxes) {
   }
 }
 
-// The listed name and its spellings with '-' and '_' exchanged, as many as are worth trying.
-std::vector<std::string> Spellings(const std::string& name) {
-  std::vector<std::string> spellings{name};
-  for (size_t i = 0; i < name.size() && spellings.size() < 64; ++i) {
-    if (name[i] != '-' && name[i] != '_') continue;
-    const size_t count = spellings.size();
-    for (size_t s = 0; s < count; ++s) {
-      spellings.push_back(spellings[s]);
-      spellings.back()[i] = name[i] == '-' ? '_' : '-';
-    }
-  }
-  return spellings;
-}
-
-// One spelling that no allow looks at, where there is one.
-void AddUnlisted(const std::string& name, std::set<std::string>* names, const std::set<std::string>& listed) {
-  for (const std::string& spelling : Spellings(name)) {
-    if (listed.contains(spelling)) continue;
-    names->insert(spelling);
-    return;
-  }
-}
-
 }  // namespace
+
+bool NeedsSignOfLfs(const Rule& deny) { return deny.verb == Verb::kGitReceivePack && deny.lfs; }
+
+bool NeedsSign(const Rule& deny) {
+  return deny.verb == Verb::kGraphql || deny.verb == Verb::kJsonRpc || deny.verb == Verb::kMcp || !deny.json.empty();
+}
 
 std::vector<std::string> DeniedMethods(const Box& box) {
   if (box.rule->verb == Verb::kGrpc) return {"POST"};
@@ -288,7 +262,10 @@ Nfa NfaOf(const Rule& rule, Part part) {
 
 }  // namespace
 
-InnerRules::InnerRules() { rules_.push_back(std::make_unique<Rule>()); }
+InnerRules::InnerRules() {
+  rules_.push_back(std::make_unique<Rule>());
+  rules_.front()->method_override = true;
+}
 
 InnerId InnerRules::Intern(const Rule& rule, const std::vector<Glob>& within) {
   auto inner = std::make_unique<Rule>(rule);
@@ -438,43 +415,6 @@ Media MediaOf(const Box& box) {
   if (verb == Verb::kGrpc) return Media::kGrpc;
   const bool json = verb == Verb::kGraphql || verb == Verb::kJsonRpc || verb == Verb::kMcp || !box.rule->json.empty();
   return json ? Media::kJson : Media::kAny;
-}
-
-Names NamesOf(const std::vector<std::pair<Role, const Rule*>>& rules) {
-  std::set<std::string> listed;
-  std::set<std::string> keys;
-  bool overrides = false;
-  bool signs = false;
-  for (const auto& [role, rule] : rules) {
-    for (const ValueMatcher& matcher : rule->query) keys.insert(matcher.key);
-    if (rule->query_keys) keys.insert(rule->query_keys->begin(), rule->query_keys->end());
-    if (rule->verb == Verb::kGraphql) keys.insert(std::string(kGraphqlQuery));
-    if (IsDeny(role)) {
-      signs |= NeedsSign(*rule) || NeedsSignOfLfs(*rule);
-      if (rule->verb == Verb::kJsonRpc || rule->verb == Verb::kMcp) keys.insert(std::string(kRpcMethod));
-      continue;
-    }
-    for (const ValueMatcher& matcher : rule->headers) listed.insert(matcher.key);
-    if (policy::IsGit(rule->verb) || rule->verb == Verb::kGrpc || policy::ReadsBody(*rule)) listed.insert("content-type");
-    if (policy::HoldsMcpSession(*rule)) listed.insert({"accept", "mcp-session-id"});
-    overrides |= role == Role::kHeadAllow && rule->method_override;
-  }
-  std::set<std::string> names = listed;
-  if (overrides) AddUnlisted("x-http-method-override", &names, listed);
-  for (const auto& [role, rule] : rules)
-    if (IsDeny(role))
-      for (const ValueMatcher& matcher : rule->headers) AddUnlisted(matcher.key, &names, listed);
-  // Of the fields that show a body the next one counts where rules speak of the one before it.
-  bool spoken = signs;
-  for (const std::string sign : {"content-type", "content-length", "transfer-encoding"}) {
-    if (!spoken) break;
-    names.insert(sign);
-    spoken = std::any_of(rules.begin(), rules.end(), [&](const auto& r) {
-      return std::any_of(r.second->headers.begin(), r.second->headers.end(),
-                         [&](const ValueMatcher& m) { return policy::SameToSomeServer(m.key, sign); });
-    });
-  }
-  return {{names.begin(), names.end()}, {keys.begin(), keys.end()}};
 }
 
 void AddBoxes(Role role, InnerId inner, const Rule& rule, const Names& names, std::vector<Box>* boxes) {

@@ -109,6 +109,10 @@ enum class OtherKey : uint8_t { kNone, kPlain, kSemicolon };
 
 [[nodiscard]] std::string GitContentType(policy::Verb verb);
 
+/// Whether a deny speaks of requests with a body alone (RequestView::DenyCoversVerb); the same of its LFS calls (DenyGitReading).
+[[nodiscard]] bool NeedsSign(const policy::Rule& deny);
+[[nodiscard]] bool NeedsSignOfLfs(const policy::Rule& deny);
+
 /// What the boxes of one problem tell apart by name.
 struct Names {
   std::vector<std::string> headers{};  ///< fields that some box looks at, each under each name that the boxes tell apart

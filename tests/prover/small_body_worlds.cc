@@ -39,7 +39,7 @@ World Graphql() {
   w.query_keys = {"", "", "", "query"};
   w.names = {"a.t"};
   w.methods = {"GET", "POST", "PUT"};
-  w.targets = {"/g", "/z", "/g?query={a}", "/g?query={a}&z", "/g?z", "/g?"};
+  w.targets = {"/g", "/z", "/g?query={a}", "/g?query={a}&z", "/g?z", "/g?", "/g?variables", "/g?query={a}&variables"};
   w.header_sets = {{}, kJsonType, {{"content-type", "text/plain"}}};
   using Kind = WitnessBody::Kind;
   for (const auto& leaves : LeavesAt("/x")) w.bodies.push_back({.kind = Kind::kJson, .json = leaves});
@@ -64,7 +64,7 @@ World Calls() {
   w.json = {"", "", "/x=1", "/x=b*", "/x=1|b"};
   w.names = {"a.t"};
   w.methods = {"GET", "POST", "DELETE"};
-  w.targets = {"/m", "/z", "/m?method=a"};
+  w.targets = {"/m", "/z", "/m?method=a", "/m?Method=a"};
   w.header_sets = {{}, kJsonType, {{"accept", "text/event-stream"}}, {{"mcp-session-id", "a"}}};
   using Kind = WitnessBody::Kind;
   for (const auto& leaves : LeavesAt("/x")) w.bodies.push_back({.kind = Kind::kJson, .json = leaves});

@@ -82,6 +82,8 @@ TEST(Cases, OfWaysUnderAudit) {
            {"the same way for all", Travelling(via, audit + corp), Travelling(allow, audit + corp), kEqual},
            {"a credential that audit alone goes without", Travelling(allow + Key("with: hub")),
             Travelling(Allow("GET other.ex"), audit), kIncomparable},
+           {"requests that say another method", Travelling(via + Key("method-override: true"), audit), Travelling(via, audit),
+            kIncomparable, "GET https://api.ex.com/ with `x-http-method-override: ` directly, through no upstream proxy"},
            {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
        })
     Check(c);
