@@ -193,20 +193,17 @@ std::vector<std::string> ExactAtoms(const std::unordered_set<std::string>& names
 
 }  // namespace
 
-std::vector<std::string> HostAtoms(const std::vector<const policy::Snapshot::Compiled*>& policies, Budget* budget) {
+std::vector<std::string> HostAtoms(const std::vector<const HostPattern*>& hosts, Budget* budget) {
   std::unordered_set<std::string> names;
   bool globs = false;
-  for (const auto* compiled : policies) {
-    for (const policy::Rule& rule : compiled->rules) {
-      if (rule.host.kind == HostPattern::Kind::kName) names.insert(rule.host.text);
-      globs |= rule.host.kind == HostPattern::Kind::kGlob;
-    }
+  for (const HostPattern* host : hosts) {
+    if (host->kind == HostPattern::Kind::kName) names.insert(host->text);
+    globs |= host->kind == HostPattern::Kind::kGlob;
   }
   if (!globs) return ExactAtoms(names, budget);
   HostAutomaton automaton(budget);
-  for (const auto* compiled : policies)
-    for (const policy::Rule& rule : compiled->rules)
-      if (rule.host.kind == HostPattern::Kind::kName || rule.host.kind == HostPattern::Kind::kGlob) automaton.Insert(rule.host);
+  for (const HostPattern* host : hosts)
+    if (host->kind == HostPattern::Kind::kName || host->kind == HostPattern::Kind::kGlob) automaton.Insert(*host);
   return automaton.Names();
 }
 

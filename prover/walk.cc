@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "policy/index.h"
 #include "prover/address_domain.h"
@@ -51,11 +52,16 @@ RuleNumbers ByName(const Side& side, const std::string& host) {
   return numbers;
 }
 
-// Ports at which some rule changes its answer, and those that count as HTTP's own.
-std::vector<uint32_t> PortEdges(const std::vector<const Rule*>& rules) {
+bool Lists(const std::vector<PortRange>& ports, uint16_t port) {
+  return ports.empty() ||
+         std::any_of(ports.begin(), ports.end(), [&](const PortRange& r) { return r.first <= port && port <= r.last; });
+}
+
+// Ports at which some list changes its answer, and those that count as HTTP's own.
+std::vector<uint32_t> PortEdges(const std::vector<const std::vector<PortRange>*>& lists) {
   std::set<uint32_t> edges{1, 80, 81, 443, 444};
-  for (const Rule* rule : rules) {
-    for (const PortRange& range : rule->ports) {
+  for (const std::vector<PortRange>* list : lists) {
+    for (const PortRange& range : *list) {
       edges.insert(range.first);
       edges.insert(range.last + 1u);
     }
@@ -128,6 +134,7 @@ std::vector<WallTime> Walk::Instants(const Alive& alive) const {
 void Walk::Run(Findings* gains, Findings* losses) {
   gains_ = gains;
   losses_ = losses;
+  FindPlaces();
   for (size_t s = 0; s < kSides; ++s) {
     if (sides_[s] == nullptr) continue;
     for (uint32_t i = 0; i < sides_[s]->rules().size(); ++i) {
@@ -143,19 +150,24 @@ void Walk::Run(Findings* gains, Findings* losses) {
 }
 
 void Walk::Hosts() {
-  std::vector<const policy::Snapshot::Compiled*> policies;
+  std::vector<const policy::HostPattern*> patterns;
   for (const Side* side : sides_)
-    if (side != nullptr) policies.push_back(&side->snapshot->compiled());
-  std::set<Alive> seen;
-  for (const std::string& host : HostAtoms(policies, budget_)) {
+    if (side != nullptr)
+      for (const Rule& rule : side->rules()) patterns.push_back(&rule.host);
+  for (const Place& place : places_)
+    if (place.host != nullptr) patterns.push_back(place.host);
+  std::set<std::pair<Alive, std::set<std::pair<size_t, std::vector<PortRange>>>>> seen;
+  for (const std::string& host : HostAtoms(patterns, budget_)) {
     Alive alive;
     size_t count = 1;
     for (size_t s = 0; s < kSides; ++s) {
       if (sides_[s] != nullptr) alive[s] = ByName(*sides_[s], host);
       count += alive[s].size();
     }
-    if (!budget_->Spend(count)) return;
-    if (!seen.insert(alive).second) continue;
+    if (!budget_->Spend(count + places_.size())) return;
+    std::set<std::pair<size_t, std::vector<PortRange>>> ways;
+    for (const Place& place : PlacesAt(host)) ways.emplace(place.number, *place.ports);
+    if (!seen.insert({alive, std::move(ways)}).second) continue;
     if (!Nothing(alive)) Names(alive, host);
     for (size_t s = 0; s < kSides; ++s) {
       alive[s].insert(alive[s].end(), prefixes_[s].begin(), prefixes_[s].end());
@@ -254,15 +266,22 @@ void Walk::Addresses(const Alive& alive, Cell cell) {
 }
 
 void Walk::Ports(const Alive& alive, Cell cell) {
-  const std::vector<uint32_t> edges = PortEdges(RulesOf(alive));
-  std::map<std::pair<Alive, bool>, std::vector<PortRange>> groups;
+  const std::vector<Place> places = PlacesAt(cell.host);
+  std::vector<const std::vector<PortRange>*> lists;
+  for (const Rule* rule : RulesOf(alive)) lists.push_back(&rule->ports);
+  for (const Place& place : places) lists.push_back(place.ports);
+  const std::vector<uint32_t> edges = PortEdges(lists);
+  std::map<std::tuple<Alive, bool, std::set<size_t>>, std::vector<PortRange>> groups;
   for (size_t e = 0; e < edges.size(); ++e) {
     const auto first = static_cast<uint16_t>(edges[e]);
     const auto last = static_cast<uint16_t>(e + 1 < edges.size() ? edges[e + 1] - 1 : 65535);
     if (!budget_->Spend(1 + alive[kBase].size() + alive[kHead].size())) return;
     Alive next = Filter(alive, [&](const Rule& rule) { return rule.verb == Verb::kDns || policy::CoversPort(rule, first); });
     if (Nothing(next)) continue;
-    groups[{std::move(next), first == 80 || first == 443}].push_back({first, last});
+    std::set<size_t> ways;
+    for (const Place& place : places)
+      if (Lists(*place.ports, first)) ways.insert(place.number);
+    groups[{std::move(next), first == 80 || first == 443, std::move(ways)}].push_back({first, last});
   }
   for (const auto& [key, ranges] : groups) {
     cell.ports = ranges;
@@ -270,7 +289,7 @@ void Walk::Ports(const Alive& alive, Cell cell) {
     for (const uint16_t usual : {uint16_t{80}, uint16_t{443}})
       for (const PortRange& range : ranges)
         if (range.first <= usual && usual <= range.last) cell.port = usual;
-    Processes(key.first, cell, &Walk::At);
+    Processes(std::get<Alive>(key), cell, &Walk::At);
   }
 }
 

@@ -45,6 +45,17 @@ class Walk {
   [[nodiscard]] std::vector<const policy::Rule*> RulesOf(const Alive& alive) const;
   [[nodiscard]] std::vector<WallTime> Instants(const Alive& alive) const;
 
+  /// Where the way of travelling may change though no rule does: the host and ports of one entry of a credential's `to` or of a
+  /// proxy's `except`. Entries of one proxy say the same.
+  struct Place {
+    size_t number = 0;
+    const policy::HostPattern* host = nullptr;              ///< null: all
+    const std::vector<policy::PortRange>* ports = nullptr;  ///< empty: all
+  };
+  void FindPlaces();
+  /// Those that may hold at the name, or at a literal where it is empty.
+  [[nodiscard]] std::vector<Place> PlacesAt(const std::string& host) const;
+
   void Hosts();
   void Literals();
   void Names(const Alive& alive, const std::string& host);
@@ -106,6 +117,7 @@ class Walk {
   Findings* gains_ = nullptr;
   Findings* losses_ = nullptr;
   bool ways_ = false;
+  std::vector<Place> places_;
   std::array<RuleNumbers, kSides> prefixes_;  ///< rules by address that may speak for a name too
 };
 

@@ -77,6 +77,31 @@ bool PinsWithin(const std::vector<policy::Pin>& inner, const std::vector<policy:
 
 }  // namespace
 
+void Walk::FindPlaces() {
+  size_t number = 0;
+  for (const Side* side : sides_) {
+    if (side == nullptr) continue;
+    for (const policy::UpstreamProxy& proxy : side->snapshot->proxies()) {
+      ++number;
+      for (const auto& except : proxy.except) places_.push_back({number, except.host ? &*except.host : nullptr, &except.ports});
+    }
+    // The request of another rule lies where its credential may go.
+    std::set<uint16_t> bound;
+    for (const Rule& rule : side->rules())
+      if (ways_ && rule.credential != policy::kNoIndex16 && policy::IsGit(rule.verb)) bound.insert(rule.credential);
+    for (const uint16_t credential : bound)
+      for (const policy::CredentialScope& scope : side->snapshot->credentials()[credential].to)
+        places_.push_back({++number, &scope.host, &scope.ports});
+  }
+}
+
+std::vector<Walk::Place> Walk::PlacesAt(const std::string& host) const {
+  std::vector<Place> places;
+  for (const Place& place : places_)
+    if (host.empty() || place.host == nullptr || policy::HostMatchesName(*place.host, host, true)) places.push_back(place);
+  return places;
+}
+
 void Walk::WayGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner) {
   OpaqueVia(cell, reach, winner);
   for (const Scheme scheme : {Scheme::kHttps, Scheme::kHttp}) {

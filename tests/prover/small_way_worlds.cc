@@ -37,8 +37,8 @@ World Bound() {
   w.port_list = {443, 8443};
   w.ways = true;
   w.lfs = true;
-  w.scopes = {2, 3, 4, 5, 6};
-  w.names = {"a.t", "b.t"};
+  w.scopes = {2, 3, 4, 5, 6, 7};
+  w.names = {"a.t", "b.t", "c.t"};
   w.methods = {"GET", "POST"};
   w.targets = {};
   for (const std::string repo : {"/o/r", "/O/r", "/o/R.git", "/O/x"})
@@ -69,6 +69,7 @@ World Remote() {
   w.audit_in = 8;
   w.ways = true;
   w.remote = true;
+  w.types = true;
   w.names = {"a.t", "b.t", ""};
   w.addresses = {"1.1.1.1", "2.2.2.2", "10.1.1.1"};
   using Kind = WitnessProcess::Kind;

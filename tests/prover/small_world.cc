@@ -266,7 +266,10 @@ class Asking {
             .transport = tuple_.layer == Layer::kUdp ? policy::Transport::kUdp : policy::Transport::kTcp,
             .now = tuple_.time};
   }
-  [[nodiscard]] bool MayGoByProxy() const { return !tuple_.host.empty() && !snapshot_.proxies().empty(); }
+  // No proxy carries datagrams.
+  [[nodiscard]] bool MayGoByProxy() const {
+    return tuple_.layer != Layer::kUdp && !tuple_.host.empty() && !snapshot_.proxies().empty();
+  }
   [[nodiscard]] bool GoesByProxy(const Decision& decision) const {
     return decision.allowed && decision.via != policy::kNoIndex16 &&
            !policy::IsExcepted(snapshot_.proxies()[decision.via], tuple_.host, {}, tuple_.port);

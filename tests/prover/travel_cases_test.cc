@@ -1,5 +1,7 @@
 // The cases of how things travel: credentials, upstream proxies, pins.
 
+#include <tuple>
+
 #include "policy/rule_text.h"
 #include "tests/prover/cases.h"
 
@@ -8,6 +10,7 @@ namespace {
 
 std::string Travelling(const std::string& rules, const std::string& more = "") {
   return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
+         "  other: { from: env HUB, send: bearer, to: [api.ex.com] }\n"
          "  mine: { from: env MINE, send: bearer, to: [api.ex.com] }\n"
          "  key: { from: env KEY, send: header X_Api_Key, to: [api.ex.com] }\n"
          "  query: { from: env QUERY, send: query key, to: [api.ex.com] }\n"
@@ -82,6 +85,13 @@ TEST(Cases, OfWaysUnderAudit) {
            {"the same way for all", Travelling(via, audit + corp), Travelling(allow, audit + corp), kEqual},
            {"a credential that audit alone goes without", Travelling(allow + Key("with: hub")),
             Travelling(Allow("GET other.ex"), audit), kIncomparable},
+           {"what no rule allows beside one of a literal", Travelling(literal, audit), Travelling(literal, audit + corp),
+            kIncomparable},
+           {"the second of two denies", Travelling(Allow("GET api.ex.com/y") + Key("via: corp")),
+            Travelling(via + deny + Deny("GET api.ex.com/y"), audit), kIncomparable,
+            "GET https://api.ex.com/y directly, through no upstream proxy"},
+           {"bytes that a deny by address closes for a name looked up there", Travelling("  []\n", audit + corp),
+            Travelling(Allow("tcp api.ex.com:443") + Deny("tcp api.ex.com") + Key("ip: [10.0.0.0/8]"), audit + corp), kEqual},
            {"requests that say another method", Travelling(via + Key("method-override: true"), audit), Travelling(via, audit),
             kIncomparable, "GET https://api.ex.com/ with `x-http-method-override: ` directly, through no upstream proxy"},
            {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
@@ -116,6 +126,9 @@ TEST(Cases, OfWays) {
            {"another credential", Travelling(Allow("GET api.ex.com") + Key("with: mine")),
             Travelling(Allow("GET api.ex.com") + Key("with: hub")), kIncomparable,
             "GET https://api.ex.com/ with the credential `hub`", "GET https://api.ex.com/ with the credential `mine`"},
+           {"the same value by another name", Travelling(Allow("GET api.ex.com") + Key("with: hub")),
+            Travelling(Allow("GET api.ex.com") + Key("with: other")), kIncomparable,
+            "GET https://api.ex.com/ with the credential `other`", "GET https://api.ex.com/ with the credential `hub`"},
            {"an upstream proxy", plain, Travelling(Allow("GET api.ex.com") + Key("via: corp")), kIncomparable,
             "GET https://api.ex.com/ through the upstream proxy `corp`",
             "GET https://api.ex.com/ directly, through no upstream proxy"},
@@ -165,6 +178,11 @@ TEST(Cases, OfNamesThatAProxyLooksUp) {
             kWidened, "UDP datagrams to api.ex.com:5353 at 1.1.1.1"},
            {"datagrams beside bytes that go through one", Travelling(bytes), Travelling(bytes + udp + private_udp), kWidened,
             "UDP datagrams to api.ex.com:5353 at 1.1.1.1"},
+           {"datagrams are no bytes that go another way", Travelling(here + udp, corp),
+            Travelling(here + udp + Deny("GET api.ex.com:5353") + Key("ip: [10.0.0.0/8]"), corp), kNarrowed, "",
+            "GET https://api.ex.com:5353/ at 1.1.1.1"},
+           {"no proxy for names carries what is allowed by address", Travelling(Allow("tcp 10.0.0.0/9:5432"), corp),
+            Travelling(Allow("tcp 10.0.0.0/8:5432"), corp), kWidened, "TCP bytes to 10.128.0.0:5432"},
        })
     Check(c);
   // What is not told apart is never a pass.
@@ -172,6 +190,43 @@ TEST(Cases, OfNamesThatAProxyLooksUp) {
     const Proof mixed = Compare(*Loaded(Travelling(via + beside)), *Loaded(Travelling(direct)), {.at = kNow});
     EXPECT_EQ(mixed.verdict, Verdict::kUnknown);
     EXPECT_FALSE(mixed.replay_failed) << mixed.why_unknown;
+  }
+  const std::string clear = Allow("GET http://api.ex.com:443/v") + Key("via: corp");
+  const std::string private_clear = Deny("GET http://api.ex.com:443") + Key("ip: [10.0.0.0/8]");
+  for (const std::string& mixed : {Travelling(via + deny, "mode: audit\n"),
+                                   Travelling(via + Allow("udp api.ex.com:443") + Deny("dns api.ex.com") + Key("types: [AAAA]")),
+                                   Travelling(Allow("tls api.ex.com") + clear + private_clear)}) {
+    const Proof proof = Compare(*Loaded(mixed), *Loaded(Travelling(direct)), {.at = kNow});
+    EXPECT_EQ(proof.verdict, Verdict::kUnknown) << mixed << Shown(proof);
+    EXPECT_FALSE(proof.replay_failed) << proof.why_unknown;
+  }
+}
+
+// Which names a proxy is not asked for, and at which ports, tells a wildcard apart though no rule does.
+TEST(Cases, OfNamesThatAProxyIsNotAskedFor) {
+  const auto beside = [](const std::string& except, const std::string& rules) {
+    return "version: 1\nproxies:\n  corp: { url: 'http://proxy.corp:3128', except: ['" + except + "'] }\nrules:\n" + rules;
+  };
+  const std::string names = Allow("GET *.ex.com") + Key("via: corp");
+  const std::string ports = Allow("GET api.ex.com:8443-9443") + Key("via: corp");
+  const std::string range = Key("ip: [10.0.0.0/8]");
+  for (const auto& [except, allow, deny] : {std::tuple("a.ex.com", names, Deny("GET *.ex.com")),
+                                            std::tuple("api.ex.com:8443-9442", ports, Deny("GET api.ex.com:8443-9443"))}) {
+    const Proof proof = Compare(*Loaded(beside(except, allow + deny + range)), *Loaded(beside(except, allow)), {.at = kNow});
+    EXPECT_EQ(proof.verdict, Verdict::kUnknown) << Shown(proof);
+    EXPECT_FALSE(proof.replay_failed) << proof.why_unknown;
+  }
+}
+
+// What goes by name through a proxy may lead to every address.
+TEST(Cases, NeverOfAddressesBehindAProxy) {
+  const auto loaded = Loaded("version: 1\nassert:\n  - never: GET api.ex.com\n    ip: [10.0.0.0/8]\nrules: []\n");
+  const policy::Rule& never = loaded->compiled().assertions.front().rule;
+  const std::string corp = "settings: { via: corp }\n";
+  for (const std::string& policy :
+       {Travelling(Allow("GET api.ex.com") + Key("via: corp")), Travelling("  []\n", "mode: audit\n" + corp)}) {
+    const Proof proof = CheckNever(*Loaded(policy), never, {.at = kNow});
+    EXPECT_TRUE(Has(proof.gains, "GET https://api.ex.com/ at 10.0.0.0")) << policy << Shown(proof);
   }
 }
 
@@ -183,11 +238,19 @@ std::string Scoped(const std::string& to, const std::string& rules) {
 TEST(Cases, OfWhereACredentialMayGo) {
   const std::string fetch = Allow("git fetch-pack hub.ex/o/r") + Key("with: hub");
   const std::string get = Allow("GET hub.ex/o/r") + Key("with: hub");
+  const std::string names = Allow("git fetch-pack *.ex/o/r") + Key("with: hub");
+  const std::string ports = Allow("git fetch-pack hub.ex:8443,9443/o/r") + Key("with: hub");
   for (const Case& c : std::vector<Case>{
            {"another case", Scoped("hub.ex/o/**", fetch), Scoped("hub.ex/O/**", fetch), kIncomparable,
             "POST https://hub.ex/O/r/git-upload-pack (git fetch-pack) with the credential `hub`",
             "POST https://hub.ex/o/r/git-upload-pack (git fetch-pack) with the credential `hub`"},
            {"every case", Scoped("hub.ex/o/**", fetch), Scoped("hub.ex", fetch), kIncomparable},
+           {"every case by one of two", Scoped("hub.ex", fetch), Scoped("hub.ex, hub.ex/O/**", fetch), kEqual},
+           {"another case of one name", Scoped("'*.ex/o/**'", names), Scoped("'*.ex/o/**', 'hub.ex/O/**'", names), kIncomparable,
+            "POST https://hub.ex/O/r/git-upload-pack (git fetch-pack) with the credential `hub`"},
+           {"another case at one port", Scoped("'hub.ex:8443,9443/o/**', 'hub.ex:8443/O/**'", ports),
+            Scoped("'hub.ex:8443,9443/o/**', 'hub.ex:8443,9443/O/**'", ports), kIncomparable,
+            "POST https://hub.ex:9443/O/r/git-upload-pack (git fetch-pack) with the credential `hub`"},
            {"more than the rule covers", Scoped("hub.ex/o/**", fetch), Scoped("hub.ex/o/**, hub.ex/p/**", fetch), kEqual},
            {"a request has one case", Scoped("hub.ex/o/**", get), Scoped("hub.ex", get), kEqual},
            {"the same by another list", Scoped("hub.ex/o/**, hub.ex/O/**", fetch), Scoped("hub.ex/O/**, hub.ex/o/**", fetch),
