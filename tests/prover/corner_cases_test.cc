@@ -9,6 +9,42 @@ namespace {
 
 std::string DenyJson(const std::string& values) { return Deny("POST api.ex.com/x") + Key("json: { " + values + " }"); }
 
+TEST(Corners, OfHosts) {
+  // Every label that is no A-label, one first letter after the other.
+  std::string letters;
+  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyz0123456789-_"))
+    letters += Allow(std::string("'GET ") + c + "*.ex.com'");
+  for (const Case& c : std::vector<Case>{
+           {"a deny that holds A-labels alone", Allow("GET *.ex.com") + Deny("GET xn--*.ex.com"), Allow("GET *.ex.com"), kWidened,
+            "GET https://xn--.ex.com/"},
+           {"A-labels are in no star within a label", letters, letters + Allow("GET *.ex.com"), kWidened,
+            "GET https://xn--.ex.com/"},
+       })
+    Check(c);
+}
+
+TEST(Corners, OfAudit) {
+  const auto audited = [](const std::string& rules) {
+    return "version: 1\nmode: audit\n" + (rules.empty() ? "rules: []\n" : "rules:\n" + rules);
+  };
+  const std::string bytes = Allow("tcp **:1-65535") + Allow("udp **:1-65535");
+  for (const Case& c : std::vector<Case>{
+           {"a private address that audit refuses", audited(""), Allow("GET api.ex.com") + Key("ip: [1.1.1.1, 10.0.0.0/8]"),
+            kIncomparable, "GET https://api.ex.com/ at 10.0.0.0"},
+           {"requests in bytes that audit passes", Allow("GET api.ex.com:8443"), audited(""), kWidened,
+            "POST https://api.ex.com:8443/"},
+           {"lookups of a type that no rule names", bytes + Allow("unix /**") + Allow("dns **"), audited(bytes), kWidened,
+            "lookup of a (type TYPE65280)"},
+       })
+    Check(c);
+}
+
+TEST(Corners, OfProcesses) {
+  const auto by = [](const std::string& path) { return Allow("GET api.ex.com") + Key("by: ['" + path + "']"); };
+  Check({"a star in a program's name", by("/usr/bin/b"), by("/usr/bin/b") + by("/usr/bin/a%2A"), kWidened,
+         "GET https://api.ex.com/ by /usr/bin/a*"});
+}
+
 TEST(Corners, OfGraphqlInAUrl) {
   const std::string post = Allow("POST api.ex.com/g");
   const std::string closed = post + Allow("GET api.ex.com/g") + Key("query-keys: [query]");
@@ -91,6 +127,63 @@ TEST(Corners, OfPointers) {
            {"one pointer to a reader that folds", post + DenyJson("\"/\\u017f\": [x]"), post + DenyJson("/s: [x]"), kEqual},
        })
     Check(c);
+}
+
+TEST(Corners, OfGit) {
+  const std::string push = Allow("git receive-pack hub.ex/o/r");
+  const std::string lfs = Key("lfs: true");
+  const std::string fetch = Allow("git fetch-pack hub.ex/o/r");
+  const std::string get = Allow("GET hub.ex/o/r/.git/**");
+  const std::string post = Allow("POST hub.ex/o/r/git-upload-pack/");
+  for (const Case& c : std::vector<Case>{
+           {"a deny of fetch leaves push", Allow("GET hub.ex/**"),
+            Allow("GET hub.ex/**") + push + Deny("git fetch-pack hub.ex/o/r"), kIncomparable,
+            "POST https://hub.ex/o/r/git-receive-pack (git receive-pack)"},
+           {"every ref where LFS posts reach already", push + Key("refs: [refs/heads/a]") + lfs, push + lfs, kWidened,
+            "POST https://hub.ex/o/r/git-receive-pack (push: update a)"},
+           {"two dots before the suffix", Allow("git fetch-pack hub.ex/o/a.") + Deny("git fetch-pack hub.ex/o/*t"),
+            Allow("git fetch-pack hub.ex/o/a."), kEqual},
+           {"a suffix that is a segment", get, get + Deny("git fetch-pack hub.ex/o/r"), kNarrowed, "",
+            "GET https://hub.ex/o/r/.git/info/refs"},
+           {"a slash behind the service", post, post + Deny("git fetch-pack hub.ex/o/r"), kNarrowed, "",
+            "POST https://hub.ex/o/r/git-upload-pack/"},
+           {"an object to verify is none to fetch", fetch + lfs, fetch + lfs + Allow("GET hub.ex/o/r/info/lfs/objects/a/verify"),
+            kWidened, "GET https://hub.ex/o/r/info/lfs/objects/a/verify"},
+           {"the last of two folders of LFS counts", fetch + lfs,
+            fetch + lfs + Allow("GET hub.ex/o/r/info/lfs/objects/a/info/lfs/b"), kWidened,
+            "GET https://hub.ex/o/r/info/lfs/objects/a/info/lfs/b"},
+           {"what a deny reads as LFS it does not read as git", "",
+            Allow("git receive-pack hub.ex") + Deny("git receive-pack hub.ex") + lfs, kWidened,
+            "GET https://hub.ex/info/lfs/info/refs?service=git-receive-pack (git receive-pack)"},
+       })
+    Check(c);
+}
+
+// After many questions one gain is enough, but it is still found.
+TEST(Corners, TheLastOfManyQuestions) {
+  constexpr int kMany = 80;
+  const std::string corp = Key("via: corp");
+  const std::string proxies = "version: 1\nproxies:\n  corp: { url: 'http://proxy.corp:3128' }\nrules:\n";
+  std::string plain;
+  std::string routed;
+  std::string methods;
+  for (int i = 0; i < kMany; ++i) {
+    const std::string rule = Allow(fmt::format("M{} api.ex.com/v/**", i));
+    plain += rule;
+    routed += rule + corp;
+    methods += fmt::format("M{},", i);
+  }
+  const std::string elsewhere = Allow("OTHER api.ex.com/w/**");
+  Check({"a path of the last method", plain + elsewhere, plain + elsewhere + Allow(methods + "OTHER api.ex.com/v/*"), kWidened,
+         "OTHER https://api.ex.com/v/"});
+  Check({"the way of the last method", proxies + routed + Allow("OTHER api.ex.com/v/**"),
+         proxies + Allow(methods + "NEW,OTHER api.ex.com/v/*") + corp, kIncomparable,
+         "OTHER https://api.ex.com/v/ through the upstream proxy `corp`"});
+}
+
+TEST(Corners, OneFindingSaysItsLookupsToo) {
+  const Proof proof = Compare(*Loaded(""), *Loaded(Allow("GET api.ex.com")), {.at = kNow});
+  EXPECT_EQ(proof.gains.size(), 1U) << Shown(proof);
 }
 
 }  // namespace

@@ -95,6 +95,8 @@ TEST(Manifest, ClosesTheWorldOfExecutables) {
   const Proof proof = Compare(*by("/usr/bin/curl"), *by("/usr/bin/*"), options);
   EXPECT_TRUE(Has(proof.gains, "GET https://api.ex.com/ by /usr/bin/nc.openbsd")) << Shown(proof);
   EXPECT_EQ(Compare(*by("/usr/bin/nc"), *by("/bin/nc"), options).verdict, Verdict::kEqual);
+  const Proof linked = Compare(*by("/usr/bin/curl"), *by("/usr/bin/curl, /bin/nc"), options);
+  EXPECT_TRUE(Has(linked.gains, "GET https://api.ex.com/ by /usr/bin/nc.openbsd")) << Shown(linked);
   EXPECT_EQ(Compare(*by("/usr/bin/curl"), *by("/usr/bin/curl, /opt/tool"), options).verdict, Verdict::kEqual);
   EXPECT_EQ(Compare(*by("/usr/bin/curl"), *by("/usr/bin/curl, /opt/tool"), kOptions).verdict, Verdict::kWidened);
 }
