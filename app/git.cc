@@ -44,6 +44,26 @@ std::string Relative(const std::string& path) {
   return normal.starts_with("..") ? normal : "./" + normal;
 }
 
+// "100644" of a file, "120000" of a link, "040000" of a folder; empty of nothing.
+Result<std::string> GitMode(const std::string& commit, const std::string& path) {
+  const auto answer = RunGit({"ls-tree", "-z", commit, "--", Relative(path)});
+  if (!answer) return std::unexpected(answer.error());
+  if (!answer->Succeeded()) return Fail(Code::kInvalid, fmt::format("{} in {}: {}", path, commit, FirstLine(answer->err)));
+  return answer->out.substr(0, answer->out.find(' '));
+}
+
+constexpr std::string_view kFileMode = "100";
+constexpr std::string_view kLinkMode = "120000";
+
+// The names of a path, the last one first.
+std::vector<std::string> NamesFromTheEnd(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& name : std::filesystem::path(path))
+    if (!name.empty() && name != ".") names.push_back(name.string());
+  std::ranges::reverse(names);
+  return names;
+}
+
 }  // namespace
 
 Result<std::string> GitCommit(const std::string& revision) {
@@ -55,6 +75,41 @@ Result<std::string> GitCommit(const std::string& revision) {
   if (!answer->err.empty()) return Fail(Code::kInvalid, fmt::format("--base-git {}: {}", revision, FirstLine(answer->err)));
   return Fail(Code::kInvalid,
               fmt::format("--base-git {}: no such commit here; fetch it first (a CI checkout may be shallow)", revision));
+}
+
+Result<std::string> GitRealPath(const std::string& commit, const std::string& path) {
+  constexpr int kMaxLinks = 40;  // as the kernel's
+  // Most have no link on the way.
+  const auto plain = GitMode(commit, path);
+  if (!plain) return std::unexpected(plain.error());
+  if (plain->starts_with(kFileMode)) return path;
+  std::vector<std::string> names = NamesFromTheEnd(path);
+  std::filesystem::path real;
+  std::string mode;
+  int links = 0;
+  while (!names.empty()) {
+    const std::string name = std::move(names.back());
+    names.pop_back();
+    if (name == ".." && real.has_filename() && real.filename() != "..") {
+      real = real.parent_path();
+      continue;
+    }
+    real /= name;
+    if (name == "..") continue;
+    const auto found = GitMode(commit, real.string());
+    if (!found) return std::unexpected(found.error());
+    mode = *found;
+    if (mode != kLinkMode) continue;
+    const auto target = GitFile(commit, real.string());
+    if (!target) return std::unexpected(target.error());
+    if (target->starts_with('/') || ++links > kMaxLinks)
+      return Fail(Code::kInvalid, fmt::format("{} in {}: a symbolic link leads {}", path, commit,
+                                              links > kMaxLinks ? "to too many others" : "out of the repository"));
+    for (std::string& next : NamesFromTheEnd(*target)) names.push_back(std::move(next));
+    real = real.parent_path();
+  }
+  if (!mode.starts_with(kFileMode)) return Fail(Code::kNotFound, fmt::format("{} is not in {}", path, commit));
+  return real.string();
 }
 
 Result<std::string> GitFile(const std::string& commit, const std::string& path) {

@@ -108,8 +108,17 @@ class GitPairs {
 
  private:
   [[nodiscard]] bool WasAcceptances(const std::string& file) const {
-    const auto text = GitFile(commit_, file);
+    const auto text = OldText(file, "");
     return text && IsAcceptances(*text, file);
+  }
+
+  // The text that a checkout would have there. It lies in the folder, whatever links lead to it.
+  [[nodiscard]] Result<std::string> OldText(const std::string& file, const std::string& folder) const {
+    const auto real = GitRealPath(commit_, file);
+    if (!real) return std::unexpected(real.error());
+    if (!real->starts_with(folder))
+      return Fail(Code::kInvalid, fmt::format("{} leads out of the policy's folder, to {}", file, *real));
+    return GitFile(commit_, *real);
   }
 
   // A change of a file is one of each policy that includes it, which may have no line of its own changed.
@@ -135,8 +144,12 @@ class GitPairs {
     if (existed) {
       policy::LoadOptions options = OfThisFolder();
       options.name_prefix = revision_ + ":";
-      options.read = [this](const std::string& file) { return GitFile(commit_, file); };
-      pair.base = Load(fs::path(path).lexically_normal().string(), options, &out_);
+      const std::string old = fs::path(path).lexically_normal().string();
+      options.read = [this, top = GitRealPath(commit_, old)](const std::string& file) -> Result<std::string> {
+        if (!top) return std::unexpected(top.error());
+        return OldText(file, top->substr(0, top->rfind('/') + 1));
+      };
+      pair.base = Load(old, options, &out_);
     }
     if (Stands(path)) pair.head = LoadHead(path, &out_);
     out_.pairs.push_back(std::move(pair));

@@ -78,13 +78,46 @@ class Git(cli.Case):
         self.assertIn("parts/common.yaml", self.expect(self.prove("HEAD", "net/parts/common.yaml"), 2).err)
 
     def test_a_link_to_an_included_file(self):
-        self.policy("net/real.yaml", "deny: GET api.github.com/repos/*/secret/**")
-        (self.folder / "net/link.yaml").symlink_to("real.yaml")
+        deny = "deny: GET api.github.com/repos/*/secret/**"
+        self.policy("net/parts/deep/real.yaml", deny)
+        (self.folder / "net/link.yaml").symlink_to("middle.yaml")
+        (self.folder / "net/middle.yaml").symlink_to("also/deep/../deep/real.yaml")
+        (self.folder / "net/also").symlink_to("parts")
         self.policy("net/agent.yaml", GET, more="include: [link.yaml]\n")
+        (self.folder / "agent.yaml").symlink_to("net/agent.yaml")
         self.commit()
-        self.policy("net/real.yaml")
-        # The commit has the link's text alone: no answer, and so no pass.
-        self.assertIn("net/link.yaml", self.expect(self.prove("HEAD", "net/real.yaml"), 2).err)
+        for changed in ("net/parts/deep/real.yaml", "net/agent.yaml"):
+            self.expect(self.prove("HEAD", changed), 0)
+        self.policy("net/parts/deep/real.yaml")
+        report = self.expect(self.prove("HEAD", "net/parts/deep/real.yaml"), 1).json()
+        self.assertIn("net/agent.yaml", {gain["file"] for gain in report["gains"]})
+        report = self.expect(self.prove("HEAD", "net/agent.yaml"), 1).json()
+        self.assertEqual(report["gains"][0]["refused_by"]["file"], "HEAD:net/link.yaml")
+        # From below, where the names are others, and a link changed for a file.
+        self.expect(self.prove("HEAD", "agent.yaml", cwd=self.folder / "net"), 1)
+        (self.folder / "net/link.yaml").unlink()
+        self.policy("net/link.yaml", deny)
+        self.expect(self.prove("HEAD", "net/agent.yaml"), 0)
+
+    def test_links_that_lead_nowhere_are_no_policy(self):
+        self.policy("other/real.yaml", GET)
+        self.policy("net/agent.yaml", more="include: [link.yaml]\n")
+        link = self.folder / "net/link.yaml"
+        for target, why in (
+            ("../other/real.yaml", "leads out of the policy's folder"),
+            (str(self.folder / "other/real.yaml"), "leads out of the repository"),
+            ("../../../../../../etc/passwd", "outside repository"),
+            ("link.yaml", "leads to too many others"),
+            ("gone.yaml", "net/link.yaml is not in"),
+            (".", "net/link.yaml is not in"),
+        ):
+            with self.subTest(target):
+                link.unlink(missing_ok=True)
+                link.symlink_to(target)
+                commit = self.commit()
+                link.unlink()
+                self.policy("net/link.yaml", GET)
+                self.assertIn(why, self.expect(self.prove(commit, "net/agent.yaml"), 2).err)
 
     def test_a_revision_that_is_not_there(self):
         self.policy("p.yaml", GET)
