@@ -128,15 +128,36 @@ ByteSet TypeName() {
   return set;
 }
 
+ByteSet Blanks() { return ByteOf(' ') | ByteOf('\t'); }
+
+// Parameters after a media type: none, or that it is UTF-8.
+NodeId AddUtf8(NfaBuilder* builder, NodeId from) {
+  const NodeId end = AddStar(builder, from, Blanks());
+  const NodeId parameter = AddStar(builder, AddByte(builder, end, ByteOf(';')), Blanks());
+  builder->Epsilon(parameter, end);
+  for (const std::string_view charset : {"charset=utf-8", "charset=\"utf-8\""})
+    builder->Epsilon(AddStar(builder, AddText(builder, parameter, charset, Case::kFolded), Blanks()), end);
+  return end;
+}
+
+// Any parameters.
+NodeId AddParameters(NfaBuilder* builder, NodeId from) {
+  const NodeId end = AddStar(builder, from, Blanks());
+  builder->Epsilon(AddStar(builder, AddByte(builder, end, ByteOf(';')), AllBytes()), end);
+  return end;
+}
+
 }  // namespace
 
 Nfa OfJsonTypes() {
   NfaBuilder builder;
   const NodeId start = builder.Add();
   const NodeId begun = AddText(&builder, start, "application/", Case::kFolded);
+  const NodeId type = builder.Add();
   for (const std::string_view name : {"json", "json-rpc", "jsonrequest"})
-    builder.Accept(AddText(&builder, begun, name, Case::kFolded));
-  builder.Accept(AddText(&builder, AddStar(&builder, begun, TypeName()), "+json", Case::kFolded));
+    builder.Epsilon(AddText(&builder, begun, name, Case::kFolded), type);
+  builder.Epsilon(AddText(&builder, AddStar(&builder, begun, TypeName()), "+json", Case::kFolded), type);
+  builder.Accept(AddUtf8(&builder, type));
   return builder.Finish(start);
 }
 
@@ -144,11 +165,17 @@ Nfa OfGrpcTypes() {
   NfaBuilder builder;
   const NodeId start = builder.Add();
   const NodeId plain = AddText(&builder, start, "application/grpc", Case::kFolded);
-  builder.Accept(plain);
+  builder.Accept(AddParameters(&builder, plain));
   const NodeId plus = AddText(&builder, plain, "+", Case::kExact);
-  const NodeId named = builder.Add();
-  builder.Edge(plus, TypeName(), named);
-  builder.Accept(AddStar(&builder, named, TypeName()));
+  const NodeId named = AddByte(&builder, plus, TypeName());
+  builder.Accept(AddParameters(&builder, AddStar(&builder, named, TypeName())));
+  return builder.Finish(start);
+}
+
+Nfa OfLfsType() {
+  NfaBuilder builder;
+  const NodeId start = builder.Add();
+  builder.Accept(AddUtf8(&builder, AddText(&builder, start, "application/vnd.git-lfs+json", Case::kFolded)));
   return builder.Finish(start);
 }
 
@@ -340,8 +367,6 @@ Nfa Both(const Nfa& a, const Nfa& b) {
   }
   return builder.Finish(start);
 }
-
-Nfa OfLfsType() { return OfWords({"application/vnd.git-lfs+json"}); }
 
 Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix) {
   NfaBuilder builder;

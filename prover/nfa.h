@@ -41,7 +41,7 @@ enum class Case : uint8_t { kExact, kFolded };  ///< folded: a lower-case letter
 [[nodiscard]] Nfa OfGlob(const policy::Glob& glob);
 /// One of the words, in any case of letters.
 [[nodiscard]] Nfa OfWords(const std::vector<std::string>& words);
-/// application/json and its like, and application/grpc, without parameters (policy/media_type.h).
+/// application/json and its like, and application/grpc, with the parameters that they may have (policy/media_type.h).
 [[nodiscard]] Nfa OfJsonTypes();
 [[nodiscard]] Nfa OfGrpcTypes();
 /// That of git LFS.

@@ -95,6 +95,25 @@ TEST(Corners, OfCalls) {
     Check(c);
 }
 
+// Parameters of a media type are told apart where rules go by its text.
+TEST(Corners, OfMediaTypes) {
+  const auto of = [](const std::string& rule, const std::string& types) {
+    return Allow(rule) + Key("headers: { content-type: [" + types + "] }");
+  };
+  const std::string edit = "graphql mutation api.ex.com/g";
+  const std::string call = "grpc api.ex.com p.S/m";
+  for (const Case& c : std::vector<Case>{
+           {"a parameter", of(edit, "application/json"), of(edit, "application/json, 'application/json;*'"), kWidened},
+           {"one that says UTF-8", of(edit, "application/json"), of(edit, "application/json, '*utf-8'"), kWidened},
+           {"one that says another character set", of(edit, "application/json"), of(edit, "application/json, '*=latin1'"),
+            kEqual},
+           {"any of gRPC's", of(call, "application/grpc"), of(call, "application/grpc, '*=latin1'"), kWidened},
+           {"a deny of one", of(edit, "'*'") + Deny("POST api.ex.com/g") + Key("headers: { content-type: ['*;*'] }"),
+            of(edit, "'*'"), kWidened},
+       })
+    Check(c);
+}
+
 // A deny of a number means all of its spellings.
 TEST(Corners, OfNumbers) {
   const std::string post = Allow("POST api.ex.com/x");
