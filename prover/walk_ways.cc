@@ -201,8 +201,9 @@ void Walk::ViaGains(const Alive& alive, const Asked& asked, const std::array<Cel
   for (const uint32_t i : here.judged_allows) proxies.insert(mine.ways.of(i).proxy);
   if (proxies.size() == 1 && !other.ways.any_proxy()) return;
   // What the other side does not look into goes the way of its connection.
-  const bool looks = LooksInto(reach[1 - asked.winner], asked.scheme);
-  const bool everything = looks || Passes(reach[1 - asked.winner], asked.scheme);
+  const CellReach& loser = reach[1 - asked.winner];
+  const bool everything = LooksInto(loser, asked.scheme) || Passes(loser, asked.scheme);
+  const std::vector<InnerId> refused = everything ? std::vector<InnerId>{} : there.judged_denies;
   // What it does not let out is gained as traffic, and said there: here it would hide what travels another way.
   const std::vector<InnerId> shared = everything ? std::vector<InnerId>{} : Those(other, there, [](uint32_t) { return true; });
   if (!everything && shared.empty()) return;
@@ -215,11 +216,11 @@ void Walk::ViaGains(const Alive& alive, const Asked& asked, const std::array<Cel
     like.way_name = mine.ways.ProxyName(proxy);
     RequestProblem problem = base;
     problem.head_allows = gained.allows;
-    problem.head_denies = looks ? here.judged_denies : Both(here.judged_denies, there.judged_denies);
+    problem.head_denies = Both(here.judged_denies, refused);
     problem.accepted = gained.excepts;
     Solve(alive, asked, problem, like);
     if (!LooksInto(reach[asked.winner], asked.scheme) || proxy != mine.ways.settings_proxy()) continue;
-    SolveAudited(asked, base, here, looks ? std::vector<InnerId>{} : there.judged_denies, like);
+    SolveAudited(asked, base, here, refused, like);
   }
 }
 

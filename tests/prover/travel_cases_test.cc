@@ -94,6 +94,9 @@ TEST(Cases, OfWaysUnderAudit) {
             Travelling(Allow("tcp api.ex.com:443") + Deny("tcp api.ex.com") + Key("ip: [10.0.0.0/8]"), audit + corp), kEqual},
            {"requests that say another method", Travelling(via + Key("method-override: true"), audit), Travelling(via, audit),
             kIncomparable, "GET https://api.ex.com/ with `x-http-method-override: ` directly, through no upstream proxy"},
+           {"what a rule denies in bytes that pass unread", Travelling(Deny("http api.ex.com:8443"), audit + corp),
+            Travelling(Allow("GET api.ex.com:8443")), kIncomparable,
+            "GET https://api.ex.com:8443/ directly, through no upstream proxy"},
            {"no longer audited", Travelling(via, audit + corp), Travelling(via, corp), kNarrowed},
        })
     Check(c);
