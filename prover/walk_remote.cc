@@ -35,8 +35,9 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   const Unread unread = UnreadAt(side, query);
   const auto by_proxy = [&](uint32_t i) {
     const Rule& rule = side.rules()[i];
+    // Bytes that pass go one way, whatever proxy each rule of them names.
     if (!policy::IsInner(rule.verb))
-      return GoesByProxy(side, i, query) || (unread.by_proxy && policy::AllowCoversConnection(rule, unknown));
+      return unread.tls ? unread.by_proxy && policy::AllowCoversConnection(rule, unknown) : GoesByProxy(side, i, query);
     const bool passes = rule.scheme == policy::Scheme::kHttp ? unread.tcp : unread.tls;
     return GoesByProxy(side, i, query) && (!passes || unread.by_proxy);
   };

@@ -219,6 +219,15 @@ TEST(Cases, OfNamesThatAProxyIsNotAskedFor) {
     EXPECT_EQ(proof.verdict, Verdict::kUnknown) << Shown(proof);
     EXPECT_FALSE(proof.replay_failed) << proof.why_unknown;
   }
+  // The proxy that one rule of bytes names carries all of them, and those of a rule without one go directly where it is not
+  // asked.
+  const std::string bytes = Allow("tcp *.ex.com:8443") + Key("via: corp") + Allow("tls a.ex.com:8443");
+  const std::string both =
+      "version: 1\nproxies:\n  corp: { url: 'http://proxy.corp:3128', except: [a.ex.com] }\n"
+      "  other: { url: 'http://proxy.corp:3129' }\nsettings: { via: other }\nrules:\n";
+  const std::string private_udp = Deny("udp 10.0.0.0/8");
+  const Proof proof = Compare(*Loaded(both + private_udp), *Loaded(both + bytes + private_udp), {.at = kNow});
+  EXPECT_EQ(proof.verdict, kWidened) << Shown(proof);
 }
 
 // What goes by name through a proxy may lead to every address.
