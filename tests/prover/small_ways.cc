@@ -127,6 +127,7 @@ std::vector<UpstreamProxy> MakeProxies() {
   add([&](UpstreamProxy* p) { p->except = {except("z.t")}; });
   add([&](UpstreamProxy* p) { p->except = {except("b.t")}; });
   add([&](UpstreamProxy* p) { p->except = {except("b.t:8443")}; });
+  add([&](UpstreamProxy* p) { p->except = {except("a.t"), except("*.t:443")}; });
   add([](UpstreamProxy* p) {
     p->host.clear();
     p->address = IpAddress::Parse("9.9.9.9");
