@@ -53,6 +53,8 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   RuleNumbers here;
   RuleNumbers remote;
   bool datagrams = false;
+  // Its credential or its pins go with requests that another rule sends through a proxy, and with none that go directly.
+  bool joins = false;
   bool families = false;  // a lookup of one family is denied, and a datagram goes to that of its address
   for (const uint32_t i : covering) {
     const Rule& rule = side.rules()[i];
@@ -61,6 +63,8 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
     const bool nowhere = rule.verb == Verb::kUdp ? at_address
                          : rule.allow            ? by_proxy(i)
                                                  : !rule.host.cidr && DenyHolds(rule, unknown);
+    const bool binds = rule.credential != policy::kNoIndex16 || !rule.pins.empty();
+    joins |= ways_ && rule.allow && binds && !at_address && !nowhere && policy::AllowCoversAddress(rule, unknown);
     datagrams |= rule.allow && rule.verb == Verb::kUdp && at_address;
     families |= rule.verb == Verb::kDns && at_address != nowhere;
     // An allow is on both sides of the question.
@@ -70,7 +74,7 @@ RuleNumbers Walk::JudgedAt(const Side& side, const RuleNumbers& covering, const 
   if (!proxied) return here;
   const auto& proxies = side.snapshot->proxies();
   const bool excepts = std::any_of(proxies.begin(), proxies.end(), [](const auto& proxy) { return !proxy.except.empty(); });
-  if (by_address || (datagrams && families) || (here != remote && (direct || excepts)))
+  if (by_address || (datagrams && families) || joins || (here != remote && (direct || excepts)))
     budget_->Exhaust("a rule by address meets what goes through an upstream proxy");
   return remote;
 }

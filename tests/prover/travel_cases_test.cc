@@ -242,6 +242,15 @@ TEST(Cases, NeverOfAddressesBehindAProxy) {
   }
 }
 
+// Another rule's credential goes with a request that one rule sends through a proxy, to wherever that leads.
+TEST(Cases, OfACredentialThatAnothersProxyCarries) {
+  const std::string rules = Allow("GET api.ex.com") + Key("via: corp") + Allow("GET api.ex.com/v") + Key("with: hub") +
+                            Deny("udp api.ex.com") + Key("ip: [10.0.0.0/8]");
+  const Proof proof = Compare(*Loaded(Travelling(rules, "settings: { via: corp }\n")), *Loaded(Travelling(rules)), {.at = kNow});
+  EXPECT_EQ(proof.verdict, Verdict::kUnknown) << Shown(proof);
+  EXPECT_FALSE(proof.replay_failed) << proof.why_unknown;
+}
+
 std::string Scoped(const std::string& to, const std::string& rules) {
   return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [" + to + "] }\nrules:\n" + rules;
 }
