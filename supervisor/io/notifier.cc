@@ -140,11 +140,11 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
                                              int error) { (void)outcomes->TryPush({cookie, id, error}); },
   };
   handler_ = std::make_unique<CallHandler>(std::move(setup), processes_, attribution_, flows, policy, sink);
-  if (auto ready = handler_->Ready(); !ready) return ready;
   WakeTimer::InstallHandler();
   std::vector<Body> bodies = {[this, listener = capture.listener.get()](WakeTimer& timer) { Sweep(listener, timer); }};
   for (unsigned i = 0; i < kConnectorThreads; ++i) bodies.emplace_back([this](WakeTimer& timer) { Connect(timer); });
-  return StartThreads(std::move(bodies), &others_);
+  if (auto started = StartThreads(std::move(bodies), &others_); !started) return started;
+  return handler_->Ready();  // its threads have begun beside these
 }
 
 // Each with a timer, which only the thread itself can make. One without would wait for ever in a connect that does: where there
