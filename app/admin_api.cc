@@ -161,6 +161,12 @@ std::string_view StateText(RunStatus::State state) {
   return "failed";
 }
 
+void TellSet(std::string_view source, uint64_t revision, const policy::Snapshot& policy) {
+  const size_t rules = policy.rules().size();
+  LogInfo("policy set by {}: revision {}, {} rule{}, digest {}", source, revision, rules, rules == 1 ? "" : "s",
+          policy.digest().substr(0, 12));
+}
+
 }  // namespace
 
 std::string_view EndedText(supervisor::EndedBy ended_by) {
@@ -467,8 +473,7 @@ AdminResponse AdminApi::PutInForce(const AdminRequest& request, const ServedPoli
                    fmt::format("revision {} came into force meanwhile", outcome.revision), {}, "try again");
   if (outcome.kind == PolicyOutcome::Kind::kRefused) return ErrorAnswer(outcome.error, "refused_policy");
   if (outcome.kind == PolicyOutcome::Kind::kFailed) return Problem(500, "not_fenced", outcome.error.message);
-  LogInfo("policy set by {}: revision {}, {} rules, digest {}", options_.source, outcome.revision, (*compiled)->rules().size(),
-          (*compiled)->digest().substr(0, 12));
+  TellSet(options_.source, outcome.revision, **compiled);
   text_ = next;
   set_ = *compiled;
   StoredPolicy kept;
@@ -498,8 +503,7 @@ Result<void> AdminApi::Apply(StoredPolicy next) {
   }
   const PolicyOutcome outcome = control_.SetPolicy(*compiled, next.source, std::nullopt);
   if (outcome.kind != PolicyOutcome::Kind::kSet) return std::unexpected(outcome.error);
-  LogInfo("policy set by {}: revision {}, {} rules, digest {}", next.source, outcome.revision, (*compiled)->rules().size(),
-          (*compiled)->digest().substr(0, 12));
+  TellSet(next.source, outcome.revision, **compiled);
   text_ = {next.text, next.name};
   set_ = *compiled;
   applied_ = true;

@@ -237,7 +237,8 @@ void PolicyWatcher::Reload(const char* cause) {
   if (const auto revision = PutAnew(); !revision) {
     LogError("policy not reloaded ({}); the one in force stays\n{}", cause, policy::RenderError(revision.error(), false));
   } else {
-    LogInfo("policy reloaded ({}): revision {}, {} rules, digest {}", cause, *revision, own_->rules().size(),
+    const size_t rules = own_->rules().size();
+    LogInfo("policy reloaded ({}): revision {}, {} rule{}, digest {}", cause, *revision, rules, rules == 1 ? "" : "s",
             own_->digest().substr(0, 12));
   }
   if (told) NotifyService("READY=1");
