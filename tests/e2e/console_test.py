@@ -59,7 +59,9 @@ class UnreadStandardError(harness.SluiceTest):
                 process.communicate(timeout=20 * harness.SLOW)
                 self.assertEqual(process.returncode, 0)
             records = [json.loads(line) for line in self.audit.read_text().splitlines()]
-            self.assertEqual(refused([r for r in records if r["target"].get("port", 443) != 443]), times, kind)
+            # Those without a place are counted by process: of its flood, and of its asking where that found no room.
+            self.assertLessEqual(refused([r for r in records if r["target"].get("port", 443) != 443]), times, kind)
+            self.assertGreaterEqual(refused([r for r in records if r["target"].get("host") != "a.test"]), times, kind)
             self.assertTrue(any(r.get("verdict") == "allow" and r["layer"] == "request" for r in records))
 
     def test_what_found_room_is_read_later(self):
