@@ -26,6 +26,11 @@ class Embedded(harness.SluiceTest):
             shutil.copy(EXAMPLES / "python/run_under.py", cls.root / "run_under.py")
         cls.library = next(cls.root.rglob("libsluice.so.1"))
 
+    def python(self):
+        if os.environ.get("SLUICE_SANITIZED"):
+            self.skipTest("an interpreter without the sanitizer's runtime cannot load what calls it")
+        return [harness.PYTHON, self.root / "run_under.py", "--library", self.library]
+
     def embed(self, program, rules, *arguments, command=None):
         self.policy.write_text(rules if isinstance(rules, str) else harness.policy_text(rules))
         script = ["/bin/sh", "-c", BOTH] if command is None else command
@@ -47,8 +52,7 @@ class Embedded(harness.SluiceTest):
             self.assertNotIn("sluice: ", result.err, "the supervisor's lines are the caller's to print")
 
     def test_python_with_an_event_loop(self):
-        result = self.embed([harness.PYTHON, self.root / "run_under.py", "--library", self.library], ["allow GET a.test/pub"], "--explain",
-                            "GET https://b.test/")
+        result = self.embed(self.python(), ["allow GET a.test/pub"], "--explain", "GET https://b.test/")
         self.assertRan(result)
         self.assertIn("explain 200 denied", result.out)
         self.assertRegex(result.out, r"record deny request a\.test")
@@ -78,8 +82,8 @@ class Embedded(harness.SluiceTest):
                 self.assertIn("usage: ", done.stderr)
 
     def test_a_policy_that_is_none_is_told_with_its_place(self):
-        for program in ([self.root / "run_under_c"], [harness.PYTHON, self.root / "run_under.py", "--library", self.library]):
-            result = self.embed(program, "version: 1\nrules:\n  - allow: gti a.test\n")
+        for program in (lambda: [self.root / "run_under_c"], self.python):
+            result = self.embed(program(), "version: 1\nrules:\n  - allow: gti a.test\n")
             self.assertExit(result, 2)
             self.assertIn("policy.yaml:3:", result.err)
 

@@ -147,7 +147,7 @@ class NestedRuns(harness.SluiceTest):
 
         (self.work / "quick.yaml").write_text(harness.policy_text(["allow tcp db.test:5432"]))
         inner = "./sluice run --quiet --policy quick.yaml -- sh -c 'echo up; exec sleep 1000'"
-        with self.running(OUTER, "sh", "-c", f"{inner}; echo ended $?; read end", flags=["--allow-nested", "--max-memory", "1GiB"],
+        with self.running(OUTER, "sh", "-c", f"{inner}; echo ended $?; read end", flags=["--allow-nested", "--max-processes", "1000"],
                           stderr=subprocess.DEVNULL) as process:
             self.assertEqual(process.stdout.readline(), "up\n")
             (pid,) = self.supervisors(process)
