@@ -188,7 +188,11 @@ nlohmann::json WitnessJson(const prover::Witness& witness) {
   nlohmann::json out{
       {"layer", prover::LayerText(witness.layer)}, {"process", ProcessJson(witness.process)}, {"text", witness.Text()}};
   if (witness.process.sha256) out["process_sha256"] = HexText(*witness.process.sha256);
-  if (!witness.process.ancestor.empty()) out["ancestor"] = witness.process.ancestor;
+  if (const auto& ancestors = witness.process.ancestors; !ancestors.empty()) {
+    out["ancestor"] = ancestors.front().exe;
+    for (const prover::WitnessAncestor& ancestor : ancestors)
+      if (ancestors.size() > 1) out["ancestors"].push_back(ancestor.exe);
+  }
   if (witness.layer == prover::Layer::kUnix) {
     out["path"] = witness.path;
     return out;

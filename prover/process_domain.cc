@@ -105,16 +105,29 @@ std::vector<bool> Signature(const std::vector<const Rule*>& rules, const Witness
   return bits;
 }
 
-// Ancestors that differ for some `under`.
-std::vector<File> Ancestors(const std::vector<const Rule*>& rules, const std::vector<File>& files) {
-  std::vector<File> kept;
+// Ancestors that differ for some `under`, and each two of them that differ from every one. A third only has more allows cover the
+// process.
+std::vector<std::vector<WitnessAncestor>> Ancestors(const std::vector<const Rule*>& rules, const std::vector<File>& files,
+                                                    Lineage lineage, Budget* budget) {
+  std::vector<std::vector<WitnessAncestor>> kept;
+  std::vector<std::vector<bool>> of_one;
   std::set<std::vector<bool>> seen;
   for (const File& file : files) {
     const Executable exe{file.path, true, file.sha256};
     std::vector<bool> bits;
     for (const Rule* rule : rules)
       if (!rule->under.empty()) bits.push_back(policy::AllowsExecutable(rule->under, exe));
-    if (std::find(bits.begin(), bits.end(), true) != bits.end() && seen.insert(std::move(bits)).second) kept.push_back(file);
+    if (std::find(bits.begin(), bits.end(), true) == bits.end() || !seen.insert(bits).second) continue;
+    kept.push_back({{file.path, file.sha256}});
+    of_one.push_back(std::move(bits));
+  }
+  for (size_t i = 0; lineage == Lineage::kTwo && i < of_one.size(); ++i) {
+    for (size_t j = i + 1; j < of_one.size(); ++j) {
+      if (!budget->Spend(1 + of_one[i].size() / 8)) return kept;
+      std::vector<bool> bits = of_one[i];
+      for (size_t b = 0; b < bits.size(); ++b) bits[b] = bits[b] || of_one[j][b];
+      if (seen.insert(std::move(bits)).second) kept.push_back({kept[i].front(), kept[j].front()});
+    }
   }
   return kept;
 }
@@ -129,12 +142,13 @@ std::optional<policy::Process> AsProcess(const WitnessProcess& witness) {
   process.exe.path = witness.kind == Kind::kAny ? std::string(kSomeExecutable) : witness.exe;
   process.exe.trusted = witness.kind != Kind::kUntrusted;
   process.exe.sha256 = witness.sha256;
-  if (!witness.ancestor.empty()) process.ancestors.push_back({witness.ancestor, true, witness.ancestor_sha256});
+  for (const WitnessAncestor& ancestor : witness.ancestors) process.ancestors.push_back({ancestor.exe, true, ancestor.sha256});
   return process;
 }
 
 std::vector<WitnessProcess> ProcessAtoms(const std::vector<const Rule*>& rules,
-                                         const std::optional<std::vector<ManifestEntry>>& executables, Budget* budget) {
+                                         const std::optional<std::vector<ManifestEntry>>& executables, Lineage lineage,
+                                         Budget* budget) {
   using Kind = WitnessProcess::Kind;
   const bool named_at_all =
       std::any_of(rules.begin(), rules.end(), [](const Rule* r) { return !r->by.empty() || !r->under.empty(); });
@@ -153,12 +167,11 @@ std::vector<WitnessProcess> ProcessAtoms(const std::vector<const Rule*>& rules,
   }
   // Without an ancestor first: it says less.
   const size_t alone = kept.size();
-  for (const File& ancestor : Ancestors(rules, files)) {
+  for (const std::vector<WitnessAncestor>& ancestors : Ancestors(rules, files, lineage, budget)) {
     for (size_t i = 0; i < alone; ++i) {
       if (kept[i].kind == Kind::kUnknown) continue;
       kept.push_back(kept[i]);
-      kept.back().ancestor = ancestor.path;
-      kept.back().ancestor_sha256 = ancestor.sha256;
+      kept.back().ancestors = ancestors;
     }
   }
   return kept;

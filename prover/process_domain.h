@@ -14,9 +14,13 @@ namespace sluice::prover {
 /// The process as the enforcer would see it; nothing for one that could not be read.
 [[nodiscard]] std::optional<policy::Process> AsProcess(const WitnessProcess& witness);
 
+/// How many ancestors may be of interest at once: one, for which an allow lets something out; and where an allow may also keep
+/// something in, or have it travel another way, one of the other policy's.
+enum class Lineage : uint8_t { kOne, kTwo };
+
 /// Easy ones first: a path, then odd processes. `executables` closes the world of paths.
 [[nodiscard]] std::vector<WitnessProcess> ProcessAtoms(const std::vector<const policy::Rule*>& rules,
                                                        const std::optional<std::vector<ManifestEntry>>& executables,
-                                                       Budget* budget);
+                                                       Lineage lineage, Budget* budget);
 
 }  // namespace sluice::prover

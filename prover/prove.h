@@ -38,6 +38,12 @@ enum class Verdict : uint8_t {
 enum class Layer : uint8_t { kDns, kUdp, kTcp, kTls, kHttp, kUnix };
 [[nodiscard]] std::string_view LayerText(Layer layer);
 
+struct WitnessAncestor {
+  std::string exe{};
+  std::optional<std::array<uint8_t, 32>> sha256{};
+  bool operator==(const WitnessAncestor&) const = default;
+};
+
 /// Who asks in a witness.
 struct WitnessProcess {
   enum class Kind : uint8_t {
@@ -49,8 +55,7 @@ struct WitnessProcess {
   Kind kind = Kind::kAny;
   std::string exe{};                                ///< "/usr/bin/a"
   std::optional<std::array<uint8_t, 32>> sha256{};  ///< where a rule names a digest
-  std::string ancestor{};                           ///< an ancestor's executable, where `under` needs one; else empty
-  std::optional<std::array<uint8_t, 32>> ancestor_sha256{};
+  std::vector<WitnessAncestor> ancestors{};         ///< those that `under` needs
   bool operator==(const WitnessProcess&) const = default;
 };
 

@@ -297,7 +297,9 @@ void Walk::Ports(const Alive& alive, Cell cell) {
 void Walk::Processes(const Alive& alive, Cell cell, void (Walk::*next)(const Alive&, const Cell&)) {
   if (Nothing(alive)) return;
   std::set<Alive> seen;
-  for (const WitnessProcess& process : ProcessAtoms(RulesOf(alive), options_.executables, budget_)) {
+  const bool two = ways_ || sides_[kBase]->audit() || sides_[kHead]->audit();
+  const Lineage lineage = two ? Lineage::kTwo : Lineage::kOne;
+  for (const WitnessProcess& process : ProcessAtoms(RulesOf(alive), options_.executables, lineage, budget_)) {
     cell.process = process;
     cell.known = AsProcess(process);
     const policy::Process* known = cell.known ? &*cell.known : nullptr;

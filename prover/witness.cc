@@ -146,7 +146,8 @@ std::string Who(const WitnessProcess& process) {
       break;
   }
   if (process.sha256) text += fmt::format(" ({})", Digest(*process.sha256));
-  if (!process.ancestor.empty()) text += " under " + process.ancestor;
+  for (const WitnessAncestor& ancestor : process.ancestors)
+    text += (&ancestor == &process.ancestors.front() ? " under " : " and ") + ancestor.exe;
   return text;
 }
 

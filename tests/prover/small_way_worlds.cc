@@ -79,4 +79,23 @@ World Remote() {
   return w;
 }
 
+// Of ancestors that one rule each asks for, all of which a process may have.
+World Lineages() {
+  World w{.name = "lineages", .pairs = 1'500, .verbs = {"GET", "http", "GET", "tls", "tcp"}, .hosts = {"a.t"}};
+  w.ports = {"", "8443", "443,8443"};
+  w.port_list = {443, 8443};
+  w.by = {"", "/u/c"};
+  w.under = {"", "/u/s", "/u/x", "/u/*"};
+  w.audit_in = 3;
+  w.ways = true;
+  w.names = {"a.t"};
+  using Kind = WitnessProcess::Kind;
+  w.processes = {};
+  for (const std::vector<WitnessAncestor>& ancestors :
+       std::vector<std::vector<WitnessAncestor>>{{}, {{"/u/s"}}, {{"/u/x"}}, {{"/u/y"}}, {{"/u/s"}, {"/u/x"}}})
+    for (const char* exe : {"/u/c", "/u/s", "/u/y", "/z"}) w.processes.push_back({Kind::kNamed, exe, {}, ancestors});
+  w.methods = {"GET", "POST"};
+  return w;
+}
+
 }  // namespace sluice::prover

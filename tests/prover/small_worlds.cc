@@ -140,11 +140,12 @@ World Processes() {
   using Kind = WitnessProcess::Kind;
   std::array<uint8_t, 32> named{};
   named.fill(0xaa);
+  const std::vector<std::vector<WitnessAncestor>> lineages{{}, {{"/u/s"}}, {{"/u/x"}}, {{"/u/s"}, {"/u/x"}}};
   w.processes = {};
   for (const auto& sha : std::vector<std::optional<std::array<uint8_t, 32>>>{std::nullopt, named, std::array<uint8_t, 32>{}}) {
     for (const char* exe : {"/u/c", "/u/s", "/u/x", "/u/x/y", "/v/c", "/z"})
-      for (const char* ancestor : {"", "/u/s", "/u/x"}) w.processes.push_back({Kind::kNamed, exe, sha, ancestor});
-    for (const char* ancestor : {"", "/u/s", "/u/x"}) w.processes.push_back({Kind::kUntrusted, "/m", sha, ancestor});
+      for (const auto& ancestors : lineages) w.processes.push_back({Kind::kNamed, exe, sha, ancestors});
+    for (const auto& ancestors : lineages) w.processes.push_back({Kind::kUntrusted, "/m", sha, ancestors});
   }
   w.processes.push_back({Kind::kUnknown});
   return w;
@@ -323,8 +324,9 @@ void AddTuples(World* world) {
 }
 
 std::vector<World> MakeWorlds() {
-  std::vector<World> worlds{Hosts(), Paths(),  Readings(), Queries(), Addresses(), Processes(), Git(),     Overrides(), Graphql(),
-                            Calls(), Pushes(), Batches(),  Joined(),  Travels(),   Besides(),   Schemes(), Bound(),     Remote()};
+  std::vector<World> worlds{Hosts(),     Paths(),   Readings(), Queries(), Addresses(), Processes(), Git(),
+                            Overrides(), Graphql(), Calls(),    Pushes(),  Batches(),   Joined(),    Travels(),
+                            Besides(),   Schemes(), Bound(),    Remote(),  Lineages()};
   for (World& world : worlds) AddTuples(&world);
   return worlds;
 }

@@ -19,5 +19,6 @@ namespace sluice::prover {
 [[nodiscard]] World Travels();
 [[nodiscard]] World Bound();
 [[nodiscard]] World Remote();
+[[nodiscard]] World Lineages();
 
 }  // namespace sluice::prover

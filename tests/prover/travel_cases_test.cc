@@ -251,6 +251,26 @@ TEST(Cases, OfACredentialThatAnothersProxyCarries) {
   EXPECT_FALSE(proof.replay_failed) << proof.why_unknown;
 }
 
+// One rule asks for one ancestor and another for another, and a process may have both.
+TEST(Cases, OfTwoAncestors) {
+  const auto under = [](const std::string& exe) { return Key("by: [/p]") + Key("under: [" + exe + "]"); };
+  const std::string plain = Allow("GET api.ex.com") + under("/x");
+  const std::string audit = "mode: audit\n";
+  const std::string inside = Allow("GET api.ex.com:8443") + under("/x");
+  for (const Case& c : std::vector<Case>{
+           {"a credential no longer added", Travelling(plain + Allow("GET api.ex.com") + under("/y") + Key("with: hub")),
+            Travelling(plain), kIncomparable,
+            "GET https://api.ex.com/ by /p under /x and /y with the workload's own `authorization`"},
+           {"a proxy no longer asked", Travelling(plain + Allow("GET api.ex.com") + under("/y") + Key("via: corp")),
+            Travelling(plain), kIncomparable,
+            "GET https://api.ex.com/ by /p under /x and /y directly, through no upstream proxy"},
+           {"bytes that audit looked into", Travelling(inside, audit),
+            Travelling(inside + Allow("tcp api.ex.com:8443") + under("/y"), audit), kWidened,
+            "TCP bytes to api.ex.com:8443 by /p under /x and /y"},
+       })
+    Check(c);
+}
+
 std::string Scoped(const std::string& to, const std::string& rules) {
   return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [" + to + "] }\nrules:\n" + rules;
 }
