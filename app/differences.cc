@@ -74,6 +74,7 @@ nlohmann::json ReadBodyJson(const prover::WitnessBody& body) {
       return out;
     }
     case Kind::kPush:
+      if (body.PushesNothing()) return {{"kind", "push"}};
       return {{"kind", "push"}, {"ref", body.push.ref}, {"change", ChangeText(body.push.change)}};
     case Kind::kLfs:
       return {{"kind", "lfs"}, {"json", LeavesJson(body.json.value_or(policy::JsonLeaves{}))}};

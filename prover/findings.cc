@@ -22,6 +22,7 @@ int Oddness(const Witness& witness) {
   if (witness.operation && witness.method == "GET") ++odd;
   // A body that cannot be read says less than one that can; so does the session beside the call.
   if (witness.ShowsBody() && witness.body.kind == WitnessBody::Kind::kNone) ++odd;
+  if (witness.body.PushesNothing()) ++odd;
   // A batch of git LFS is posted where batches are.
   if (witness.body.lfs && !witness.path.ends_with("/info/lfs/objects/batch")) ++odd;
   if (witness.body.kind == WitnessBody::Kind::kRpc && (witness.body.rpc.method.empty() || witness.body.batch)) ++odd;

@@ -66,7 +66,7 @@ struct WitnessBody {
     kJson,     ///< a JSON text with the values `json`
     kGraphql,  ///< `graphql`
     kRpc,      ///< `rpc`: JSON-RPC or MCP
-    kPush,     ///< `push`
+    kPush,     ///< `push`; without a ref there is no command in it, by which git learns whether it may push
     kLfs,      ///< `lfs` alone
   };
   Kind kind = Kind::kNone;
@@ -77,6 +77,7 @@ struct WitnessBody {
   std::optional<policy::JsonLeaves> json{};   ///< what JSON pointers lead to, where it can be read so
   bool batch = false;                         ///< the message stands alone in a list
   bool operator==(const WitnessBody&) const = default;
+  [[nodiscard]] bool PushesNothing() const { return kind == Kind::kPush && push.ref.empty(); }
 };
 
 /// "{a}", "mutation b{a}": an operation with that one root field.

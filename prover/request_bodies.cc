@@ -86,6 +86,7 @@ policy::RequestBody AsRequestBody(const WitnessBody& body, BodyKinds wanted) {
     out.graphql = body.kind == Kind::kGraphql ? One(body.graphql) : Unreadable<policy::GraphqlItem>();
   if ((wanted & policy::kBodyRpc) != 0) out.rpc = body.kind == Kind::kRpc ? One(body.rpc) : Unreadable<policy::RpcItem>();
   if ((wanted & policy::kBodyPush) != 0) out.push = body.kind == Kind::kPush ? One(body.push) : Unreadable<policy::RefUpdate>();
+  if (out.push && body.PushesNothing()) out.push->items.clear();
   if ((wanted & policy::kBodyLfs) != 0) out.lfs = body.lfs ? One(*body.lfs) : Unreadable<policy::LfsOperation>();
   if ((wanted & policy::kBodyJson) != 0) {
     out.json = body.json ? policy::BodyReading<JsonLeaf>{*body.json, {}} : Unreadable<JsonLeaf>();
@@ -125,6 +126,8 @@ bool BodyDimension::Admits(size_t b, const WitnessBody& body, BodyKinds readable
   const bool deny = IsDeny(box.role);
   if ((readable & box.reading) == 0) return deny;
   if (box.reading == policy::kBodyJson) return !(body.kind == Kind::kRpc && body.batch);
+  // Which denies bear on it hangs on the allow.
+  if (body.PushesNothing()) return true;
   const Rule& rule = *bare_[b];
   if (deny) return policy::DenyCoversBody(rule, box.reading, AsRequestBody(body, box.reading));
   if (box.reading == policy::kBodyGraphql) return policy::AllowCoversItem(rule, body.graphql);
@@ -141,8 +144,9 @@ void BodyDimension::Add(WitnessBody body, BodyKinds readable) {
   element.json = (readable & policy::kBodyJson) != 0 && !body.batch;
   element.message = (readable & policy::kBodyRpc) != 0;
   const bool in_url = body.kind == Kind::kGraphql;
+  const bool nothing = body.PushesNothing();
   element.body = std::move(body);
-  auto& elements = elements_[AskedOf(element) + (in_url ? kAsked : 0)];
+  auto& elements = elements_[nothing ? 2 * kAsked : AskedOf(element) + (in_url ? kAsked : 0)];
   if (std::any_of(elements.begin(), elements.end(), [&](const BodyElement& e) { return e.boxes == element.boxes; })) return;
   elements.push_back(std::move(element));
   if (elements.size() > kMaxBodies) budget_->Exhaust("what bodies ask for combines in too many ways");
@@ -272,6 +276,7 @@ void BodyDimension::CutPushes() {
     for (const policy::RefChange change : {policy::kRefUpdate, policy::kRefCreate, policy::kRefDelete})
       Add({.kind = Kind::kPush, .push = {ref, change}}, policy::kBodyPush);
   }
+  Add({.kind = Kind::kPush}, policy::kBodyPush);
 }
 
 void BodyDimension::CutLeaves() {

@@ -38,8 +38,8 @@ class BodyDimension {
   BodyDimension(const std::vector<Box>& boxes, Budget* budget);
 
   /// By what is asked about JSON values, what is known of them, and whether a URL can say the same: those with unlike answers
-  /// cannot stand for each other.
-  [[nodiscard]] const std::array<std::vector<BodyElement>, 2 * kAsked>& elements() const { return elements_; }
+  /// cannot stand for each other. The last is a push of nothing, which every rule that looks at pushes is said to speak of.
+  [[nodiscard]] const std::array<std::vector<BodyElement>, 2 * kAsked + 1>& elements() const { return elements_; }
   /// The dimensions of values for such a body, one for each group of pointers.
   [[nodiscard]] const std::vector<std::vector<LeavesElement>>& leaves(const BodyElement& body) const {
     return leaves_[AskedOf(body)];
@@ -71,7 +71,7 @@ class BodyDimension {
   std::vector<std::unique_ptr<policy::Rule>> bare_;  ///< by box: the rule without `json`, where it looks at the body
   bool asks_operation_ = false;                      ///< `json` looks at the operation of a batch call
   [[nodiscard]] size_t AskedOf(const BodyElement& body) const;
-  std::array<std::vector<BodyElement>, 2 * kAsked> elements_;
+  std::array<std::vector<BodyElement>, 2 * kAsked + 1> elements_;
   std::array<std::vector<std::vector<LeavesElement>>, kAsked> leaves_;
 };
 

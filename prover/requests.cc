@@ -6,6 +6,7 @@
 #include <set>
 
 #include "policy/layers.h"
+#include "policy/operation.h"
 #include "prover/request_bodies.h"
 #include "prover/request_values.h"
 
@@ -294,12 +295,20 @@ class RequestSearch {
     std::vector<PartOf> keeps;
     std::vector<PartOf> within;
     std::vector<PartOf> also;
+    const bool nothing = choice.body->body.PushesNothing();
+    std::vector<size_t> readers;  // of pushes: allows of the base
     bool covered = false;
     bool also_covered = !also_;
     for (size_t b = 0; b < boxes_.size(); ++b) {
       if (!alive.Has(b) || b == asked_) continue;
       const Box& box = boxes_[b];
       const PartOf part{box.inner, box.part};
+      // A deny that looks for commands finds none, but no push at all is read for an allow that it takes all from.
+      if (nothing && IsDeny(box.role) && ReadsPush(box) && !(box.role == Role::kHeadDeny && Kills(box, asked))) continue;
+      if (nothing && box.role == Role::kBaseAllow && ReadsPush(box)) {
+        readers.push_back(b);
+        continue;
+      }
       if (box.role == Role::kHeadDeny || box.role == Role::kAccepted) {
         if (PlainlyCovers(box, asked)) return;
         outside.push_back(part);
@@ -326,16 +335,46 @@ class RequestSearch {
       if (!also_covered) insides = EachWith(insides, also);
       for (std::vector<PartOf>& each : insides) Ask(std::move(each), all, choice);
     };
-    if (!covered) ask({}, base);
+    if (!covered)
+      for (auto& [inside, more] : OutsideEach(readers, alive, base)) ask(std::move(inside), more);
     for (size_t b = 0; b < boxes_.size(); ++b) {
       const Box& box = boxes_[b];
       if (!alive.Has(b) || !Lacks(box.role)) continue;
+      if (nothing && IsDeny(box.role) && ReadsPush(box)) continue;
       if (twins_[b] != kNoTwin && alive.Has(twins_[b])) continue;
       std::vector<PartOf> more;
       if (box.role != Role::kBaseDeny) more = spares;
       if (box.role == Role::kBaseWeak) more.insert(more.end(), keeps.begin(), keeps.end());
       ask({{box.inner, box.part}}, more);
     }
+  }
+
+  static bool ReadsPush(const Box& box) { return box.reading == policy::kBodyPush; }
+  // As BodyRules::IsDead has it.
+  static bool Kills(const Box& deny, const Box& allow) {
+    return ReadsPush(deny) && ReadsPush(allow) && policy::DenyCoversAllow(*deny.rule, *allow.rule, policy::kBodyPush);
+  }
+
+  // The ways in which none of the base's allows of pushes gives a push of nothing: the path is in none of them, or where a deny
+  // kills it. Each with what the path is inside and outside of.
+  [[nodiscard]] std::vector<std::pair<std::vector<PartOf>, std::vector<PartOf>>> OutsideEach(const std::vector<size_t>& readers,
+                                                                                             const BoxSet& alive,
+                                                                                             const std::vector<PartOf>& base) {
+    std::vector<std::pair<std::vector<PartOf>, std::vector<PartOf>>> ways{{{}, base}};
+    for (const size_t reader : readers) {
+      auto longer = ways;
+      for (auto& [inside, outside] : longer) outside.emplace_back(boxes_[reader].inner, boxes_[reader].part);
+      for (size_t b = 0; b < boxes_.size(); ++b) {
+        if (!alive.Has(b) || boxes_[b].role != Role::kBaseDeny || !Kills(boxes_[b], boxes_[reader])) continue;
+        if (!budget_->Spend(1 + ways.size())) return {};
+        for (const auto& way : ways) {
+          longer.push_back(way);
+          longer.back().first.emplace_back(boxes_[b].inner, boxes_[b].part);
+        }
+      }
+      ways = std::move(longer);
+    }
+    return ways;
   }
 
   // Each list with each of the others at its end.
@@ -352,8 +391,10 @@ class RequestSearch {
   }
 
   // Gains that differ by nothing that is reported need not be looked for twice.
-  using Key = std::pair<const MethodElement*, BoxSet>;
-  [[nodiscard]] Key LeafKey(const BoxSet& alive, const Choice& choice) const { return {choice.method, alive}; }
+  using Key = std::tuple<const MethodElement*, bool, BoxSet>;
+  [[nodiscard]] Key LeafKey(const BoxSet& alive, const Choice& choice) const {
+    return {choice.method, choice.body->body.PushesNothing(), alive};
+  }
 
   void Ask(std::vector<PartOf> inside, std::vector<PartOf> outside, const Choice& choice) {
     ++questions_;

@@ -53,6 +53,7 @@ std::string BodyText(const Witness& witness) {
              LeavesText(body.rpc.message);
     }
     case WitnessBody::Kind::kPush:
+      if (body.PushesNothing()) return "push: no command";
       return fmt::format("push: {} {}", ChangeText(body.push.change), body.push.ref);
     case WitnessBody::Kind::kLfs:
       return "";

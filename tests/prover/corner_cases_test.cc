@@ -178,6 +178,28 @@ TEST(Corners, OfGit) {
     Check(c);
 }
 
+// git pushes nothing to learn whether it may push: a deny that looks at commands does not hold for it, and it passes no allow
+// all of which one deny takes.
+TEST(Corners, OfPushesOfNothing) {
+  const std::string post = Allow("POST hub.ex/o/r/git-receive-pack");
+  const std::string push = Allow("git receive-pack hub.ex/o/*") + Key("refs: [refs/heads/a, refs/heads/b]");
+  const auto deny = [](const std::string& repo, const std::string& refs) {
+    return Deny("git receive-pack hub.ex/o/" + repo) + Key("refs: [" + refs + "]");
+  };
+  const std::string halves = deny("*", "refs/heads/a") + deny("*", "refs/heads/b");
+  for (const Case& c : std::vector<Case>{
+           {"a deny of every ref for one of pushes", post + Deny("git receive-pack hub.ex/o/r"), post + deny("r", "'*'"),
+            kWidened, "POST https://hub.ex/o/r/git-receive-pack (push: no command)"},
+           {"two denies that share an allow", push + deny("*", "'*'"), push + halves, kWidened,
+            "POST https://hub.ex/o/a/git-receive-pack (push: no command)"},
+           {"one that takes all of it at one place", push + halves + deny("r", "'*'"), push + halves, kWidened,
+            "POST https://hub.ex/o/r/git-receive-pack (push: no command)"},
+           {"or what is all of it", push + deny("r", "'*'"), push + deny("r", "'refs/heads/*'"), kEqual},
+           {"one that takes the rest", push + deny("*", "'*'"), push + deny("*", "'*'") + halves, kEqual},
+       })
+    Check(c);
+}
+
 // After many questions one gain is enough, but it is still found.
 TEST(Corners, TheLastOfManyQuestions) {
   constexpr int kMany = 80;

@@ -102,6 +102,7 @@ World Pushes() {
   for (const char* ref : {"r/a", "r/b", "r/c", "x"})
     for (const auto change : {policy::kRefCreate, policy::kRefUpdate, policy::kRefDelete})
       w.bodies.push_back({.kind = WitnessBody::Kind::kPush, .push = {ref, change}});
+  w.bodies.push_back({.kind = WitnessBody::Kind::kPush});
   return w;
 }
 
