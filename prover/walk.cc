@@ -397,6 +397,7 @@ void Walk::RequestGains(const Alive& alive, const Cell& cell, const std::array<C
   problem.base_denies = other.denies;
   problem.accepted = accepted.allows;
   const Asked asked{cell, winner, scheme};
+  MindCrossings(asked, reach);
   for (const RequestGain& gain : requests_->Solve(problem)) {
     if (gain.allow != kUniversal) continue;
     const Witness witness = WitnessOf(gain, WitnessAt(cell, Layer::kHttp), scheme);

@@ -78,6 +78,9 @@ class Walk {
     size_t winner;
     policy::Scheme scheme;
   };
+  /// Gives up where the loser refuses a body of several items for the ways of two of its allows, which may let each item out
+  /// alone.
+  void MindCrossings(const Asked& asked, const std::array<CellReach, kSides>& reach);
   void Solve(const Alive& alive, const Asked& asked, const RequestProblem& problem, const Witness& like);
   void WayGains(const Alive& alive, const Cell& cell, const std::array<CellReach, kSides>& reach, size_t winner);
   /// What of the rule's requests its credential goes with.

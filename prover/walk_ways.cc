@@ -71,11 +71,56 @@ Routed RoutedBy(const Side& side, const SchemeReach& reach, uint32_t proxy) {
   return routed;
 }
 
+// The reading in which a body may hold several items, each for another allow; 0: none.
+policy::BodyKinds ItemsOf(const Rule& rule) {
+  if (rule.verb == policy::Verb::kGraphql) return policy::kBodyGraphql;
+  if (rule.verb == policy::Verb::kJsonRpc || rule.verb == policy::Verb::kMcp) return policy::kBodyRpc;
+  return policy::ReadsPush(rule) ? policy::kBodyPush : policy::BodyKinds{0};
+}
+
+// Whether the enforcer refuses a request that both cover (policy/grant.h).
+bool Cross(const Rule& a, const Rule& b) {
+  const bool proxies = a.proxy != policy::kNoIndex16 && b.proxy != policy::kNoIndex16 && a.proxy != b.proxy;
+  return proxies || (!a.pins.empty() && !b.pins.empty() && a.pins != b.pins);
+}
+
 bool PinsWithin(const std::vector<policy::Pin>& inner, const std::vector<policy::Pin>& outer) {
   return !inner.empty() && std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
 }
 
 }  // namespace
+
+void Walk::MindCrossings(const Asked& asked, const std::array<CellReach, kSides>& reach) {
+  const size_t loser = 1 - asked.winner;
+  const Side& mine = *sides_[asked.winner];
+  const Side& other = *sides_[loser];
+  const SchemeReach& here = Over(reach[asked.winner], asked.scheme);
+  std::vector<uint32_t> bound;
+  for (const uint32_t i : Over(reach[loser], asked.scheme).judged_allows)
+    if (ItemsOf(RuleOf(loser, i)) != 0 && (RuleOf(loser, i).proxy != policy::kNoIndex16 || !RuleOf(loser, i).pins.empty()))
+      bound.push_back(i);
+  // What both have both refuse.
+  const auto shared = [&](uint32_t i) {
+    return std::ranges::any_of(here.judged_allows, [&](uint32_t j) { return mine.classes[j] == other.classes[i]; });
+  };
+  const auto lets_out = [&](uint32_t i) {
+    RequestProblem problem;
+    problem.head_allows = here.kind == SchemeReach::Kind::kRules ? here.allows : std::vector<InnerId>{kUniversal};
+    problem.head_denies = here.denies;
+    problem.head_also = {other.inner[i]};
+    return !requests_->Solve(problem).empty();
+  };
+  for (size_t a = 0; a < bound.size(); ++a) {
+    for (size_t b = a + 1; b < bound.size(); ++b) {
+      if (!budget_->Spend(1)) return;
+      const Rule& one = RuleOf(loser, bound[a]);
+      const Rule& two = RuleOf(loser, bound[b]);
+      if (ItemsOf(one) != ItemsOf(two) || !Cross(one, two) || (shared(bound[a]) && shared(bound[b]))) continue;
+      if (lets_out(bound[a]) && lets_out(bound[b]))
+        budget_->Exhaust("a body of several items meets allows with different upstream proxies or pins");
+    }
+  }
+}
 
 void Walk::FindPlaces() {
   size_t number = 0;

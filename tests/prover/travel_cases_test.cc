@@ -271,6 +271,34 @@ TEST(Cases, OfTwoAncestors) {
     Check(c);
 }
 
+// A body of two items, one for each of two allows that send it two ways, is refused though each item alone is not.
+TEST(Cases, OfItemsThatTravelTwoWays) {
+  const auto query = [](const std::string& field, const std::string& way) {
+    return Allow("graphql query api.ex.com/g") + Key("fields: [" + field + "]") + way;
+  };
+  const std::string more = "  other: { url: 'http://proxy.corp:3129' }\n";
+  const std::string corp = Key("via: corp");
+  const std::string other = Key("via: other");
+  const std::string head = query("a", "") + query("b", other);
+  const auto pins = [](const std::string& keys) { return Key("pins: [" + keys + "]"); };
+  const std::string one = "sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+  const std::string two = "sha256//BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+  const auto verdict = [&](const std::string& base, const std::string& changed) {
+    return Compare(*Loaded(base), *Loaded(changed), {.at = kNow}).verdict;
+  };
+  EXPECT_EQ(verdict(Travelling(query("a", corp) + query("b", other), more), Travelling(head, more + "settings: { via: corp }\n")),
+            Verdict::kUnknown);
+  EXPECT_EQ(
+      verdict(Travelling(query("a", pins(one + ", " + two)) + query("b", pins(one))), Travelling(query("'a', b", pins(one)))),
+      Verdict::kUnknown);
+  EXPECT_EQ(verdict(Travelling(query("a", corp) + query("b", other), more),
+                    Travelling(query("a", corp) + query("b", other) + query("c", ""), more)),
+            kWidened);
+  EXPECT_EQ(verdict(Travelling(query("a", corp) + query("b", other) + query("c", ""), more),
+                    Travelling(query("a", corp) + query("c", ""), more)),
+            kNarrowed);
+}
+
 std::string Scoped(const std::string& to, const std::string& rules) {
   return "version: 1\ncredentials:\n  hub: { from: env HUB, send: bearer, to: [" + to + "] }\nrules:\n" + rules;
 }
