@@ -425,9 +425,13 @@ BodyKinds RequestView::AllowReading(const Rule& rule) const {
       return rule.json.empty() ? 0 : kBodyJson;
     case Verb::kGitFetchPack:
     case Verb::kGitReceivePack: {
+      // An object may have any name, that of a call too.
       const std::string_view path = request_.target->ForMatching();
-      if (ReadsPush(rule) && path.ends_with(kReceivePack)) return kBodyPush;
-      return rule.lfs && path.ends_with(kLfsBatch) ? kBodyLfs : 0;
+      const auto ends = [&](std::string_view before, std::string_view call) {
+        return path.ends_with(call) && path.substr(0, path.size() - call.size()).ends_with(before);
+      };
+      if (ReadsPush(rule) && ends("/", kReceivePack)) return kBodyPush;
+      return rule.lfs && ends(kLfs, kLfsBatch) ? kBodyLfs : 0;
     }
     default:
       return 0;

@@ -223,7 +223,7 @@ TEST(PushRules, CheckEveryCommand) {
 
 TEST(LfsCalls, AreOptedInto) {
   const auto fetch = Loaded(WithRules("  - allow: git fetch-pack a.test/octo/hello\n    lfs: true\n"));
-  const auto push = Loaded(WithRules("  - allow: git receive-pack a.test/octo/hello\n    lfs: true\n"));
+  const auto push = Loaded(WithRules("  - allow: git receive-pack a.test/octo/hello\n    lfs: true\n    refs: [refs/heads/x]\n"));
   const auto without = Loaded(WithRules("  - allow: git fetch-pack a.test/octo/hello\n"));
   const auto batch = [] {
     return Post("a.test", "/octo/hello.git/info/lfs/objects/batch", "application/vnd.git-lfs+json; charset=utf-8");
@@ -245,6 +245,8 @@ TEST(LfsCalls, AreOptedInto) {
   for (const Case& c : {Case{"GET", "/octo/hello.git/info/lfs/objects/ab12", "allow", "deny method"},
                         Case{"PUT", "/octo/hello.git/info/lfs/objects/ab12", "deny method", "allow"},
                         Case{"POST", "/octo/hello.git/info/lfs/objects/ab12/verify", "deny method", "allow"},
+                        Case{"GET", "/octo/hello.git/info/lfs/objects/objects/batch", "allow", "deny method"},
+                        Case{"PUT", "/octo/hello.git/info/lfs/objects/agit-receive-pack", "deny method", "allow"},
                         Case{"GET", "/octo/hello.git/info/lfs/locks?path=x", "deny no_rule", "allow"},
                         Case{"POST", "/octo/hello.git/info/lfs/locks/verify", "deny no_rule", "allow"},
                         Case{"POST", "/octo/other.git/info/lfs/locks/verify", "deny no_rule", "deny path"}}) {
