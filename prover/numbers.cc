@@ -1,9 +1,15 @@
 #include "prover/numbers.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <limits>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,18 +79,158 @@ void AcceptWithExponent(NfaBuilder* builder, NodeId from, int64_t exponent, cons
   builder->Accept(AddText(builder, AddStar(builder, sign, ByteOf('0')), digits, Case::kExact));
 }
 
-// How many of `size` digits stand before the point: about none of them, or about all.
-std::vector<int64_t> PlacesOfPoint(int64_t size) {
-  constexpr int64_t kAway = 2;
-  std::vector<int64_t> places;
-  for (int64_t before = -kAway; before <= size + kAway; ++before)
-    if (before <= kAway || before >= size - kAway) places.push_back(before);
+constexpr int64_t kFarthest = 400;  // of the point from where the digits begin
+
+// Where globs may have the point stand: behind zeros, or by an exponent of theirs.
+struct Wanted {
+  int64_t zeros = 0;  ///< in a row
+  std::set<int64_t> exponents{};
+};
+
+Wanted WantedBy(const std::vector<const policy::Glob*>& globs) {
+  Wanted wanted;
+  for (const policy::Glob* glob : globs) {
+    for (const policy::Glob::Token& token : glob->tokens()) {
+      const std::string_view text = token.literal;
+      for (size_t at = text.find('0'); at < text.size(); at = text.find('0', at)) {
+        const size_t after = std::min(text.find_first_not_of('0', at), text.size());
+        wanted.zeros = std::max(wanted.zeros, static_cast<int64_t>(after - at));
+        at = after;
+      }
+      for (size_t at = text.find_first_of("eE"); at < text.size(); at = text.find_first_of("eE", at + 1)) {
+        std::string_view exponent = text.substr(at + 1);
+        if (exponent.starts_with('+')) exponent.remove_prefix(1);
+        int64_t value = 0;
+        if (std::from_chars(exponent.data(), exponent.data() + exponent.size(), value).ec == std::errc{})
+          wanted.exponents.insert(value);
+      }
+    }
+  }
+  wanted.zeros = std::min(wanted.zeros, kFarthest);
+  return wanted;
+}
+
+// How many digits stand before the point: about none, about all that the number needs, about as many as need no exponent, or as
+// globs want it. So many in a row have exponents that end in each digit.
+std::set<int64_t> PlacesOfPoint(int64_t digits, int64_t plain, const Wanted& wanted) {
+  constexpr int64_t kAway = 3;
+  std::set<int64_t> places;
+  const auto add = [&](int64_t about, int64_t away) {
+    if (std::abs(about) > kFarthest) return;
+    for (int64_t before = about - away; before <= about + away; ++before) places.insert(before);
+  };
+  add(0, kAway + wanted.zeros);
+  add(digits, kAway + wanted.zeros);
+  add(plain, 1);
+  for (const int64_t exponent : wanted.exponents) add(plain - std::clamp(exponent, -2 * kFarthest, 2 * kFarthest), 0);
   return places;
 }
 
+// The least and the greatest of numbers between which all are read as one: as many digits each, the first of them no zero, and
+// the power of ten that the first one stands for.
+struct Between {
+  std::string least;
+  std::string greatest;
+  int64_t power = 0;
+};
+
+constexpr int kBoundDigits = 19;
+
+Between BoundOf(long double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*Le", kBoundDigits - 1, value);
+  const std::string_view whole(text.data());
+  const size_t mark = whole.find('e');
+  Between out;
+  out.least = std::string(whole.substr(0, 1)) + std::string(whole.substr(2, mark - 2));
+  out.greatest = out.least;
+  out.power = std::atoi(text.data() + mark + 1);
+  return out;
+}
+
+// What lies nearer to a positive value than to its neighbours, but for the outermost of that.
+std::vector<Between> Nearest(double value) {
+  constexpr long double kPart = 0.45L;
+  const long double exact = value;
+  const double next = std::nextafter(value, std::numeric_limits<double>::infinity());
+  const long double above = std::isinf(next) ? 0 : static_cast<long double>(next) - exact;
+  const Between least = BoundOf(exact - (exact - std::nextafter(value, 0.0)) * kPart);
+  const Between greatest = BoundOf(exact + above * kPart);
+  if (least.power == greatest.power) return {{least.least, greatest.greatest, least.power}};
+  return {{least.least, std::string(kBoundDigits, '9'), least.power},
+          {"1" + std::string(kBoundDigits - 1, '0'), greatest.greatest, greatest.power}};
+}
+
+// The digits of all numbers between two, with the point behind so many of them, or with none behind the last.
+class Digitals {
+ public:
+  Digitals(NfaBuilder* builder, const Between& between, int64_t before)
+      : builder_(builder), between_(between), before_(static_cast<size_t>(std::max(before, int64_t{0}))), end_(builder->Add()) {}
+
+  /// Where the number ends; `from` is where its first digit may stand.
+  NodeId Add(NodeId from, bool pointed) {
+    builder_->Epsilon(from, Visit({0, true, true, pointed ? Point::kFresh : Point::kNone}));
+    for (size_t i = 0; i < queue_.size(); ++i) Leave(queue_[i]);
+    return end_;
+  }
+
+ private:
+  enum class Point : uint8_t { kNone, kFresh, kPassed };
+  struct State {
+    size_t digits = 0;
+    bool at_least = false;  ///< they are those of the least number so far
+    bool at_most = false;   ///< and those of the greatest
+    Point point = Point::kNone;
+    auto operator<=>(const State&) const = default;
+  };
+
+  static char DigitAt(const std::string& digits, size_t at) { return at < digits.size() ? digits[at] : '0'; }
+
+  NodeId Visit(State state) {
+    if (state.point != Point::kNone) state.digits = std::min(state.digits, std::max(between_.least.size(), before_));
+    const auto [at, fresh] = nodes_.try_emplace(state, 0);
+    if (fresh) {
+      at->second = builder_->Add();
+      queue_.push_back(state);
+    }
+    return at->second;
+  }
+
+  void Leave(State state) {
+    const NodeId here = nodes_.at(state);
+    const bool whole = state.point == Point::kNone && state.digits == before_;
+    if (whole || state.point == Point::kPassed) {
+      const size_t known = std::min(state.digits, between_.least.size());
+      if (!state.at_least || between_.least.find_first_not_of('0', known) == std::string::npos) builder_->Epsilon(here, end_);
+    }
+    if (whole) {
+      State pointed = state;
+      pointed.point = Point::kFresh;
+      builder_->Edge(here, ByteOf('.'), Visit(pointed));
+      return;
+    }
+    const char least = state.at_least ? DigitAt(between_.least, state.digits) : '0';
+    const char most = state.at_most ? DigitAt(between_.greatest, state.digits) : '9';
+    std::map<NodeId, ByteSet> moves;
+    for (char digit = least; digit <= most; ++digit) {
+      const State next{state.digits + 1, state.at_least && digit == least, state.at_most && digit == most,
+                       state.point == Point::kNone ? Point::kNone : Point::kPassed};
+      moves[Visit(next)] |= ByteOf(digit);
+    }
+    for (const auto& [to, on] : moves) builder_->Edge(here, on, to);
+  }
+
+  NfaBuilder* builder_;
+  const Between& between_;
+  size_t before_;
+  NodeId end_;
+  std::map<State, NodeId> nodes_;
+  std::vector<State> queue_;
+};
+
 }  // namespace
 
-Nfa OfNumber(std::string_view number) {
+Nfa OfNumber(std::string_view number, const std::vector<const policy::Glob*>& globs) {
   NfaBuilder builder;
   const NodeId start = builder.Add();
   const auto decimal = ReadDecimal(number);
@@ -96,20 +242,19 @@ Nfa OfNumber(std::string_view number) {
     AcceptWithExponent(&builder, AddStar(&builder, fraction, ByteOf('0')), 0, Digits());
     return builder.Finish(start);
   }
+  double value = 0;
+  const auto [end_of_text, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (error != std::errc{}) return builder.Finish(start);
   const NodeId sign = decimal->negative ? AddByte(&builder, start, ByteOf('-')) : start;
-  const std::string& digits = decimal->digits;
-  const auto size = static_cast<int64_t>(digits.size());
-  const auto zeros = [](int64_t count) { return std::string(static_cast<size_t>(std::max(count, int64_t{0})), '0'); };
-  for (const int64_t before : PlacesOfPoint(size)) {
-    const auto taken = static_cast<size_t>(std::clamp(before, int64_t{0}, size));
-    const std::string whole = before <= 0 ? "0" : digits.substr(0, taken) + zeros(before - size);
-    const std::string fraction = zeros(-before) + digits.substr(taken);
-    const int64_t exponent = decimal->power + size - before;
-    const NodeId end = AddText(&builder, sign, whole, Case::kExact);
-    if (fraction.empty()) AcceptWithExponent(&builder, end, exponent, ByteOf('0'));
-    const NodeId point = AddByte(&builder, end, ByteOf('.'));
-    const NodeId after = AddText(&builder, point, fraction.empty() ? "0" : fraction, Case::kExact);
-    AcceptWithExponent(&builder, AddStar(&builder, after, ByteOf('0')), exponent, ByteOf('0'));
+  const auto size = static_cast<int64_t>(decimal->digits.size());
+  const Wanted wanted = WantedBy(globs);
+  for (const Between& between : Nearest(std::abs(value))) {
+    for (const int64_t before : PlacesOfPoint(size, between.power + 1, wanted)) {
+      NodeId from = sign;
+      if (before <= 0) from = AddText(&builder, from, "0." + std::string(static_cast<size_t>(-before), '0'), Case::kExact);
+      const NodeId end = Digitals(&builder, between, before).Add(from, before <= 0);
+      AcceptWithExponent(&builder, end, between.power + 1 - before, ByteOf('0'));
+    }
   }
   return builder.Finish(start);
 }

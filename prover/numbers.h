@@ -8,8 +8,9 @@
 
 namespace sluice::prover {
 
-/// Of those of this value the ones whose point stands by its digits or within them; none where the text is no number in decimals.
-[[nodiscard]] Nfa OfNumber(std::string_view number);
+/// Of those that are read as this value the ones whose point stands about where the digits begin or end, where it needs no
+/// exponent, or where some glob's zeros or exponent would have it; none where the text is no number in decimals.
+[[nodiscard]] Nfa OfNumber(std::string_view number, const std::vector<const policy::Glob*>& globs);
 /// What no reader holds: too large, or too small.
 [[nodiscard]] Nfa OfNumbersOutOfRange();
 /// Whether the text is a JSON number (RFC 8259 section 6).

@@ -328,10 +328,17 @@ JsonLeaves BodyDimension::ValuesAt(const std::string& pointer) const {
       }
     }
   }
-  // A deny of a number means its other spellings too, and what cannot be read as one.
+  // A deny of a number means its other spellings too, and what cannot be read as one. Where globs tell no texts apart but those
+  // that they name, the spelling that is named says as much as another.
   std::vector<std::unique_ptr<Nfa>> nfas;
   std::vector<const Nfa*> patterns;
-  for (const std::string& number : numbers) nfas.push_back(std::make_unique<Nfa>(OfNumber(number)));
+  const bool spelled =
+      std::any_of(globs.begin(), globs.end(), [](const Glob* g) { return !g->is_literal() && g->text() != "*"; });
+  for (const std::string& number : numbers) {
+    if (!spelled) break;
+    nfas.push_back(std::make_unique<Nfa>(OfNumber(number, globs)));
+    if (!budget_->Spend(nfas.back()->nodes.size())) return {};
+  }
   if (!numbers.empty()) nfas.push_back(std::make_unique<Nfa>(OfNumbersOutOfRange()));
   for (const auto& nfa : nfas) patterns.push_back(nfa.get());
   JsonLeaves values;

@@ -223,13 +223,12 @@ std::string StringAtoms::TextOf(uint32_t state) const {
 }
 
 // The shortest text is taken: the others in order of length, along the distances to where the atom's texts end.
-std::string StringAtoms::Outside(uint32_t atom, const std::unordered_set<std::string>& excluded, Budget* budget) const {
+std::string StringAtoms::Outside(uint32_t atom, const Steps& before, const std::unordered_set<std::string>& excluded,
+                                 Budget* budget) const {
+  if (!budget->Spend(1 + found_.size() / 16)) return "";
   std::vector<uint32_t> distance(found_.size(), kNone);
-  std::vector<std::vector<uint32_t>> before(found_.size());
   std::vector<uint32_t> ring;
   for (uint32_t i = 0; i < found_.size(); ++i) {
-    for (const uint32_t next : found_[i].next)
-      if (next != kNone) before[next].push_back(i);
     if (found_[i].atom != atom) continue;
     distance[i] = 0;
     ring.push_back(i);
@@ -272,10 +271,14 @@ std::string StringAtoms::Outside(uint32_t atom, const std::unordered_set<std::st
 std::vector<std::string> StringAtoms::Members(const std::unordered_set<std::string>& excluded, Budget* budget) const {
   std::vector<std::string> members;
   if (budget->exhausted()) return members;
+  Steps before(excluded.empty() ? 0 : found_.size());
+  for (uint32_t i = 0; i < before.size(); ++i)
+    for (const uint32_t next : found_[i].next)
+      if (next != kNone) before[next].push_back(i);
   for (uint32_t atom = 0; atom < shortest_.size(); ++atom) {
     std::string text = TextOf(shortest_[atom]);
     if (excluded.contains(text)) {
-      text = Outside(atom, excluded, budget);
+      text = Outside(atom, before, excluded, budget);
       if (text.empty()) continue;
     }
     members.push_back(std::move(text));

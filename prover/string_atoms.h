@@ -58,7 +58,9 @@ class StringAtoms {
   [[nodiscard]] uint32_t AtomOf(const State& state);
   [[nodiscard]] State Step(const State& from, uint8_t byte) const;
   [[nodiscard]] std::string TextOf(uint32_t state) const;
-  [[nodiscard]] std::string Outside(uint32_t atom, const std::unordered_set<std::string>& excluded, Budget* budget) const;
+  using Steps = std::vector<std::vector<uint32_t>>;  ///< by state: those that lead to it
+  [[nodiscard]] std::string Outside(uint32_t atom, const Steps& before, const std::unordered_set<std::string>& excluded,
+                                    Budget* budget) const;
 
   std::vector<const Nfa*> patterns_;
   Language language_;

@@ -118,6 +118,8 @@ TEST(Corners, OfMediaTypes) {
 TEST(Corners, OfNumbers) {
   const std::string post = Allow("POST api.ex.com/x");
   const auto only = [](const std::string& values) { return Allow("POST api.ex.com/x") + Key("json: { " + values + " }"); };
+  // What no reader holds every deny of a number means.
+  const auto rounded = [&](const std::string& glob) { return only("/n: ['" + glob + "']") + DenyJson("/n: ['5']"); };
   for (const Case& c : std::vector<Case>{
            {"a glob for a number", post + DenyJson("/n: ['1']"), post + DenyJson("/n: ['1*']"), kIncomparable,
             "POST https://api.ex.com/x (JSON /n=0.1e1)"},
@@ -129,6 +131,16 @@ TEST(Corners, OfNumbers) {
            {"one spelling allowed, another denied", only("/n: ['1']") + DenyJson("/n: ['1.0']"), only("/n: ['1']"), kWidened,
             "POST https://api.ex.com/x (JSON /n=1)"},
            {"another number", only("/n: ['1']") + DenyJson("/n: ['10']"), only("/n: ['1']"), kEqual},
+           {"one that is read as the same", rounded("1.0*1") + DenyJson("/n: ['1']"), rounded("1.0*1"), kWidened},
+           {"one just below it", rounded("0.9*") + DenyJson("/n: ['1']"), rounded("0.9*"), kWidened},
+           {"one between two that are read", rounded("9007199254740*93") + DenyJson("/n: ['9007199254740992']"),
+            rounded("9007199254740*93"), kWidened},
+           {"zeros before it", rounded("0.000*e6") + DenyJson("/n: ['100']"), rounded("0.000*e6"), kWidened,
+            "POST https://api.ex.com/x (JSON /n=0.0001e6)"},
+           {"and behind it", rounded("10000e*") + DenyJson("/n: ['1']"), rounded("10000e*"), kWidened,
+            "POST https://api.ex.com/x (JSON /n=10000e-4)"},
+           {"a point behind a large one", rounded("1000000.*") + DenyJson("/n: ['1000000']"), rounded("1000000.*"), kWidened,
+            "POST https://api.ex.com/x (JSON /n=1000000.0)"},
        })
     Check(c);
 }
