@@ -144,6 +144,10 @@ Fault ExchangeJudge::Understand() {
   understood_ = true;
   // Any other Upgrade goes no further.
   if (AsksForWebSocket(request)) upgrade = policy::Upgrade::kWebSocket;
+  // Denies of what bodies ask for go by the fields that show one. Those of the framing are written anew, and HTTP/2 needs none.
+  if (upgrade == policy::Upgrade::kNone && framing.kind == BodyKind::kChunked)
+    views_.emplace_back("transfer-encoding", "chunked");
+  if (framing.kind == BodyKind::kLength && framing.length != 0) views_.emplace_back("content-length", request.content_length);
   return {};
 }
 

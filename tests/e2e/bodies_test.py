@@ -164,6 +164,17 @@ class Rpc(Bodies):
         self.assertRegex(result.out, r"HTTP/1\.1 403 ")
         self.assertNotIn("mallory", json.dumps(result.audit), "values never reach a record")
 
+    def test_a_body_is_one_whatever_the_method_and_without_a_type(self):
+        rules = ["allow http a.test", ("deny DELETE a.test/j", {"json": "{ /force: ['true'] }"}), "deny graphql mutation a.test/g", "deny jsonrpc kill a.test/r"]
+        curl = ["curl", "-sS", "-i", "-m", "30"]
+        for method, path in (("DELETE", "j"), ("DELETE", "g"), ("GET", "g"), ("OPTIONS", "r")):
+            for arguments in ([], ["-H", "Transfer-Encoding: chunked"], ["--http2"]):
+                result = self.sluice(rules, *curl, "-X", method, "-H", "Content-Type:", "--data-binary", '{"force": true}', *arguments, f"https://a.test/{path}")
+                self.assertRegex(result.out, r"HTTP/\S+ 403", f"{method} {path} {arguments}: {result}")
+            result = self.sluice(rules, *curl, "-X", method, f"https://a.test/{path}")
+            self.assertNotRegex(result.out, r"HTTP/\S+ 403", f"{method} {path}: {result}")
+        self.assertEqual(len(self.served()), 4)
+
     def test_json_values_of_a_plain_post(self):
         rules = [("allow POST a.test/graphql", {"json": "{ /model: [small-*] }"})]
         result, data = self.post(rules, "https://a.test/graphql", {"model": "small-1", "input": "x" * 100_000})
