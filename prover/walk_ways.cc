@@ -95,14 +95,20 @@ void Walk::MindCrossings(const Asked& asked, const std::array<CellReach, kSides>
   const Side& mine = *sides_[asked.winner];
   const Side& other = *sides_[loser];
   const SchemeReach& here = Over(reach[asked.winner], asked.scheme);
-  std::vector<uint32_t> bound;
-  for (const uint32_t i : Over(reach[loser], asked.scheme).judged_allows)
-    if (ItemsOf(RuleOf(loser, i)) != 0 && (RuleOf(loser, i).proxy != policy::kNoIndex16 || !RuleOf(loser, i).pins.empty()))
-      bound.push_back(i);
   // What both have both refuse.
   const auto shared = [&](uint32_t i) {
     return std::ranges::any_of(here.judged_allows, [&](uint32_t j) { return mine.classes[j] == other.classes[i]; });
   };
+  struct Bound {
+    uint32_t allow;
+    bool shared;
+  };
+  std::vector<Bound> bound;
+  for (const uint32_t i : Over(reach[loser], asked.scheme).judged_allows) {
+    const Rule& rule = RuleOf(loser, i);
+    if (!budget_->Spend(1)) return;
+    if (ItemsOf(rule) != 0 && (rule.proxy != policy::kNoIndex16 || !rule.pins.empty())) bound.push_back({i, shared(i)});
+  }
   const auto lets_out = [&](uint32_t i) {
     RequestProblem problem;
     problem.head_allows = here.kind == SchemeReach::Kind::kRules ? here.allows : std::vector<InnerId>{kUniversal};
@@ -113,11 +119,11 @@ void Walk::MindCrossings(const Asked& asked, const std::array<CellReach, kSides>
   for (size_t a = 0; a < bound.size(); ++a) {
     for (size_t b = a + 1; b < bound.size(); ++b) {
       if (!budget_->Spend(1)) return;
-      const Rule& one = RuleOf(loser, bound[a]);
-      const Rule& two = RuleOf(loser, bound[b]);
-      if (ItemsOf(one) != ItemsOf(two) || !Cross(one, two) || (shared(bound[a]) && shared(bound[b]))) continue;
-      if (lets_out(bound[a]) && lets_out(bound[b]))
-        budget_->Exhaust("a body of several items meets allows with different upstream proxies or pins");
+      const Rule& one = RuleOf(loser, bound[a].allow);
+      const Rule& two = RuleOf(loser, bound[b].allow);
+      if ((bound[a].shared && bound[b].shared) || ItemsOf(one) != ItemsOf(two) || !Cross(one, two)) continue;
+      if (lets_out(bound[a].allow) && lets_out(bound[b].allow))
+        return budget_->Exhaust("a body of several items meets allows with different upstream proxies or pins");
     }
   }
 }
