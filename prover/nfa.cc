@@ -172,6 +172,17 @@ Nfa OfGrpcTypes() {
   return builder.Finish(start);
 }
 
+Nfa OfGraphqlNames() {
+  ByteSet letters = ByteOf('_');
+  for (char c = 'a'; c <= 'z'; ++c) letters |= ByteOf(c) | ByteOf(static_cast<char>(c - 'a' + 'A'));
+  ByteSet all = letters;
+  for (char c = '0'; c <= '9'; ++c) all |= ByteOf(c);
+  NfaBuilder builder;
+  const NodeId start = builder.Add();
+  builder.Accept(AddStar(&builder, AddByte(&builder, start, letters), all));
+  return builder.Finish(start);
+}
+
 Nfa OfLfsType() {
   NfaBuilder builder;
   const NodeId start = builder.Add();

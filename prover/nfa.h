@@ -46,6 +46,8 @@ enum class Case : uint8_t { kExact, kFolded };  ///< folded: a lower-case letter
 [[nodiscard]] Nfa OfGrpcTypes();
 /// That of git LFS.
 [[nodiscard]] Nfa OfLfsType();
+/// What GraphQL takes for a name.
+[[nodiscard]] Nfa OfGraphqlNames();
 /// The paths at which a git rule speaks (policy/match.cc): `suffix` is "/info/refs" or "/git-upload-pack".
 [[nodiscard]] Nfa OfRepositories(const policy::Rule& rule, std::string_view suffix);
 

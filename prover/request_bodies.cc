@@ -61,6 +61,12 @@ std::string PointerBelow(const std::string& parent, const std::vector<std::strin
   return pointer;
 }
 
+bool IsGraphqlName(const std::string& text) {
+  return !text.empty() && (text[0] < '0' || text[0] > '9') && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
 // What a batch call of git LFS has at its operation, by number. Other bodies have the last: they are asked about first.
 constexpr std::array<std::string_view, 2> kOperations{"download", "upload"};
 constexpr size_t kNoOperation = kOperations.size();
@@ -207,6 +213,7 @@ std::vector<std::string> BodyDimension::Texts(const std::vector<const Glob*>& gl
 }
 
 void BodyDimension::CutGraphql() {
+  static const Nfa kName = OfGraphqlNames();
   std::vector<const Glob*> operations;
   std::vector<const Glob*> fields;
   for (const Box& box : boxes_) {
@@ -216,9 +223,10 @@ void BodyDimension::CutGraphql() {
   }
   const bool json = (read_ & policy::kBodyJson) != 0;
   // An operation may have no name; a field has one.
-  for (const std::string& operation : Texts(operations, {""})) {
-    for (const std::string& field : Texts(fields, {""})) {
-      if (field.empty()) continue;
+  for (const std::string& operation : Texts(operations, {""}, {&kName})) {
+    if (!operation.empty() && !IsGraphqlName(operation)) continue;
+    for (const std::string& field : Texts(fields, {""}, {&kName})) {
+      if (!IsGraphqlName(field)) continue;
       for (const GraphqlKind kind : {GraphqlKind::kQuery, GraphqlKind::kMutation, GraphqlKind::kSubscription}) {
         if (budget_->exhausted()) return;
         WitnessBody body{.kind = Kind::kGraphql, .graphql = {kind, operation, field}};

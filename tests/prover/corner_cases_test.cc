@@ -45,6 +45,22 @@ TEST(Corners, OfProcesses) {
          "GET https://api.ex.com/ by /usr/bin/a*"});
 }
 
+// A field and an operation have names, not any text.
+TEST(Corners, OfGraphqlNames) {
+  std::string letters;
+  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"))
+    letters += fmt::format("{}'{}*'", letters.empty() ? "" : ", ", c);
+  const std::string all = Allow("graphql query api.ex.com/g");
+  for (const Case& c : std::vector<Case>{
+           {"every field", all + Key("fields: [" + letters + "]"), all, kEqual},
+           {"every operation with a name", all + Key("operation: [" + letters + "]"), all + Key("operation: ['*']"), kEqual},
+           {"and those without", all + Key("operation: [" + letters + "]"), all, kWidened,
+            "POST https://api.ex.com/g (graphql query a)"},
+           {"a field that is none", all, all + Deny("graphql query api.ex.com/g") + Key("fields: ['1*', 'a-b', '*.*']"), kEqual},
+       })
+    Check(c);
+}
+
 TEST(Corners, OfGraphqlInAUrl) {
   const std::string post = Allow("POST api.ex.com/g");
   const std::string closed = post + Allow("GET api.ex.com/g") + Key("query-keys: [query]");
