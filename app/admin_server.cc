@@ -247,7 +247,7 @@ class Serving final : public AdminServer {
         open.fetch_sub(1);
         return;
       }
-      asio::co_spawn(context_, Session(std::move(accepted), door, from_here, house, std::move(hope)),
+      asio::co_spawn(context_, Session(std::move(accepted), door, from_here, &house, std::move(hope)),
                      [&open](const std::exception_ptr& fault) {
                        open.fetch_sub(1);
                        if (fault) LogDebug("admin: a connection ended by a fault");
@@ -265,7 +265,7 @@ class Serving final : public AdminServer {
     return true;
   }
 
-  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House& house, HopeShare hope) {
+  asio::awaitable<void> Session(Socket accepted, Door door, bool from_here, House* house, HopeShare hope) {
     // Where descriptors that a client sends cannot be refused, this thread closes them as it reads.
     std::optional<BriefCloses> brief;
     error_code unknown;
@@ -279,7 +279,7 @@ class Serving final : public AdminServer {
       parser.body_limit(door == Door::kHealth ? kMaxStrangerBody : kMaxAdminBody);
       stream.expires_after(door == Door::kHealth ? kHealthReadDeadline : kAdminReadDeadline);
       error_code error;
-      const Waiting waiting(house, stream);
+      const Waiting waiting(*house, stream);
       co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       // Who has no token gets no room for a long body.
       std::optional<AdminResponse> stranger;
@@ -288,14 +288,14 @@ class Serving final : public AdminServer {
         co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       waiting.End();
       if (stranger) {
-        co_await Send(stream, *std::move(stranger), parser.get().version(), false, false);
+        co_await Send(&stream, *std::move(stranger), parser.get().version(), false, false);
         break;
       }
       if (error == http::error::end_of_stream || (error && !parser.got_some())) break;
       const unsigned version = parser.is_header_done() ? parser.get().version() : 11;
       if (error) {
         AdminResponse refused = RefuseMessage(error);
-        if (error != beast::error::timeout) co_await Send(stream, std::move(refused), version, false, false);
+        if (error != beast::error::timeout) co_await Send(&stream, std::move(refused), version, false, false);
         break;
       }
       const bool keep = parser.get().keep_alive() && served + 1 < kMostRequests;
@@ -304,7 +304,7 @@ class Serving final : public AdminServer {
       request.from_here = from_here;
       std::optional<AdminResponse> refused = Read(parser.get(), door, &request);
       if (!refused && IsStream(door, request)) {
-        co_await ServeStream(stream, std::move(request), std::move(hope));
+        co_await ServeStream(&stream, std::move(request), std::move(hope));
         break;
       }
       AdminResponse answer;
@@ -313,7 +313,7 @@ class Serving final : public AdminServer {
       } else {
         answer = co_await Answer(door, std::move(request));
       }
-      if (!co_await Send(stream, std::move(answer), version, keep, head_only) || !keep) break;
+      if (!co_await Send(&stream, std::move(answer), version, keep, head_only) || !keep) break;
     }
     error_code ignored;
     stream.socket().shutdown(Socket::shutdown_both, ignored);
@@ -415,7 +415,8 @@ class Serving final : public AdminServer {
     return answer;
   }
 
-  asio::awaitable<bool> Send(Stream& stream, AdminResponse answer, unsigned version, bool keep, bool head_only) {
+  asio::awaitable<bool> Send(Stream* to, AdminResponse answer, unsigned version, bool keep, bool head_only) {
+    Stream& stream = *to;
     http::response<http::string_body> message{static_cast<http::status>(answer.status), version};
     message.reason(std::string(StatusPhrase(answer.status)));
     message.set(http::field::content_type, answer.content_type);
@@ -451,7 +452,8 @@ class Serving final : public AdminServer {
   }
 
   // JSON Lines until the caller goes or falls behind, or there are no more.
-  asio::awaitable<void> ServeStream(Stream& stream, AdminRequest request, HopeShare hope) {
+  asio::awaitable<void> ServeStream(Stream* to, AdminRequest request, HopeShare hope) {
+    Stream& stream = *to;
     const StreamCount counted(*this);
     auto wake = std::make_shared<asio::steady_timer>(context_, asio::steady_timer::time_point::max());
     // The timer is touched on its own thread alone; one that is gone is not woken.
@@ -462,7 +464,7 @@ class Serving final : public AdminServer {
     });
     hope.reset();  // it holds the run now, or asks for nothing else
     if (!opened) {
-      co_await Send(stream, std::move(opened.error()), 11, false, false);
+      co_await Send(&stream, std::move(opened.error()), 11, false, false);
       co_return;
     }
     const std::unique_ptr<LineReader> reader = *std::move(opened);

@@ -40,6 +40,7 @@ Result<std::string> ReadStandardInput() {
 
 std::vector<std::string> Meaning(const policy::Document& document) {
   std::vector<std::string> rules;
+  rules.reserve(document.rules.size());
   for (const policy::Rule& rule : document.rules) rules.push_back(policy::CanonicalText(rule) + rule.note);
   return rules;
 }

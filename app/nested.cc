@@ -199,6 +199,7 @@ NestedRuns::~NestedRuns() {
   }
   while (std::erase_if(sessions_, [this](const auto& session) { return Ended(*session); }), !sessions_.empty()) {
     std::vector<pollfd> ends;
+    ends.reserve(sessions_.size());
     for (const auto& session : sessions_) ends.push_back({session->pidfd.get(), POLLIN, 0});
     (void)PatientPoll(ends, LookAgain());
   }
@@ -738,7 +739,8 @@ Result<std::string> LaunchRequest(const RunOptions& options) {
   std::error_code error;
   json["cwd"] = std::filesystem::absolute(options.cwd.empty() ? "." : options.cwd, error).lexically_normal().string();
   json["environment"]["unsafe-pass"] = Json::array();
-  for (const auto& [name, value] : chosen->variables) json["environment"]["unsafe-pass"].push_back(name + "=" + value);
+  for (const auto& [name, value] : chosen->variables)
+    json["environment"]["unsafe-pass"].push_back(fmt::format("{}={}", name, value));
   if (!options.name.empty()) json["name"] = options.name;
   if (!options.timeout.empty()) json["limits"]["wall-time"] = options.timeout;
   json["quiet"] = options.quiet;

@@ -62,7 +62,7 @@ void PinnedCloser::Drop(UniqueFd fd, Kind kind) {
   if (kind == Kind::kFresh && !Lingers(fd.get())) return;
   if (queue_.TryPush(std::move(fd))) return;
   const BriefCloses brief;
-  fd.Reset();
+  fd.Reset();  // NOLINT(bugprone-use-after-move): a full queue has left it untouched
 }
 
 }  // namespace sluice

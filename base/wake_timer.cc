@@ -124,7 +124,8 @@ BriefCloses::BriefCloses() {
 
 BriefCloses::~BriefCloses() {
   OwnTimer& own = Own();
-  if (own.holders != 0 && --own.holders == 0) own.timer.Disarm();
+  if (own.holders == 0) return;
+  if (--own.holders == 0) own.timer.Disarm();
 }
 
 }  // namespace sluice

@@ -63,6 +63,7 @@ int VerifyPins(int verified, X509_STORE_CTX* store) {
   Carried* const carried = ssl != nullptr ? CarriedBy(ssl) : nullptr;
   STACK_OF(X509)* const chain = X509_STORE_CTX_get0_chain(store);
   std::vector<SpkiPin> keys;
+  keys.reserve(static_cast<size_t>(std::max(sk_X509_num(chain), 0)));
   for (int i = 0; i < sk_X509_num(chain); ++i) keys.push_back(PinOf(sk_X509_value(chain, i)));
   if (carried != nullptr && AnyPinned(carried->pins, keys)) return 1;
   if (carried != nullptr && !keys.empty()) carried->shown = SpkiPinText(keys.front());

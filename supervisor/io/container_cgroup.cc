@@ -53,7 +53,7 @@ std::optional<std::vector<std::string>> Below(const std::string& folder) {
   errno = 0;
   while (const dirent* entry = ::readdir(entries.get())) {
     const std::string name = entry->d_name;
-    if (entry->d_type == DT_DIR && name != "." && name != "..") found.push_back(folder + "/" + name);
+    if (entry->d_type == DT_DIR && name != "." && name != "..") found.push_back(fmt::format("{}/{}", folder, name));
     errno = 0;
   }
   return errno == 0 ? std::optional(std::move(found)) : std::nullopt;
