@@ -8,6 +8,7 @@ rootless: the runtime, the agent and the lab as an ordinary user, in a user name
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import time
@@ -293,7 +294,7 @@ class Refused(containers.ContainerTest):
             with self.agent(["allow GET a.test"]) as agent:
                 result = self.contain("/bin/sh", "-c", "echo it ran", change=joined)
                 self.assertNotIn("it ran", result.out)
-                self.assertRegex(agent.errors(), "interface (leak|inner)")
+                self.assertEventually(lambda: re.search("interface (leak|inner)", agent.errors()), "the agent to name the interface")
                 # The same namespace again and again, once nothing leads out of it.
                 self.lab.run(["nsenter", f"--net={space}", "ip", "link", "del", "leak"])
                 for _ in range(2):
