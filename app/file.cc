@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,6 +43,13 @@ Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path) {
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return {};
+}
+
+Result<UniqueFd> WriteMemory(const char* name, std::string_view text) {
+  UniqueFd file(::memfd_create(name, MFD_CLOEXEC));
+  if (!file) return FailErrno("cannot make a file in memory", errno);
+  if (auto written = WriteAll(file.get(), text, name); !written) return std::unexpected(written.error());
+  return file;
 }
 
 Result<void> SyncFolder(const std::string& folder) {

@@ -20,6 +20,9 @@ namespace sluice::app {
 /// All of them, from where the file stands; `path` is for the error.
 [[nodiscard]] Result<void> WriteAll(int fd, std::string_view bytes, const std::string& path);
 
+/// A file of memory that holds this, and has a name for /proc alone (memfd_create(2)).
+[[nodiscard]] Result<UniqueFd> WriteMemory(const char* name, std::string_view text);
+
 /// What is left of it where the machine stops a moment later.
 enum class Durability : uint8_t {
   kEither,  ///< the old file or the new one, or what the file system makes of it

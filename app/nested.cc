@@ -6,7 +6,6 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -75,17 +74,6 @@ Result<std::string> ReadMemory(const UniqueFd& file, size_t limit) {
     done += static_cast<size_t>(got);
   }
   return text;
-}
-
-Result<UniqueFd> WriteMemory(const char* name, std::string_view text) {
-  UniqueFd file(::memfd_create(name, MFD_CLOEXEC));
-  if (!file) return FailErrno("memfd_create", errno);
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t put = ::write(file.get(), text.data() + done, text.size() - done);
-    if (put < 0) return FailErrno("cannot write the request", errno);
-    done += static_cast<size_t>(put);
-  }
-  return file;
 }
 
 Result<void> WriteFile(const std::string& path, std::string_view text) {

@@ -7,10 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/fault.h"
+#include "base/start_thread.h"
 
 namespace sluice::app {
 namespace {
@@ -75,16 +75,7 @@ void RecordSender::Line(std::string_view line) noexcept {
 
 Result<std::unique_ptr<RecordReceiver>> RecordReceiver::Start(UniqueFd socket, DecisionStream& stream) {
   std::unique_ptr<RecordReceiver> receiver(new RecordReceiver(std::move(socket), stream));
-  const auto start = [self = receiver.get()] {
-    try {
-      self->thread_ = std::thread([self] { self->Loop(); });
-      return 0;
-    } catch (const std::system_error& fault) {
-      errno = fault.code().value();
-      return -1;
-    }
-  };
-  // The room for threads is a user's, and so also a workload's to take.
+  const auto start = [self = receiver.get()] { return StartThread(&self->thread_, [self] { self->Loop(); }); };
   if (Faulty("nested.records", start) != 0) return FailErrno("cannot pass on the records of a run in the sandbox", errno);
   return receiver;
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "app/exit_code.h"
+#include "app/file.h"
 #include "base/patient_poll.h"
 #include "base/wake_timer.h"
 #include "supervisor/io/handshake.h"
@@ -76,10 +76,9 @@ Result<int> Receive(int runtime, Received* received) {
 }
 
 Result<void> Tell(int agent, std::string_view text, int listener) {
-  const UniqueFd file(::memfd_create("sluice-runtime-message", MFD_CLOEXEC));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return FailErrno("cannot keep its message", errno);
-  return supervisor::Send(agent, Step::kContent, static_cast<int64_t>(text.size()), {file.get(), listener});
+  const auto file = WriteMemory("sluice-runtime-message", text);
+  if (!file) return std::unexpected(file.error());
+  return supervisor::Send(agent, Step::kContent, static_cast<int64_t>(text.size()), {file->get(), listener});
 }
 
 }  // namespace

@@ -2,9 +2,10 @@
 
 #include <sys/socket.h>
 
-#include <system_error>
+#include <cerrno>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "base/wake_timer.h"
 
 namespace sluice {
@@ -31,17 +32,14 @@ void CloseAll(BoundedQueue<UniqueFd>& queue, std::promise<Result<void>> made) {
 
 }  // namespace
 
-PinnedCloser::PinnedCloser(size_t most) : queue_(most) {
-  for (unsigned i = 0; i < kCloserThreads; ++i) {
+PinnedCloser::PinnedCloser(size_t most) : queue_(most), threads_(kCloserThreads) {
+  for (std::thread& thread : threads_) {
     std::promise<Result<void>> made;
     made_.push_back(made.get_future());
-    try {
-      threads_.emplace_back([this, said = std::move(made)]() mutable { CloseAll(queue_, std::move(said)); });
-    } catch (const std::system_error& fault) {
-      std::promise<Result<void>> none;
-      made_.back() = none.get_future();
-      none.set_value(FailErrno("cannot start a thread", fault.code().value()));
-    }
+    if (StartThread(&thread, [this, said = std::move(made)]() mutable { CloseAll(queue_, std::move(said)); }) == 0) continue;
+    std::promise<Result<void>> none;
+    made_.back() = none.get_future();
+    none.set_value(FailErrno("cannot start a thread", errno));
   }
 }
 
@@ -54,7 +52,8 @@ Result<void> PinnedCloser::Ready() {
 
 PinnedCloser::~PinnedCloser() {
   queue_.Close();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
 }
 
 void PinnedCloser::Drop(UniqueFd fd, Kind kind) {

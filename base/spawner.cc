@@ -9,13 +9,13 @@
 #include <csignal>
 #include <future>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "base/fault.h"
 #include "base/patient_poll.h"
 #include "base/send_descriptors.h"
 #include "base/socket_pair.h"
+#include "base/start_thread.h"
 
 namespace sluice {
 namespace {
@@ -95,16 +95,13 @@ Result<std::unique_ptr<Spawner>> Spawner::Start() {
   spawner->channel_ = std::move(pair->mine);
   std::promise<Result<void>> begun;
   auto ready = begun.get_future();
-  try {
-    spawner->thread_ = std::thread([self = spawner.get(), channel = pair->theirs.get(), said = std::move(begun)]() mutable {
-      auto alone = KeepAlone(channel);
-      const bool goes_on = alone.has_value();
-      said.set_value(std::move(alone));
-      if (goes_on) self->Loop(channel);
-    });
-  } catch (const std::system_error& fault) {
-    return FailErrno("cannot start a thread", fault.code().value());
-  }
+  auto run = [self = spawner.get(), channel = pair->theirs.get(), said = std::move(begun)]() mutable {
+    auto alone = KeepAlone(channel);
+    const bool goes_on = alone.has_value();
+    said.set_value(std::move(alone));
+    if (goes_on) self->Loop(channel);
+  };
+  if (StartThread(&spawner->thread_, std::move(run)) != 0) return FailErrno("cannot start a thread", errno);
   // Only now may its end be closed here.
   if (auto alone = ready.get(); !alone) return std::unexpected(alone.error());
   return spawner;

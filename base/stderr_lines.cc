@@ -14,11 +14,11 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/patient_poll.h"
+#include "base/start_thread.h"
 #include "base/terminal_line.h"
 
 namespace sluice {
@@ -113,14 +113,14 @@ struct LineOutput::State {
 
 LineOutput::LineOutput(int fd) : state_(std::make_shared<State>(fd)) {
   const SignalsBlocked blocked;
-  try {
-    std::thread([state = state_] {
-      while (const auto lines = state->Next()) WriteSlowly(state->fd, *lines);
-    }).detach();
-    state_->threaded = true;
-  } catch (const std::system_error&) {
-    // Without a thread it is a plain write: there is nothing yet that it could hold up.
-  }
+  std::thread writer;
+  const auto write = [state = state_] {
+    while (const auto lines = state->Next()) WriteSlowly(state->fd, *lines);
+  };
+  // Without a thread it is a plain write: there is nothing yet that it could hold up.
+  if (StartThread(&writer, write) != 0) return;
+  writer.detach();
+  state_->threaded = true;
 }
 
 LineOutput::~LineOutput() {

@@ -10,13 +10,13 @@
 #include <cerrno>
 #include <functional>
 #include <future>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/bounded_queue.h"
 #include "base/fault.h"
+#include "base/start_thread.h"
 #include "base/wake_timer.h"
 #include "supervisor/io/attribution.h"
 #include "supervisor/io/call_handler.h"
@@ -151,27 +151,24 @@ Result<void> NotifierThreads::Run(const Capture& capture, FlowHandler& flows, co
 // is none to be had (the user's limit on pending signals), nothing is started.
 Result<void> NotifierThreads::StartThreads(std::vector<Body> bodies, std::vector<std::thread>* threads) {
   std::vector<std::future<Result<void>>> timers;
+  threads->reserve(threads->size() + bodies.size());
   Result<void> all = {};
   for (Body& body : bodies) {
     std::promise<Result<void>> opened;
     auto timer_made = opened.get_future();
+    std::thread thread;
     const auto start = [&] {
-      try {
-        threads->emplace_back([run = std::move(body), said = std::move(opened)]() mutable {
-          WakeTimer timer;
-          said.set_value(timer.Open());
-          run(timer);
-        });
-        return 0;
-      } catch (const std::system_error& fault) {
-        errno = fault.code().value();
-        return -1;
-      }
+      return StartThread(&thread, [run = std::move(body), said = std::move(opened)]() mutable {
+        WakeTimer timer;
+        said.set_value(timer.Open());
+        run(timer);
+      });
     };
     if (Faulty("notifier.thread", start) != 0) {
       all = FailErrno("cannot start a thread", errno);
       break;
     }
+    threads->push_back(std::move(thread));
     timers.push_back(std::move(timer_made));
   }
   for (auto& timer : timers)

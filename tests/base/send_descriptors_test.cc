@@ -27,6 +27,23 @@ struct Ends {
   UniqueFd theirs;
 };
 
+template <size_t kRoom>
+struct Incoming {
+  Incoming() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  Incoming(const Incoming&) = delete;
+  Incoming& operator=(const Incoming&) = delete;
+
+  std::array<char, 8> text{};
+  iovec part{text.data(), text.size()};
+  alignas(cmsghdr) std::array<char, kRoom> control{};
+  msghdr message{};
+};
+
 TEST(SendDescriptors, ArriveBesideTheOctetsAndStayTheCallers) {
   const Ends ends;
   std::array<int, 2> ways{};
@@ -35,20 +52,13 @@ TEST(SendDescriptors, ArriveBesideTheOctetsAndStayTheCallers) {
   const UniqueFd write(ways[1]);
   ASSERT_EQ(SendDescriptors(ends.mine.get(), kBytes, ways), 2);
 
-  std::array<char, 8> text{};
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ASSERT_EQ(::recvmsg(ends.theirs.get(), &message, MSG_CMSG_CLOEXEC), 2);
+  Incoming<CMSG_SPACE(2 * sizeof(int))> incoming;
+  ASSERT_EQ(::recvmsg(ends.theirs.get(), &incoming.message, MSG_CMSG_CLOEXEC), 2);
   std::vector<UniqueFd> came;
-  TakeDescriptors(message, &came);
+  TakeDescriptors(incoming.message, &came);
   ASSERT_EQ(came.size(), 2);
   EXPECT_EQ(::fcntl(came[0].get(), F_GETFD), FD_CLOEXEC);
-  EXPECT_STREQ(text.data(), "ok");
+  EXPECT_STREQ(incoming.text.data(), "ok");
   ASSERT_EQ(::write(came[1].get(), "x", 1), 1);
   char got = 0;
   EXPECT_EQ(::read(read.get(), &got, 1), 1);
@@ -63,16 +73,9 @@ TEST(TakeDescriptors, TakesThemFromAmongOtherControlMessagesBesideThoseThatCameB
   for (size_t round = 1; round <= 2; ++round) {
     const int fd = ends.mine.get();
     ASSERT_EQ(SendDescriptors(fd, kBytes, {&fd, 1}), 2);
-    std::array<char, 8> text{};
-    iovec part{text.data(), text.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    ASSERT_EQ(::recvmsg(ends.theirs.get(), &message, MSG_CMSG_CLOEXEC), 2);
-    TakeDescriptors(message, &came);
+    Incoming<CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))> incoming;
+    ASSERT_EQ(::recvmsg(ends.theirs.get(), &incoming.message, MSG_CMSG_CLOEXEC), 2);
+    TakeDescriptors(incoming.message, &came);
     EXPECT_EQ(came.size(), round);
   }
 }
